@@ -90,10 +90,10 @@ lint: setup
 	@$(BIN)/python -m scripts.check_class_names
 
 types: setup
-	@$(BIN)/mypy core audio turn_taking sequencer protocols runtime models session_store recording telemetry transports processors serving configs pipelines evals bot.py runner.py
+	@$(BIN)/mypy -p parley -m bot -m runner
 
 layers: setup
-	@$(BIN)/lint-imports
+	@PYTHONPATH=. $(BIN)/lint-imports
 	@$(BIN)/python -m scripts.check_foreign_members
 
 # NeMo's packages and the bot's do not go together (docs/workers.md).

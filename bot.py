@@ -29,18 +29,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from loguru import logger
 
-from configs.load import known_deployments, load_deployment, parse_settings
-from core.client_rules import OPERATOR, ClientRules
-from core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
-from core.tuning import tuned
-from pipelines.modes import CASCADE, DUPLEX
-from runtime import event_loop
-from runtime.heap import bound_heap, without_collection
-from runtime.process_exit import exit_process
-from runtime.stall_monitor import StallMonitor
-from serving.gateway.auth.admin_token import AdminToken, operator_token
-from serving.gateway.settings import ServerSettings, ServerTuning
-from transports.registry import TRANSPORTS, Command
+from parley.configs.load import known_deployments, load_deployment, parse_settings
+from parley.core.client_rules import OPERATOR, ClientRules
+from parley.core.errors import ConfigError, EngineError, MediaError, PeerError, StoreError
+from parley.core.tuning import tuned
+from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.runtime import event_loop
+from parley.runtime.heap import bound_heap, without_collection
+from parley.runtime.process_exit import exit_process
+from parley.runtime.stall_monitor import StallMonitor
+from parley.serving.gateway.auth.admin_token import AdminToken, operator_token
+from parley.serving.gateway.settings import ServerSettings, ServerTuning
+from parley.transports.registry import TRANSPORTS, Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from loguru import Record
     from pipecat.runner.types import RunnerArguments
 
-    from configs.deployment import Deployment
-    from pipelines.call import Call
-    from pipelines.engines.engines import Engines
-    from serving.gateway.phone.call_manager import CallManager
-    from session_store.conversation import Conversations
+    from parley.configs.deployment import Deployment
+    from parley.pipelines.call import Call
+    from parley.pipelines.engines.engines import Engines
+    from parley.serving.gateway.phone.call_manager import CallManager
+    from parley.session_store.conversation import Conversations
 
 
 EXIT_ENGINE = 1
@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.print_config:
             return print_config(deployment, with_engines=options.all)
         if options.mode == "text":
-            from pipelines.text.terminal import talk_in_terminal
+            from parley.pipelines.text.terminal import talk_in_terminal
 
             return asyncio.run(talk_in_terminal(deployment, session_id=options.session))
         return hold(deployment, options)
@@ -201,8 +201,8 @@ def _held(*commands: Command) -> list[str]:
 
 def print_config(deployment: "Deployment", *, with_engines: bool) -> int:
     """Print the effective deployment, on request with the settings of the engines that it names."""
-    from configs.print_config import as_yaml
-    from pipelines.engines.settings import effective_settings
+    from parley.configs.print_config import as_yaml
+    from parley.pipelines.engines.settings import effective_settings
 
     engine_settings = partial(effective_settings, deployment) if with_engines else None
     print(as_yaml(deployment, engine_settings=engine_settings), end="")
@@ -251,7 +251,7 @@ def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deploy
 
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
     """Serve the page until a signal ends it; ``mode`` holds for callers who request none."""
-    from serving.gateway.auth.exposure import check_exposure
+    from parley.serving.gateway.auth.exposure import check_exposure
 
     check_phone(deployment, mode)
     public_url = None if deployment.phone is None else deployment.phone.public_url
@@ -313,19 +313,19 @@ async def gateway(
         token: token of the operator; None for that of the environment or of the data folder.
         stalls: stalls of the event loop, for ``/status``.
     """
-    from pipelines.dispatch import run_session
-    from pipelines.phone.calls import open_desk
-    from pipelines.phone.sessions import PhoneSessions
-    from pipelines.sessions import TypedTurns
-    from serving.gateway.admin.operations import Operations
-    from serving.gateway.admission import AdmissionGate
-    from serving.gateway.app import create_app
-    from serving.gateway.auth.audit import AuditLog
-    from serving.gateway.auth.exposure import describe_exposure
-    from serving.gateway.http.idle_memory import returning_memory
-    from serving.gateway.http.server import http_server
-    from serving.gateway.phone.caller_directory import CallerDirectory
-    from transports.webrtc.signaling import Signaling
+    from parley.pipelines.dispatch import run_session
+    from parley.pipelines.phone.calls import open_desk
+    from parley.pipelines.phone.sessions import PhoneSessions
+    from parley.pipelines.sessions import TypedTurns
+    from parley.serving.gateway.admin.operations import Operations
+    from parley.serving.gateway.admission import AdmissionGate
+    from parley.serving.gateway.app import create_app
+    from parley.serving.gateway.auth.audit import AuditLog
+    from parley.serving.gateway.auth.exposure import describe_exposure
+    from parley.serving.gateway.http.idle_memory import returning_memory
+    from parley.serving.gateway.http.server import http_server
+    from parley.serving.gateway.phone.caller_directory import CallerDirectory
+    from parley.transports.webrtc.signaling import Signaling
 
     deployment = engines.deployment
     server = tuned(ServerTuning, deployment.server)
@@ -411,10 +411,10 @@ async def gateway(
 
 
 async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: AdminToken) -> int:
-    from pipelines.engines.engines import Engines
-    from pipelines.sessions import open_conversations
-    from serving.gateway.auth.exposure import describe_exposure
-    from telemetry.stall_log import StallLog
+    from parley.pipelines.engines.engines import Engines
+    from parley.pipelines.sessions import open_conversations
+    from parley.serving.gateway.auth.exposure import describe_exposure
+    from parley.telemetry.stall_log import StallLog
 
     stalls = StallMonitor(StallLog())
     with without_collection():
@@ -523,7 +523,7 @@ def _callers_pcm(source: Path | None, output: Path | None) -> bytes:
         MediaError: the input is not audio.
         ConfigError: a file cannot be read or written, or the output would replace the input.
     """
-    from audio.wav import decode_wav
+    from parley.audio.wav import decode_wav
 
     if output is not None and output.suffix.lower() != ".wav":
         raise ConfigError(f"--output {output}: the recording is a WAV file, so its name must end in .wav")
@@ -574,11 +574,11 @@ async def _call_from_pcm(
 ) -> dict[str, Any]:
     from pipecat.transports.base_transport import TransportParams
 
-    from pipelines.call import Call, LiveCall
-    from pipelines.dispatch import pipeline_of
-    from pipelines.engines.engines import Engines
-    from pipelines.sessions import open_conversations
-    from transports.local.file import FileCall, FileTransport
+    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.dispatch import pipeline_of
+    from parley.pipelines.engines.engines import Engines
+    from parley.pipelines.sessions import open_conversations
+    from parley.transports.local.file import FileCall, FileTransport
 
     async with (
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
@@ -639,7 +639,7 @@ def call_by_telephone(
         ConfigError: a file cannot be read or written, the port is taken, or the call is refused.
         EngineError: an engine does not load.
     """
-    from pipelines.phone.simulated_phone import simulated
+    from parley.pipelines.phone.simulated_phone import simulated
 
     pcm = _callers_pcm(source, output)
     deployment = simulated(deployment)
@@ -663,10 +663,16 @@ def call_by_telephone(
 async def _call_by_telephone(
     deployment: "Deployment", listener: socket.socket, pcm: bytes, output: Path | None, mode: str
 ) -> dict[str, Any]:
-    from pipelines.engines.engines import Engines
-    from pipelines.phone.simulated_phone import asked_aloud, call_here, on_the_line, open_recording, record_of
-    from pipelines.sessions import open_conversations
-    from serving.gateway.phone.call_manager import CallManager
+    from parley.pipelines.engines.engines import Engines
+    from parley.pipelines.phone.simulated_phone import (
+        asked_aloud,
+        call_here,
+        on_the_line,
+        open_recording,
+        record_of,
+    )
+    from parley.pipelines.sessions import open_conversations
+    from parley.serving.gateway.phone.call_manager import CallManager
 
     calls: list[Call] = []
     async with (
@@ -700,12 +706,12 @@ async def call_from_microphone(
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
-    from pipelines.call import Call, LiveCall
-    from pipelines.dispatch import pipeline_of
-    from pipelines.engines.engines import Engines
-    from pipelines.engines.plan import INPUT_RATE_HZ
-    from pipelines.sessions import open_conversations
-    from transports.local.microphone import AudioDevices
+    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.dispatch import pipeline_of
+    from parley.pipelines.engines.engines import Engines
+    from parley.pipelines.engines.plan import INPUT_RATE_HZ
+    from parley.pipelines.sessions import open_conversations
+    from parley.transports.local.microphone import AudioDevices
 
     async with (
         AudioDevices() as devices,
@@ -742,9 +748,9 @@ async def call_in_room(
 
     Raises ConfigError when a package or a variable is missing, or the room cannot be joined.
     """
-    from pipelines.dispatch import run_session
-    from pipelines.engines.engines import Engines
-    from pipelines.sessions import open_conversations
+    from parley.pipelines.dispatch import run_session
+    from parley.pipelines.engines.engines import Engines
+    from parley.pipelines.sessions import open_conversations
 
     body = {"mode": mode, **({} if session_id is None else {"session": session_id})}
     arguments = replace(TRANSPORTS.arguments_from(transport, os.environ), body=body)
@@ -772,8 +778,8 @@ class _Process:
         self._shared: tuple[Engines, Conversations] | None = None
 
     async def get(self) -> "tuple[Engines, Conversations]":
-        from pipelines.engines.engines import Engines
-        from pipelines.sessions import open_conversations
+        from parley.pipelines.engines.engines import Engines
+        from parley.pipelines.sessions import open_conversations
 
         async with self._lock:
             if self._shared is None:
@@ -789,7 +795,7 @@ _process = _Process()
 
 async def bot(runner_args: "RunnerArguments") -> None:
     """Hold one conversation: Pipecat's entry point."""
-    from pipelines.dispatch import run_session
+    from parley.pipelines.dispatch import run_session
 
     engines, conversations = await _process.get()
     await run_session(engines, conversations, runner_args)

@@ -27,22 +27,22 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from loguru import logger
 
-from configs.engines import checked_settings
-from configs.load import parse_settings
-from core.errors import ConfigError
-from core.registry import Registry, is_target
-from core.yaml_text import parse_yaml_value
-from models.llm.kv import CAUSAL
-from models.omni import OMNI
-from models.stt import STT
-from models.tts import TTS
-from protocols.worker_tokens import LEAST_SECRET_BYTES
-from runtime.process_exit import exit_process
-from runtime.worker_secret import secret_in
-from serving.worker.hosting import Hosted, HostedOmni, Load
-from serving.worker.server import WorkerServer
-from serving.worker.settings import WorkerServerSettings
-from serving.worker.streams import HOSTING
+from parley.configs.engines import checked_settings
+from parley.configs.load import parse_settings
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, is_target
+from parley.core.yaml_text import parse_yaml_value
+from parley.models.llm.kv import CAUSAL
+from parley.models.omni import OMNI
+from parley.models.stt import STT
+from parley.models.tts import TTS
+from parley.protocols.worker_tokens import LEAST_SECRET_BYTES
+from parley.runtime.process_exit import exit_process
+from parley.runtime.worker_secret import secret_in
+from parley.serving.worker.hosting import Hosted, HostedOmni, Load
+from parley.serving.worker.server import WorkerServer
+from parley.serving.worker.settings import WorkerServerSettings
+from parley.serving.worker.streams import HOSTING
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.errors import ShapeError
-from core.media import PCM_FULL_SCALE
+from parley.core.errors import ShapeError
+from parley.core.media import PCM_FULL_SCALE
 
 
 @dataclass(frozen=True, slots=True)

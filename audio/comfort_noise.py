@@ -6,7 +6,7 @@ position each time: the repetition is not audible at this level. Pure.
 
 import numpy as np
 
-from audio import g711
+from parley.audio import g711
 
 SECOND = 8_000
 PACKET = 160

@@ -16,8 +16,8 @@ from enum import Enum
 
 import numpy as np
 
-from audio.echo_delay import DelayTracker, EchoDelay
-from audio.far_end import FarEnd, NearAxis
+from parley.audio.echo_delay import DelayTracker, EchoDelay
+from parley.audio.far_end import FarEnd, NearAxis
 
 # Delay of the echo relative to its reference that the canceller covers.
 REACH_MS = (3.0, 30.0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio.resample import Resampler
+from parley.audio.resample import Resampler
 
 RATE_HZ = 4_000
 SIZE = 4_096

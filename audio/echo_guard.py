@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 BANDS = 14
 LOW_HZ, HIGH_HZ = 250.0, 6_500.0

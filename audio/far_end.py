@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio.resample import FineReader
-from core.errors import ShapeError
+from parley.audio.resample import FineReader
+from parley.core.errors import ShapeError
 
 US_PER_S = 1_000_000
 

@@ -7,7 +7,7 @@ remainder waits for the next piece; a transport whose pieces are multiples of a 
 
 from collections.abc import Iterator
 
-from core.media import PCM_BYTES_PER_SAMPLE
+from parley.core.media import PCM_BYTES_PER_SAMPLE
 
 
 class Framer:

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 
 class Law(Enum):

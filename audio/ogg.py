@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 _CAPTURE = b"OggS"
 _HEADER = struct.Struct("<4sBBqIIIB")

@@ -18,7 +18,7 @@ from collections import deque
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 _US_PER_S = 1_000_000
 SLICES_PER_S = 100

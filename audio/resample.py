@@ -12,7 +12,7 @@ from math import gcd
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 # Zero crossings of the sinc on each side, and the Kaiser window's shape: 16 and 8.6 put the stop band below
 # -80 dB and the edge of the pass band at 0.9 of the cut-off.

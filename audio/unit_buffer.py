@@ -20,7 +20,7 @@ from enum import Enum
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 # One unit may wait when another is due; audio beyond two is never worth keeping.
 MOST_UNITS = 2

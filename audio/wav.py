@@ -10,8 +10,8 @@ import numpy as np
 import soundfile
 import soxr
 
-from core.errors import MediaError
-from core.media import float_to_pcm16
+from parley.core.errors import MediaError
+from parley.core.media import float_to_pcm16
 
 MAX_WAV_S = 3 * 3600
 

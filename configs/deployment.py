@@ -11,28 +11,28 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from core.strict_model import StrictModel
-from core.templates import validate_template
-from core.tuning import tuned
-from processors.dialogue.commit_gate import CommitGateSettings
-from processors.dialogue.llm_timeouts import GuardSettings
-from processors.duplex.settings import DuplexSettings
-from serving.gateway.admin.operations import OperationsSettings
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerSettings
-from serving.pool.settings import PoolSettings
-from session_store.conversation import ConversationSettings
-from session_store.settings import StoreSettings
-from transports.twilio.stream import PhoneSettings
-from transports.websocket.session import SocketSettings
-from turn_taking.answering_machine import VoicemailSettings
-from turn_taking.backchannel import BackchannelSettings
-from turn_taking.barge_in.settings import BargeInSettings, BargeInTuning
-from turn_taking.clarification import AskBackSettings
-from turn_taking.duplex_policy import BARGE_IN, ENDPOINT, DuplexPolicySettings
-from turn_taking.endpointing.endpointer import EndpointSettings, EndpointTuning
-from turn_taking.idle import IdleSettings
-from turn_taking.speculation import SpeculationSettings
+from parley.core.strict_model import StrictModel
+from parley.core.templates import validate_template
+from parley.core.tuning import tuned
+from parley.processors.dialogue.commit_gate import CommitGateSettings
+from parley.processors.dialogue.llm_timeouts import GuardSettings
+from parley.processors.duplex.settings import DuplexSettings
+from parley.serving.gateway.admin.operations import OperationsSettings
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.settings import ServerSettings
+from parley.serving.pool.settings import PoolSettings
+from parley.session_store.conversation import ConversationSettings
+from parley.session_store.settings import StoreSettings
+from parley.transports.twilio.stream import PhoneSettings
+from parley.transports.websocket.session import SocketSettings
+from parley.turn_taking.answering_machine import VoicemailSettings
+from parley.turn_taking.backchannel import BackchannelSettings
+from parley.turn_taking.barge_in.settings import BargeInSettings, BargeInTuning
+from parley.turn_taking.clarification import AskBackSettings
+from parley.turn_taking.duplex_policy import BARGE_IN, ENDPOINT, DuplexPolicySettings
+from parley.turn_taking.endpointing.endpointer import EndpointSettings, EndpointTuning
+from parley.turn_taking.idle import IdleSettings
+from parley.turn_taking.speculation import SpeculationSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
 DEFAULT_VOICE = "hibari"

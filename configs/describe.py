@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from configs.deployment import Choice
+from parley.configs.deployment import Choice
 
 # Ending of a setting's name to the unit of its value; the first match counts.
 UNITS: Mapping[str, str] = types.MappingProxyType(

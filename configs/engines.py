@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from configs.load import parse_settings
-from core.errors import ConfigError
-from core.files import Checked
-from core.registry import Registry
+from parley.configs.load import parse_settings
+from parley.core.errors import ConfigError
+from parley.core.files import Checked
+from parley.core.registry import Registry
 
 
 def checked_settings(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from configs.replaced import instead_of
-from core.errors import ConfigError
-from core.yaml_text import parse_yaml_value
+from parley.configs.replaced import instead_of
+from parley.core.errors import ConfigError
+from parley.core.yaml_text import parse_yaml_value
 
 if TYPE_CHECKING:
-    from configs.deployment import Deployment
+    from parley.configs.deployment import Deployment
 
 Settings = TypeVar("Settings", bound=BaseModel)
 # Overrides the store's address in the deployment, because the address may hold a password.
@@ -71,7 +71,7 @@ def load_deployment(source: str | Path) -> "Deployment":
             wrong value. For a setting that was removed, the message names its replacement.
     """
     # Imports Pipecat, which logs at once. The log level must have been set before.
-    from configs.deployment import Deployment
+    from parley.configs.deployment import Deployment
 
     path = Path(source)
     if not path.suffix and path.parent == Path("."):

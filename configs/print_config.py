@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from configs.deployment import Choice, Deployment
-from configs.describe import Setting, below, plain, settings_of
+from parley.configs.deployment import Choice, Deployment
+from parley.configs.describe import Setting, below, plain, settings_of
 
 WIDTH = 110
 HEAD = (

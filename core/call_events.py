@@ -13,7 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.timeline import HeardReply, HeardSoFar
+from parley.core.timeline import HeardReply, HeardSoFar
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from uuid import uuid4
 
-from core.grants import ANONYMOUS, ClientIdentity
+from parley.core.grants import ANONYMOUS, ClientIdentity
 
 # The user who started the command on this machine.
 OPERATOR = ClientIdentity(is_operator=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from core.errors import ModelFileError
+from parley.core.errors import ModelFileError
 
 MODELS_DIR = Path("models-cache")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 PCM_BYTES_PER_SAMPLE = 2
 PCM_FULL_SCALE = 32768.0

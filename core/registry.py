@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
-from core.errors import ConfigError
+from parley.core.errors import ConfigError
 
 T = TypeVar("T")
 # Prefix of the groups of entry points by which packages add rows.

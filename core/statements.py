@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from core import statement_patterns as patterns
-from core.spoken_digits import spoken_digits
-from core.statement_patterns import AGE, BORN, CALL_BACK, HOME, NAME, NOTE, ORIGIN, WORK
+from parley.core import statement_patterns as patterns
+from parley.core.spoken_digits import spoken_digits
+from parley.core.statement_patterns import AGE, BORN, CALL_BACK, HOME, NAME, NOTE, ORIGIN, WORK
 
 _FIX_WORDS = 6
 # Only this much of a text is read: people introduce themselves in their first sentences, and a paste of 8,000

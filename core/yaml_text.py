@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from core.errors import ConfigError
+from parley.core.errors import ConfigError
 
 
 class _Yaml(yaml.SafeLoader):

@@ -12,20 +12,20 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Commands that are one module of a package with a command of its own, or stand alone.
 MODULES = (
-    "evals.latency.overload",
-    "evals.latency.pauses",
-    "evals.openai_realtime",
-    "evals.phone_noise",
-    "evals.turns.calibration",
-    "evals.turns.confidence",
-    "evals.turns.filler",
-    "evals.turns.floor",
-    "evals.turns.frontier",
-    "evals.turns.looks",
-    "evals.turns.predictor",
-    "evals.turns.spotter_cost",
-    "evals.turns.tuning",
-    "evals.turns.yielding",
+    "parley.evals.latency.overload",
+    "parley.evals.latency.pauses",
+    "parley.evals.openai_realtime",
+    "parley.evals.phone_noise",
+    "parley.evals.turns.calibration",
+    "parley.evals.turns.confidence",
+    "parley.evals.turns.filler",
+    "parley.evals.turns.floor",
+    "parley.evals.turns.frontier",
+    "parley.evals.turns.looks",
+    "parley.evals.turns.predictor",
+    "parley.evals.turns.spotter_cost",
+    "parley.evals.turns.tuning",
+    "parley.evals.turns.yielding",
 )
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from core.errors import AgentError
+from parley.core.errors import AgentError
 
 
 def positive(text: str) -> int:

@@ -1,8 +1,8 @@
 """Voice of a deployment, loaded once more to compare the heard audio with the spoken text."""
 
-from configs.deployment import Deployment
-from models.tts import TTS, TextToSpeech
-from pipelines.engines.choices import engine_settings
+from parley.configs.deployment import Deployment
+from parley.models.tts import TTS, TextToSpeech
+from parley.pipelines.engines.choices import engine_settings
 
 
 def deployed_voice(deployment: Deployment) -> TextToSpeech:

@@ -23,11 +23,11 @@ import numpy as np
 import soxr
 from websockets.asyncio.client import ClientConnection, connect
 
-from core.errors import AgentError
-from evals.command import count, machine, positive
-from evals.latency.servers import running
-from evals.serving_process import Server
-from models.tts.flite import FliteSettings, FliteTts
+from parley.core.errors import AgentError
+from parley.evals.command import count, machine, positive
+from parley.evals.latency.servers import running
+from parley.evals.serving_process import Server
+from parley.models.tts.flite import FliteSettings, FliteTts
 
 RATE_HZ = 24_000
 PIECE_MS = 20

@@ -1,7 +1,7 @@
 """The operator's credential, for evaluations that list or delete sessions of a server on this machine."""
 
-from configs.load import PROJECT_DIR
-from serving.gateway.auth.admin_token import operator_token
+from parley.configs.load import PROJECT_DIR
+from parley.serving.gateway.auth.admin_token import operator_token
 
 
 def operator_headers() -> dict[str, str]:

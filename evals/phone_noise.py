@@ -19,16 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
-from audio import g711
-from audio.resample import Resampler
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.command import machine, positive
-from evals.latency.questions import WHOLE
-from evals.turns.audio import Speakers
-from evals.turns.confidence import aligned
-from models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
-from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
-from turn_taking.utterances import plain
+from parley.audio import g711
+from parley.audio.resample import Resampler
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.command import machine, positive
+from parley.evals.latency.questions import WHOLE
+from parley.evals.turns.audio import Speakers
+from parley.evals.turns.confidence import aligned
+from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
+from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from parley.turn_taking.utterances import plain
 
 RATE_HZ, LINE_HZ, RNNOISE_HZ = 16_000, 8_000, 48_000
 VOICES = (("flite", "rms"), ("flite", "awb"), ("flite", "slt"))

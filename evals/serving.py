@@ -17,10 +17,10 @@ from loguru import logger
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, SmallWebRTCRequestHandler
 
-from configs.load import load_deployment
-from core.errors import ConfigError, EngineError
-from pipelines.engines.engines import Engines
-from runtime import event_loop
+from parley.configs.load import load_deployment
+from parley.core.errors import ConfigError, EngineError
+from parley.pipelines.engines.engines import Engines
+from parley.runtime import event_loop
 
 HOST = "127.0.0.1"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import aiohttp
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 ROOT = Path(__file__).resolve().parents[1]
 START_TIMEOUT_S = 90.0

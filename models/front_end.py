@@ -22,17 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from audio.echo_alignment import Knowledge
-from audio.framing import Framer
-from core.errors import EngineError
-from core.media import float_to_pcm16
-from core.strict_model import StrictModel
-from models.echo import ECHO, EchoCanceller
-from models.echo.control import EchoControl, EchoControlSettings
-from models.vad import VAD, VoiceActivityDetector
-from models.vad.meter import VoiceMeter, Window
-from runtime.engine_host import Answer
-from runtime.engine_hosting.messages import EngineMessage, EngineSpec, MessageType
+from parley.audio.echo_alignment import Knowledge
+from parley.audio.framing import Framer
+from parley.core.errors import EngineError
+from parley.core.media import float_to_pcm16
+from parley.core.strict_model import StrictModel
+from parley.models.echo import ECHO, EchoCanceller
+from parley.models.echo.control import EchoControl, EchoControlSettings
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.models.vad.meter import VoiceMeter, Window
+from parley.runtime.engine_host import Answer
+from parley.runtime.engine_hosting.messages import EngineMessage, EngineSpec, MessageType
 
 Played = tuple[bytes, int, int]
 

@@ -7,7 +7,7 @@ engine does not import Pipecat (0.9 s, and a child process does not need it).
 from importlib.util import find_spec
 from pathlib import Path
 
-from core.errors import ConfigError
+from parley.core.errors import ConfigError
 
 
 def pipecat_file(*parts: str) -> Path:

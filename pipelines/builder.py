@@ -16,11 +16,11 @@ from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAg
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
-from pipelines.call import Call
-from pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
-from pipelines.lifecycle import OVER_LIMIT, call_worker, greet, introduce
-from pipelines.turn_records import TurnRecords
-from processors.turns.turn_events import publish_arrival, publish_bot_turns
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
+from parley.pipelines.lifecycle import OVER_LIMIT, call_worker, greet, introduce
+from parley.pipelines.turn_records import TurnRecords
+from parley.processors.turns.turn_events import publish_arrival, publish_bot_turns
 
 # Tasks that run along with a pipeline. They are created when it runs, so that a failed build leaves none.
 Background = Sequence[Callable[[], Coroutine[Any, Any, None]]]

@@ -9,22 +9,22 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from core.call_events import AnswerHeard
-from core.client_rules import ClientRules, prompt_of
-from core.clock import Clock
-from models.tools import Tool
-from pipelines.pipeline_input import PipelineInput
-from processors.dialogue.commit_gate import Answers
-from processors.playout.heard import PlayoutSettings
-from processors.playout.playout import Playout
-from processors.turns.floor import Floor
-from protocols.client_protocol import SessionUpdate, UnitSink
-from runtime.event_stream import CallEvents
-from session_store.conversation import Conversation
-from telemetry.turns import TurnLog
-from transports.registry import TRANSPORTS, Capabilities
-from transports.unit_input import UnitEntry
-from turn_taking.answering_machine import VoicemailSettings
+from parley.core.call_events import AnswerHeard
+from parley.core.client_rules import ClientRules, prompt_of
+from parley.core.clock import Clock
+from parley.models.tools import Tool
+from parley.pipelines.pipeline_input import PipelineInput
+from parley.processors.dialogue.commit_gate import Answers
+from parley.processors.playout.heard import PlayoutSettings
+from parley.processors.playout.playout import Playout
+from parley.processors.turns.floor import Floor
+from parley.protocols.client_protocol import SessionUpdate, UnitSink
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.conversation import Conversation
+from parley.telemetry.turns import TurnLog
+from parley.transports.registry import TRANSPORTS, Capabilities
+from parley.transports.unit_input import UnitEntry
+from parley.turn_taking.answering_machine import VoicemailSettings
 
 # This stays in the model's context, and remains true. No other instruction may stay there.
 OPENING = "When this conversation began the person on the line had said nothing, and you were to speak first."

@@ -9,8 +9,8 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from core.bounded_dict import BoundedDict
-from core.call_events import (
+from parley.core.bounded_dict import BoundedDict
+from parley.core.call_events import (
     BotTurnEnded,
     CallAnswered,
     ReplyBrought,
@@ -18,9 +18,9 @@ from core.call_events import (
     ReplyFinished,
     ReplyProgressed,
 )
-from core.timeline import HeardMark, HeardReply
-from pipelines.call import Call
-from session_store.events import Draft, Kind
+from parley.core.timeline import HeardMark, HeardReply
+from parley.pipelines.call import Call
+from parley.session_store.events import Draft, Kind
 
 # Number of replies for which corrections of their client are remembered.
 MOST_CORRECTED = 16

@@ -14,34 +14,34 @@ from typing import Any
 from pipecat.runner.types import RunnerArguments
 from pipecat.transports.base_transport import BaseTransport
 
-from audio.comfort_noise import ComfortNoise
-from core.errors import CapacityError
-from core.grants import ANONYMOUS, ClientIdentity
-from pipelines.call import Call, LiveCall
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import INPUT_RATE_HZ
-from pipelines.modes import CASCADE, DUPLEX
-from pipelines.phone.calls import hold_phone
-from pipelines.phone.control import PhoneFacts
-from pipelines.phone.sessions import PhoneSessions
-from pipelines.pipeline import Pipeline
-from pipelines.sockets.chat_sockets import hold_chat
-from pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
-from pipelines.voice.cascade import run_conversation
-from pipelines.voice.duplex import run_duplex
-from pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
-from serving.gateway.phone.routes import PhoneArguments
-from serving.gateway.settings import MAX_SOCKET_BYTES
-from serving.gateway.sockets.chat_sockets import ChatArguments
-from serving.gateway.sockets.eval_socket import EvalArguments
-from serving.gateway.sockets.realtime_sockets import SocketArguments
-from serving.gateway.webrtc.routes import BrowserArguments
-from session_store.conversation import Conversations
-from transports.registry import TRANSPORTS, TransportRow
-from transports.request import ReportsQuiet, TransportRequest
-from transports.twilio.stream import PhoneStream
-from transports.websocket.peer import MixedPeer, StarlettePeer
-from transports.websocket.session import SurfaceSession
+from parley.audio.comfort_noise import ComfortNoise
+from parley.core.errors import CapacityError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.pipelines.phone.calls import hold_phone
+from parley.pipelines.phone.control import PhoneFacts
+from parley.pipelines.phone.sessions import PhoneSessions
+from parley.pipelines.pipeline import Pipeline
+from parley.pipelines.sockets.chat_sockets import hold_chat
+from parley.pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
+from parley.pipelines.voice.cascade import run_conversation
+from parley.pipelines.voice.duplex import run_duplex
+from parley.pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
+from parley.serving.gateway.phone.routes import PhoneArguments
+from parley.serving.gateway.settings import MAX_SOCKET_BYTES
+from parley.serving.gateway.sockets.chat_sockets import ChatArguments
+from parley.serving.gateway.sockets.eval_socket import EvalArguments
+from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
+from parley.serving.gateway.webrtc.routes import BrowserArguments
+from parley.session_store.conversation import Conversations
+from parley.transports.registry import TRANSPORTS, TransportRow
+from parley.transports.request import ReportsQuiet, TransportRequest
+from parley.transports.twilio.stream import PhoneStream
+from parley.transports.websocket.peer import MixedPeer, StarlettePeer
+from parley.transports.websocket.session import SurfaceSession
 
 # Quiet time after which a browser counts as gone.
 VANISH_MS = 3_500

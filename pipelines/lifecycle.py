@@ -16,19 +16,19 @@ from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMes
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
-from configs.deployment import Bot
-from core.call_events import CallEnding
-from core.errors import PeerError
-from pipelines.call import Call
-from pipelines.call_records import CallRecords
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import INPUT_RATE_HZ
-from pipelines.release import release_call
-from processors.dialogue.rtvi import CheckedRtvi
-from processors.turns.idle import IdleMonitor
-from protocols.client_protocol import SHUTDOWN, STOPPING
-from session_store.conversation import Conversation
-from session_store.events import Kind
+from parley.configs.deployment import Bot
+from parley.core.call_events import CallEnding
+from parley.core.errors import PeerError
+from parley.pipelines.call import Call
+from parley.pipelines.call_records import CallRecords
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.release import release_call
+from parley.processors.dialogue.rtvi import CheckedRtvi
+from parley.processors.turns.idle import IdleMonitor
+from parley.protocols.client_protocol import SHUTDOWN, STOPPING
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Kind
 
 # Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
 # reports feed an idle timer that is not used here (ours reads the turns).

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pipecat.frames.frames import TTSSpeakFrame
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from core.call_events import Wait, WaitBegan, WaitEnded
-from pipelines.pipeline_input import PipelineInput
-from runtime.event_stream import CallEvents
-from serving.pool.pool import AssignmentRefused
-from serving.scheduler.types import QueuePlace
+from parley.core.call_events import Wait, WaitBegan, WaitEnded
+from parley.pipelines.pipeline_input import PipelineInput
+from parley.runtime.event_stream import CallEvents
+from parley.serving.pool.pool import AssignmentRefused
+from parley.serving.scheduler.types import QueuePlace
 
 # Least interval between reports of the position: to a client, and to the caller by the voice.
 QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0

@@ -23,15 +23,15 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from audio.resample import Resampler
-from core.errors import EngineBusyError, EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from models.stt import Transcript
-from pipelines.builder import Stages
-from pipelines.text.typed_turns import running
-from protocols.chat_ws import AUDIO_RATE_HZ
-from protocols.client_protocol import ProtocolError
-from runtime.utterances import UtteranceEngine
+from parley.audio.resample import Resampler
+from parley.core.errors import EngineBusyError, EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from parley.models.stt import Transcript
+from parley.pipelines.builder import Stages
+from parley.pipelines.text.typed_turns import running
+from parley.protocols.chat_ws import AUDIO_RATE_HZ
+from parley.protocols.client_protocol import ProtocolError
+from parley.runtime.utterances import UtteranceEngine
 
 PIECE_MS = 200
 # Audio that may wait in the engine, and the interval at which that is checked.

@@ -21,9 +21,9 @@ from pipecat.transports.base_transport import BaseTransport
 from pipecat.utils.base_object import BaseObject
 from pipecat.workers.runner import WorkerRunner
 
-from pipelines.call import Call
-from transports.pipecat_internals import forget_handlers, running_handlers
-from transports.release import ReleasesCall
+from parley.pipelines.call import Call
+from parley.transports.pipecat_internals import forget_handlers, running_handlers
+from parley.transports.release import ReleasesCall
 
 # A handler of the last event may still run: the end of a call does not wait longer for it.
 HANDLERS_S = 1.0

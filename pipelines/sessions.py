@@ -9,14 +9,14 @@ from contextlib import aclosing, asynccontextmanager
 
 from loguru import logger
 
-from configs.deployment import Deployment
-from core.grants import ANONYMOUS, ClientIdentity
-from pipelines.engines.llm_runtime import LlmRuntime
-from pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
-from serving.gateway.session_api import TurnEvent
-from session_store.compaction import Compactor
-from session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
-from session_store.store import SessionStore
+from parley.configs.deployment import Deployment
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from parley.serving.gateway.session_api import TurnEvent
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
+from parley.session_store.store import SessionStore
 
 # Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.
 MAX_UNREAD_EVENTS = 256

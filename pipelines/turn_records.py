@@ -4,7 +4,7 @@ from collections import deque
 
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from core.call_events import (
+from parley.core.call_events import (
     BotTurnEnded,
     CallEvent,
     ReplyCut,
@@ -13,8 +13,8 @@ from core.call_events import (
     ReplyRestored,
     ReplyResumed,
 )
-from core.timeline import HeardReply
-from pipelines.call import Call
+from parley.core.timeline import HeardReply
+from parley.pipelines.call import Call
 
 # Replies that wait to be sent with the next turn.
 MOST_UNTOLD = 16

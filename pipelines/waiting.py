@@ -20,12 +20,12 @@ from typing import Any
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from starlette.websockets import WebSocketDisconnect
 
-from core.errors import CapacityError
-from protocols.client_protocol import QueueUpdate
-from serving.gateway.line_request import LineRequest, Tell
-from serving.gateway.sockets.replayable_socket import Message, ReplayableSocket
-from transports.webrtc.early_peer import EarlyPeer
-from transports.websocket.session import SurfaceSession
+from parley.core.errors import CapacityError
+from parley.protocols.client_protocol import QueueUpdate
+from parley.serving.gateway.line_request import LineRequest, Tell
+from parley.serving.gateway.sockets.replayable_socket import Message, ReplayableSocket
+from parley.transports.webrtc.early_peer import EarlyPeer
+from parley.transports.websocket.session import SurfaceSession
 
 MOST_EARLY = 64
 TRY_AGAIN_LATER = 1013

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from core.errors import ConfigError
-from core.strict_model import StrictModel
-from models.llm import LanguageModel
-from models.llm.llamacpp.server import LlamaCppServer
+from parley.core.errors import ConfigError
+from parley.core.strict_model import StrictModel
+from parley.models.llm import LanguageModel
+from parley.models.llm.llamacpp.server import LlamaCppServer
 
 if TYPE_CHECKING:
     import aiohttp

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from protocols.client_protocol import Message, ProtocolError, json_object
+from parley.protocols.client_protocol import Message, ProtocolError, json_object
 
 AUDIO_RATE_HZ = 16_000
 VOICE_RATE_HZ = 24_000

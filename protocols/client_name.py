@@ -6,7 +6,7 @@ generates the ids of sessions and sends them to the client.
 
 import re
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

@@ -19,8 +19,8 @@ import numpy as np
 import orjson
 import pybase64
 
-from core.errors import PeerError
-from core.frame_facts import FrameFact
+from parley.core.errors import PeerError
+from parley.core.frame_facts import FrameFact
 
 Message = dict[str, Any]
 

@@ -12,7 +12,7 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 T = TypeVar("T")
 # Pair of functions: to a fact, and from a fact.

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,
@@ -50,7 +50,7 @@ from protocols.client_protocol import (
     samples_of,
     written,
 )
-from protocols.minicpm_duplex import NO_ROOM
+from parley.protocols.minicpm_duplex import NO_ROOM
 
 INPUT = Format(Codec.FLOAT32, 16_000)
 OUTPUT = Format(Codec.FLOAT32, 24_000)

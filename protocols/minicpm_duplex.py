@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,

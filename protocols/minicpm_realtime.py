@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,
@@ -34,7 +34,7 @@ from protocols.client_protocol import (
     text_of,
     written,
 )
-from protocols.minicpm_duplex import (
+from parley.protocols.minicpm_duplex import (
     BYTES_PER_MS,
     HEARD,
     MOST_PROMPT_CHARS,

@@ -15,9 +15,9 @@ import hmac
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 from xml.etree import ElementTree
 
-from protocols import twiml
-from protocols.twilio_signature import Fields
-from protocols.twiml import document
+from parley.protocols import twiml
+from parley.protocols.twilio_signature import Fields
+from parley.protocols.twiml import document
 
 MOST_SIGNATURES = 8
 PLIVO = twiml.Verbs("Speak", "Wait")

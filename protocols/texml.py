@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from core.errors import ConfigError
-from protocols.twiml import document
+from parley.core.errors import ConfigError
+from parley.protocols.twiml import document
 
 # As Telnyx recommends. A recorded webhook can be replayed for this long.
 TOLERANCE_S = 300

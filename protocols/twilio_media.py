@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from protocols.client_protocol import Message, ProtocolError, decoded, json_object, written
+from parley.protocols.client_protocol import Message, ProtocolError, decoded, json_object, written
 
 RATE_HZ = 8_000
 PACKET_MS = 20

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
     Action,

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from protocols.twiml import MOST_SAID_CHARS
+from parley.protocols.twiml import MOST_SAID_CHARS
 
 # Telephone lines have 8 kHz.
 CONTENT_TYPE = "audio/l16;rate=8000"

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import PeerError
-from protocols.facts import from_facts, to_facts
+from parley.core.errors import PeerError
+from parley.protocols.facts import from_facts, to_facts
 
 LEAST_SECRET_BYTES = 16
 # Maximum length of a name or an id.

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import MediaError
-from core.media import ms_to_samples
+from parley.core.errors import MediaError
+from parley.core.media import ms_to_samples
 
 WINDOW_MS = 10_000
 

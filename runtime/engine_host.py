@@ -32,11 +32,11 @@ from collections import deque
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any, Protocol, cast
 
-from core.errors import AgentError, EngineBusyError, EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from protocols.facts import from_facts
-from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
-from runtime.engine_hosting.messages import (
+from parley.core.errors import AgentError, EngineBusyError, EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.protocols.facts import from_facts
+from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
+from parley.runtime.engine_hosting.messages import (
     AudioTaken,
     EngineMessage,
     EngineSpec,

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from loguru import logger
 
-from core.errors import AgentError, EngineError
-from runtime.engine_process import EngineProcess, ProcessStream
+from parley.core.errors import AgentError, EngineError
+from parley.runtime.engine_process import EngineProcess, ProcessStream
 
 T = TypeVar("T")
 

@@ -20,18 +20,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
-from core.errors import ConfigError, EngineBusyError, EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from protocols.facts import to_facts
-from runtime.engine_hosting.child import ChildSettings, EngineChild
-from runtime.engine_hosting.messages import (
+from parley.core.errors import ConfigError, EngineBusyError, EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
+from parley.protocols.facts import to_facts
+from parley.runtime.engine_hosting.child import ChildSettings, EngineChild
+from parley.runtime.engine_hosting.messages import (
     AudioTaken,
     EngineFailure,
     EngineMessage,
     EngineSpec,
     MessageType,
 )
-from runtime.work_rate import WorkRate
+from parley.runtime.work_rate import WorkRate
 
 T = TypeVar("T")
 
@@ -308,7 +308,7 @@ class EngineProcess(EngineChild, Generic[T]):
     ) -> None:
         self.limits = limits or EngineProcessSettings()
         super().__init__(
-            (sys.executable, "-P", "-m", "runtime.engine_host", str(self.limits.nice)),
+            (sys.executable, "-P", "-m", "parley.runtime.engine_host", str(self.limits.nice)),
             to_facts(EngineSpec.of(factory, settings)),
             limits=self.limits,
             name=name,

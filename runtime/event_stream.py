@@ -25,10 +25,10 @@ from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
-from core.call_events import CallEvent
-from core.clock import Clock
-from core.errors import AgentError
-from runtime.loop_clock import LoopClock
+from parley.core.call_events import CallEvent
+from parley.core.clock import Clock
+from parley.core.errors import AgentError
+from parley.runtime.loop_clock import LoopClock
 
 E = TypeVar("E", bound=CallEvent)
 

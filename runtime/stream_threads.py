@@ -21,11 +21,11 @@ from typing import Generic, TypeVar, cast
 from loguru import logger
 from pydantic import Field
 
-from core.errors import AgentError, EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from core.strict_model import StrictModel
-from runtime.engine_host import BlockingEngine, BlockingStream
-from runtime.engine_thread import EngineThread
+from parley.core.errors import AgentError, EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.runtime.engine_host import BlockingEngine, BlockingStream
+from parley.runtime.engine_thread import EngineThread
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 
-from core.errors import AgentError
+from parley.core.errors import AgentError
 
 # Takes a piece, an error, or None at the end.
 Emit = Callable[[str | AgentError | None], None]

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from core.errors import EngineError
+from parley.core.errors import EngineError
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 import os
 
-from core.errors import ConfigError
-from protocols.worker_tokens import LEAST_SECRET_BYTES
+from parley.core.errors import ConfigError
+from parley.protocols.worker_tokens import LEAST_SECRET_BYTES
 
 
 def secret_in(variable: str) -> bytes:

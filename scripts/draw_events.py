@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from core import call_events
-from core.call_events import CallEvent
+from parley.core import call_events
+from parley.core.call_events import CallEvent
 from scripts.foreign_assignments import ROOT, product_files
 from tests.sim.call import Beside, silence, simulate, voice
 

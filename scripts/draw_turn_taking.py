@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from turn_taking import idle
-from turn_taking.barge_in import table as barge_in_table
+from parley.turn_taking import idle
+from parley.turn_taking.barge_in import table as barge_in_table
 
 StateT = TypeVar("StateT", bound=Enum)
 EventT = TypeVar("EventT", bound=Enum)

@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # The script runs as a file, from anywhere.
 sys.path.insert(0, str(ROOT))
 
-from core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel  # noqa: E402
+from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel  # noqa: E402
 
 LOCKS = ROOT / "requirements"
 TIMEOUT_S = 30

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from audio.audible import audible_spans
-from evals.echo.rooms import Speakerphone, at_level, impulse_response
-from evals.turns import audio, sounds
-from evals.turns.callers import ScriptedTurn, Silence
-from evals.turns.prosody import marked
-from turn_taking.endpointing.pauses import PauseLaw
+from parley.audio.audible import audible_spans
+from parley.evals.echo.rooms import Speakerphone, at_level, impulse_response
+from parley.evals.turns import audio, sounds
+from parley.evals.turns.callers import ScriptedTurn, Silence
+from parley.evals.turns.prosody import marked
+from parley.turn_taking.endpointing.pauses import PauseLaw
 
 RATE_HZ = 16_000
 VOICES: tuple[tuple[str, str], ...] = (

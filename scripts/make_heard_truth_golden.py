@@ -11,8 +11,8 @@ from pathlib import Path
 
 import soundfile
 
-from evals.heard_truth.truth import RATE_HZ, reference
-from models.tts.flite import FliteTts
+from parley.evals.heard_truth.truth import RATE_HZ, reference
+from parley.models.tts.flite import FliteTts
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "golden" / "heard_truth"
 REPLIES = {

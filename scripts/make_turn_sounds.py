@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from core.media import float_to_pcm16
-from evals.turns import audio, sounds
+from parley.core.media import float_to_pcm16
+from parley.evals.turns import audio, sounds
 
 SEED = 1
 OUT = Path(__file__).parents[1] / "tests" / "golden" / "sounds"

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.deployment import Deployment
-from configs.describe import Setting, below, described, leaves, plain, settings_of
-from configs.load import CONFIG_DIR
-from core.registry import Registry
-from pipelines.engines.settings import REGISTRIES
+from parley.configs.deployment import Deployment
+from parley.configs.describe import Setting, below, described, leaves, plain, settings_of
+from parley.configs.load import CONFIG_DIR
+from parley.core.registry import Registry
+from parley.pipelines.engines.settings import REGISTRIES
 
 DOCUMENT = CONFIG_DIR.parent / "docs" / "settings.md"
 SCHEMA = CONFIG_DIR / "deployment.schema.json"

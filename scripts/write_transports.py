@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from transports.registry import TRANSPORTS, Capabilities, Command, TransportRow
+from parley.transports.registry import TRANSPORTS, Capabilities, Command, TransportRow
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "transports.md"
 COMMANDS = {

@@ -17,8 +17,8 @@ from collections import deque
 
 from pydantic import Field
 
-from core.bounded_dict import BoundedDict
-from core.strict_model import StrictModel
+from parley.core.bounded_dict import BoundedDict
+from parley.core.strict_model import StrictModel
 
 
 class CalibrationSettings(StrictModel):

@@ -27,8 +27,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.timeline import (
+from parley.core.strict_model import StrictModel
+from parley.core.timeline import (
     Annotation,
     DiarPayload,
     EnrichedToken,
@@ -37,7 +37,7 @@ from core.timeline import (
     TextPayload,
     VisionPayload,
 )
-from sequencer.merge import Committed
+from parley.sequencer.merge import Committed
 
 P = TypeVar("P", ProsodyPayload, VisionPayload, DiarPayload)
 # The annotations of a word; neighbours with equal ones are one token.

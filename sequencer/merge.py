@@ -30,10 +30,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from sequencer.calibration import CalibrationSettings
-from sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
-from sequencer.watermark import StreamState, UnknownStreamError, Watermarks
+from parley.core.strict_model import StrictModel
+from parley.sequencer.calibration import CalibrationSettings
+from parley.sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
+from parley.sequencer.watermark import StreamState, UnknownStreamError, Watermarks
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from itertools import groupby
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+from parley.core.strict_model import StrictModel
+from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 
 # For the system prompt of a model that receives rendered text.
 LEGEND = (

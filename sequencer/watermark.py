@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from core.errors import AgentError
-from sequencer.calibration import CalibrationSettings, LatencyEstimate
+from parley.core.errors import AgentError
+from parley.sequencer.calibration import CalibrationSettings, LatencyEstimate
 
 S = TypeVar("S")
 

@@ -11,9 +11,9 @@ Plain functions over a connection, the same for both databases.
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from core.errors import UnknownSessionError
-from session_store.rows import shown_id
-from session_store.schema import call_code_table, caller_table, session_table
+from parley.core.errors import UnknownSessionError
+from parley.session_store.rows import shown_id
+from parley.session_store.schema import call_code_table, caller_table, session_table
 
 _caller = caller_table.c
 _code = call_code_table.c

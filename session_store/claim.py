@@ -7,11 +7,11 @@ was set back does not put new events before old ones.
 
 import time
 
-from core.clock import Clock
-from session_store.committing import Append
-from session_store.events import Draft, Event
-from session_store.rows import SessionInfo, draft_row
-from session_store.writer import GroupCommit
+from parley.core.clock import Clock
+from parley.session_store.committing import Append
+from parley.session_store.events import Draft, Event
+from parley.session_store.rows import SessionInfo, draft_row
+from parley.session_store.writer import GroupCommit
 
 
 def wall_us() -> int:

@@ -14,11 +14,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from core.errors import FencedError, SessionExistsError, StoreError, UnknownSessionError
-from session_store.database import CHANNEL, LockedError
-from session_store.events import Event
-from session_store.rows import DRAFT_COLUMNS, Row, SessionInfo, event_of, new_event, session_info, shown_id
-from session_store.schema import event_table, session_table
+from parley.core.errors import FencedError, SessionExistsError, StoreError, UnknownSessionError
+from parley.session_store.database import CHANNEL, LockedError
+from parley.session_store.events import Event
+from parley.session_store.rows import (
+    DRAFT_COLUMNS,
+    Row,
+    SessionInfo,
+    event_of,
+    new_event,
+    session_info,
+    shown_id,
+)
+from parley.session_store.schema import event_table, session_table
 
 # Rows in one statement: far below the maximum number of parameters of a driver.
 CHUNK = 500

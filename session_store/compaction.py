@@ -21,14 +21,14 @@ from typing import Literal, Protocol
 from loguru import logger
 from pydantic import Field
 
-from core.client_rules import CLIENT_TEXT
-from core.clock import Clock
-from core.errors import AgentError
-from core.statements import asks, statements
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from session_store.events import Draft, Event, Kind
-from session_store.memory import (
+from parley.core.client_rules import CLIENT_TEXT
+from parley.core.clock import Clock
+from parley.core.errors import AgentError
+from parley.core.statements import asks, statements
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.memory import (
     SessionState,
     current_events,
     fold_state,
@@ -37,7 +37,7 @@ from session_store.memory import (
     state_payload,
     text_in,
 )
-from session_store.prompt import (
+from parley.session_store.prompt import (
     CountTokens,
     Entry,
     Turn,

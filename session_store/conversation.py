@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 from loguru import logger
 from pydantic import Field
 
-from core.errors import (
+from parley.core.errors import (
     AgentError,
     CapacityError,
     FencedError,
@@ -42,11 +42,11 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from session_store.compaction import CompactionSettings, Compactor
-from session_store.events import Draft, Event, Kind
-from session_store.memory import (
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.session_store.compaction import CompactionSettings, Compactor
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.memory import (
     SessionState,
     covered_seq,
     current_events,
@@ -55,11 +55,11 @@ from session_store.memory import (
     newest_summary,
     odd_events,
 )
-from session_store.prompt import PromptView, prompt_view
-from session_store.rows import SHOWN_CHARS, shown_id
-from session_store.store import SessionStore, SessionWriter
-from session_store.typed_share import TypedShares
-from session_store.writer import LONGEST_PAUSE_S
+from parley.session_store.prompt import PromptView, prompt_view
+from parley.session_store.rows import SHOWN_CHARS, shown_id
+from parley.session_store.store import SessionStore, SessionWriter
+from parley.session_store.typed_share import TypedShares
+from parley.session_store.writer import LONGEST_PAUSE_S
 
 T = TypeVar("T")
 

@@ -33,9 +33,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from core.errors import ConfigError, StoreError, StoreUnavailableError
-from session_store import migrations
-from session_store.settings import StoreTuning, file_of
+from parley.core.errors import ConfigError, StoreError, StoreUnavailableError
+from parley.session_store import migrations
+from parley.session_store.settings import StoreTuning, file_of
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]

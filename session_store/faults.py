@@ -10,7 +10,7 @@ import traceback
 
 from loguru import logger
 
-from session_store.rows import SESSION_ID, SHOWN_CHARS
+from parley.session_store.rows import SESSION_ID, SHOWN_CHARS
 
 _ANYWHERE = re.compile(SESSION_ID.pattern, re.IGNORECASE)
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from loguru import logger
 
-from core.errors import StoreUnavailableError
-from session_store.database import Database
+from parley.core.errors import StoreUnavailableError
+from parley.session_store.database import Database
 
 RECONNECT_S = 1.0
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from session_store.events import Event, Kind
-from session_store.memory import current_events, text_in
+from parley.session_store.events import Event, Kind
+from parley.session_store.memory import current_events, text_in
 
 Role = Literal["user", "assistant"]
 

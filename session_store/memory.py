@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.client_rules import CLIENT_TEXT
-from core.statements import ExtractedFacts, extract_facts
-from session_store.events import Event, Kind
+from parley.core.client_rules import CLIENT_TEXT
+from parley.core.statements import ExtractedFacts, extract_facts
+from parley.session_store.events import Event, Kind
 
 # Number of recent turns to whose statements a correction ("no, it's ...") may refer.
 RECENT_TURNS = 3

@@ -32,11 +32,11 @@ from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import Any, Literal, TypeVar
 
-from core.prompt_notes import PromptNotes, write_notes
-from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
-from sequencer.rendering import render, tags
-from session_store.events import Event, Kind
-from session_store.memory import (
+from parley.core.prompt_notes import PromptNotes, write_notes
+from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+from parley.sequencer.rendering import render, tags
+from parley.session_store.events import Event, Kind
+from parley.session_store.memory import (
     SessionState,
     clean,
     covered_seq,

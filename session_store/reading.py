@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from core.errors import UnknownSessionError
-from session_store.events import Event, Kind
-from session_store.rows import MAX_INT, SessionInfo, event_of, event_text, session_info, shown_id
-from session_store.schema import event_table, session_table
+from parley.core.errors import UnknownSessionError
+from parley.session_store.events import Event, Kind
+from parley.session_store.rows import MAX_INT, SessionInfo, event_of, event_text, session_info, shown_id
+from parley.session_store.schema import event_table, session_table
 
 # Bound of a page that is read as JSON: the payloads of a thousand events may be a megabyte each.
 PAGE_BYTES = 1_000_000

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import AgentError, StoreError
-from sequencer.merge import Committed, Sequencer, SequencerSettings
-from sequencer.operations import Operation, from_json
-from session_store.events import Event, Kind
-from session_store.settings import StoreSettings
-from session_store.store import SessionReader
+from parley.core.errors import AgentError, StoreError
+from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
+from parley.sequencer.operations import Operation, from_json
+from parley.session_store.events import Event, Kind
+from parley.session_store.settings import StoreSettings
+from parley.session_store.store import SessionReader
 
 PAGE_EVENTS = 500
 OF_PERCEPTION = (Kind.JOURNAL, Kind.ANNOTATION)

@@ -22,8 +22,8 @@ import sqlalchemy as sa
 from loguru import logger
 from sqlalchemy.dialects import postgresql, sqlite
 
-from core.clock import Clock
-from session_store.schema import retention_table, session_table
+from parley.core.clock import Clock
+from parley.session_store.schema import retention_table, session_table
 
 US_PER_HOUR = 3_600_000_000
 US_PER_DAY = 24 * US_PER_HOUR

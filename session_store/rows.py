@@ -13,8 +13,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from core.errors import StoreError
-from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
+from parley.core.errors import StoreError
+from parley.session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
 
 # PostgreSQL indexes at most 2,704 bytes of a key, and a character takes up to four.
 MAX_NAME_CHARS = 500

@@ -10,8 +10,8 @@ from pydantic import Field
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from core.errors import ConfigError
-from core.strict_model import StrictModel
+from parley.core.errors import ConfigError
+from parley.core.strict_model import StrictModel
 
 EXAMPLES = ("sqlite:///folder/file.db", "postgresql://user@host:5432/database")
 

@@ -28,23 +28,23 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from loguru import logger
 
-from core.clock import Clock
-from core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
-from core.tuning import tuned
-from runtime.loop_clock import LoopClock
-from session_store.callers import drop_callers, put_caller, put_code, read_caller, take_code
-from session_store.claim import SessionClock, SessionWriter, wall_us
-from session_store.committing import (
+from parley.core.clock import Clock
+from parley.core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
+from parley.core.tuning import tuned
+from parley.runtime.loop_clock import LoopClock
+from parley.session_store.callers import drop_callers, put_caller, put_code, read_caller, take_code
+from parley.session_store.claim import SessionClock, SessionWriter, wall_us
+from parley.session_store.committing import (
     claim_session,
     delete_oldest,
     delete_session,
     insert_session,
     insert_whole,
 )
-from session_store.database import Database, ReadDatabase, Work, database, read_only_database
-from session_store.events import Event, Kind
-from session_store.followers import SessionFollowers, listen
-from session_store.reading import (
+from parley.session_store.database import Database, ReadDatabase, Work, database, read_only_database
+from parley.session_store.events import Event, Kind
+from parley.session_store.followers import SessionFollowers, listen
+from parley.session_store.reading import (
     JsonPage,
     TimelinePage,
     read_events,
@@ -56,11 +56,11 @@ from session_store.reading import (
     read_sessions,
     read_timeline,
 )
-from session_store.retention import US_PER_DAY, RetentionClock
-from session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
-from session_store.settings import StoreSettings, StoreTuning
-from session_store.transfer import export_lines, whole_session
-from session_store.writer import GroupCommit
+from parley.session_store.retention import US_PER_DAY, RetentionClock
+from parley.session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
+from parley.session_store.settings import StoreSettings, StoreTuning
+from parley.session_store.transfer import export_lines, whole_session
+from parley.session_store.writer import GroupCommit
 
 __all__ = ["SessionClock", "SessionInfo", "SessionReader", "SessionStore", "SessionWriter", "StoreSettings"]
 
@@ -607,7 +607,7 @@ class SessionStore(SessionReader):
         if self._settings.retention_days is not None:
             self._tasks.add(
                 asyncio.create_task(
-                    self._retain(self._settings.retention_days), name="session_store.retention"
+                    self._retain(self._settings.retention_days), name="parley.session_store.retention"
                 )
             )
 

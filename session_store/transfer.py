@@ -21,10 +21,18 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from core.errors import AgentError, StoreError
-from session_store.reading import JsonPage
-from session_store.rows import MAX_INT, SESSION_ID, Row, SessionInfo, check_row, is_tenant, payload_json
-from session_store.settings import StoreSettings
+from parley.core.errors import AgentError, StoreError
+from parley.session_store.reading import JsonPage
+from parley.session_store.rows import (
+    MAX_INT,
+    SESSION_ID,
+    Row,
+    SessionInfo,
+    check_row,
+    is_tenant,
+    payload_json,
+)
+from parley.session_store.settings import StoreSettings
 
 FORMAT = "parley-session"
 VERSION = 1
@@ -173,7 +181,7 @@ _COLUMNS = (
 
 
 async def _export(settings: StoreSettings, session_id: str) -> None:
-    from session_store.store import SessionReader
+    from parley.session_store.store import SessionReader
 
     # The source stays as it is: no migration, and no new file where a path is mistyped.
     store = await SessionReader.open(settings)
@@ -185,7 +193,7 @@ async def _export(settings: StoreSettings, session_id: str) -> None:
 
 
 async def _import(settings: StoreSettings) -> None:
-    from session_store.store import SessionStore
+    from parley.session_store.store import SessionStore
 
     store = await SessionStore.open(settings)
     try:

@@ -5,8 +5,8 @@ bytes. A person types far less than the limit. The state of the session that was
 evicted; it then has its whole share again.
 """
 
-from core.token_bucket import TokenBucket
-from runtime.loop_clock import LoopClock
+from parley.core.token_bucket import TokenBucket
+from parley.runtime.loop_clock import LoopClock
 
 # Minimum count of a turn: an empty one also has its commits, its events and its answer.
 LEAST_BYTES = 200

@@ -22,12 +22,12 @@ from typing import Any, Generic, TypeVar, cast
 
 from loguru import logger
 
-from core.clock import Clock
-from core.errors import StoreClosedError, StoreError, StoreUnavailableError
-from session_store.committing import Append, Outcome, commit_appends, touch
-from session_store.database import Database, LockedError, Work
-from session_store.events import Event
-from session_store.settings import StoreTuning
+from parley.core.clock import Clock
+from parley.core.errors import StoreClosedError, StoreError, StoreUnavailableError
+from parley.session_store.committing import Append, Outcome, commit_appends, touch
+from parley.session_store.database import Database, LockedError, Work
+from parley.session_store.events import Event
+from parley.session_store.settings import StoreTuning
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class GroupCommit:
 
     def start(self) -> None:
         """Start the task that writes."""
-        self._task = asyncio.create_task(self._run(), name="session_store.writer")
+        self._task = asyncio.create_task(self._run(), name="parley.session_store.writer")
 
     async def append(self, append: Append) -> list[Event]:
         """Commit rows of one claim; durable when it returns.

@@ -4,8 +4,8 @@ import time
 
 from loguru import logger
 
-from runtime.stall_monitor import Stall
-from telemetry.log_throttle import LogThrottle
+from parley.runtime.stall_monitor import Stall
+from parley.telemetry.log_throttle import LogThrottle
 
 EVERY_S = 10.0
 

@@ -1,6 +1,6 @@
 """Write the turn log of a call from the call's events."""
 
-from core.call_events import (
+from parley.core.call_events import (
     AnsweredAhead,
     CallEvent,
     ReplyResumed,
@@ -15,8 +15,8 @@ from core.call_events import (
     WaitMasked,
     WordsAccepted,
 )
-from runtime.event_stream import CallEvents
-from telemetry.turns import TurnLog
+from parley.runtime.event_stream import CallEvents
+from parley.telemetry.turns import TurnLog
 
 
 class TurnLogWriter:

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 
-from audio.audible import AudibleMeter, is_loud_pcm16
-from core.media import pcm16_to_float
+from parley.audio.audible import AudibleMeter, is_loud_pcm16
+from parley.core.media import pcm16_to_float
 
 # Marks in the order in which a turn reaches them.
 MARKS = (

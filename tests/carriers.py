@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from audio import g711
+from parley.audio import g711
 
 PUBLIC = "https://talk.example.org"
 CALLER, CALLED = "+15550100", "+15550199"

@@ -3,7 +3,7 @@
 import time
 from statistics import median
 
-from models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts import SpeechPiece, TextToSpeech
 
 CLAUSES = 9
 

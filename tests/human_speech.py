@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from core.errors import ModelFileError
-from models.stt.moonshine_tiny import MoonshineTinySettings, MoonshineTinyStt
-from models.stt.voice import RATE_HZ
+from parley.core.errors import ModelFileError
+from parley.models.stt.moonshine_tiny import MoonshineTinySettings, MoonshineTinyStt
+from parley.models.stt.voice import RATE_HZ
 from tests.system import missing
 
 OPENING = "it was the best of times it was the worst of times it was the age of wisdom"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
-from core.errors import EngineError
-from runtime.engine_host import AskedStream, BlockingEngine, begin
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import EngineError
+from parley.runtime.engine_host import AskedStream, BlockingEngine, begin
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 T = TypeVar("T")
 

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import BaseModel
 
-from models.stt import SpeechStream, Transcript
-from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_process import EngineProcess
+from parley.models.stt import SpeechStream, Transcript
+from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.runtime.engine_process import EngineProcess
 
 # 20 ms at 16 kHz.
 PIECE_BYTES = 640

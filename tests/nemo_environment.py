@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import EngineError
-from models.hosted.link import ConversationLink
-from models.hosted.worker import OneWorker, WorkerAddress
-from runtime.engine_hosting.messages import MessageType
+from parley.core.errors import EngineError
+from parley.models.hosted.link import ConversationLink
+from parley.models.hosted.worker import OneWorker, WorkerAddress
+from parley.runtime.engine_hosting.messages import MessageType
 from tests.fakes.worker import SECRET, told_secret
 from tests.system import missing
 

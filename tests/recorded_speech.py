@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from evals.human.recordings import RecordedUtterance, decode_wav, utterance
+from parley.evals.human.recordings import RecordedUtterance, decode_wav, utterance
 
 CLIP = Path(__file__).parent / "golden" / "speech" / "ill_disposed.wav"
 TEXT = "he was not an ill disposed young man"

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import sqlalchemy as sa
 
-from session_store import migrations
+from parley.session_store import migrations
 
 
 def new_session_file(path: Path) -> str:

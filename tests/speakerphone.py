@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from core.media import pcm16_to_float
+from parley.core.media import pcm16_to_float
 from tests.voices import say, silence
 
 RATE_HZ = 16_000

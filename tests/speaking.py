@@ -1,6 +1,6 @@
 """Helpers of the voices' tests: let a voice speak, and join the pieces."""
 
-from models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts import SpeechPiece, TextToSpeech
 
 
 def speak(engine: TextToSpeech, text: str) -> list[SpeechPiece]:

@@ -5,8 +5,8 @@ All sounds are float32, (samples,), 16 kHz, in [-1, 1].
 
 import numpy as np
 
-from evals.human.conditions import by_phone, fan
-from evals.human.recordings import pauses_of
+from parley.evals.human.conditions import by_phone, fan
+from parley.evals.human.recordings import pauses_of
 
 RATE_HZ = 16_000
 LPC_ORDER, LPC_FRAME, LPC_HOP = 18, 480, 240

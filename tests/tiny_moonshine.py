@@ -41,7 +41,7 @@ CONFIG = {
 
 def install_moonshine(models_dir: Path, *, word_times: bool = False) -> Path:
     """Write the files of the default model where ``make models`` would; return their folder."""
-    from models.stt.moonshine import MoonshineSettings
+    from parley.models.stt.moonshine import MoonshineSettings
 
     folder = MoonshineSettings(models_dir=models_dir).files()[0].parent
     write_moonshine(folder, word_times=word_times)

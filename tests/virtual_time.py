@@ -1,5 +1,5 @@
 """Event loop of virtual time for tests: timers expire without waiting."""
 
-from evals.virtual_time import EPOCH_S, START_S, VirtualLoop, run
+from parley.evals.virtual_time import EPOCH_S, START_S, VirtualLoop, run
 
 __all__ = ["EPOCH_S", "START_S", "VirtualLoop", "run"]

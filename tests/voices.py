@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import soxr
 
-from models.tts.flite import FliteSettings, FliteTts
-from models.tts.hibari import HibariTts
+from parley.models.tts.flite import FliteSettings, FliteTts
+from parley.models.tts.hibari import HibariTts
 
 RATE_HZ = 16_000
 

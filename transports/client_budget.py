@@ -12,8 +12,8 @@ Pure: times are passed in, in microseconds of any clock that does not go back.
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.token_bucket import TokenBucket
+from parley.core.strict_model import StrictModel
+from parley.core.token_bucket import TokenBucket
 
 # Time on the loop that an idle client may use at once before it has to wait.
 BURST_BUSY_MS = 250

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocols.twilio_media import Event
+from parley.protocols.twilio_media import Event
 
 Message = str | bytes
 

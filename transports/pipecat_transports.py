@@ -9,7 +9,7 @@ from typing import Any
 from pipecat.runner.utils import create_transport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from transports.request import TransportRequest
+from parley.transports.request import TransportRequest
 
 
 async def open_eval(arguments: Any, _request: TransportRequest) -> BaseTransport:

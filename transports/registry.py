@@ -14,8 +14,8 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
-from core.errors import ConfigError
-from core.registry import Registry, Row
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, Row
 
 
 class Command(StrEnum):
@@ -202,7 +202,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="webrtc",
             summary="a browser, or a client of Pipecat's",
-            target="transports.webrtc.opening:open_browser",
+            target="parley.transports.webrtc.opening:open_browser",
             capabilities=_BROWSER,
             settings="server",
             routes=("/api/offer",),
@@ -244,7 +244,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="twilio",
             summary="a telephone call of Twilio's",
-            target="transports.twilio.protocol:TwilioProtocol",
+            target="parley.transports.twilio.protocol:TwilioProtocol",
             capabilities=Capabilities(
                 receives_keys=True,
                 sends_keys=True,
@@ -261,7 +261,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="telnyx",
             summary="a telephone call of Telnyx's, by TeXML",
-            target="transports.telephony.telnyx:TelnyxStream",
+            target="parley.transports.telephony.telnyx:TelnyxStream",
             env=("TELNYX_PUBLIC_KEY",),
             capabilities=_QUEUED_TELEPHONE,
             settings=_PHONE,
@@ -271,7 +271,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="plivo",
             summary="a telephone call of Plivo's",
-            target="transports.telephony.plivo:PlivoStream",
+            target="parley.transports.telephony.plivo:PlivoStream",
             env=("PLIVO_AUTH_TOKEN",),
             capabilities=_QUEUED_TELEPHONE,
             settings=_PHONE,
@@ -281,7 +281,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="vonage",
             summary="a telephone call of Vonage's Voice API",
-            target="transports.telephony.vonage:VonageStream",
+            target="parley.transports.telephony.vonage:VonageStream",
             env=("VONAGE_SIGNATURE_SECRET",),
             capabilities=_TELEPHONE,
             settings=_PHONE,
@@ -291,7 +291,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="exotel",
             summary="a telephone call of Exotel's, by its Voicebot applet",
-            target="transports.telephony.exotel:ExotelStream",
+            target="parley.transports.telephony.exotel:ExotelStream",
             env=("EXOTEL_USER", "EXOTEL_PASSWORD"),
             capabilities=_TELEPHONE,
             settings=_PHONE,
@@ -301,24 +301,24 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="livekit",
             summary="a room of LiveKit's",
-            target="transports.rooms.livekit:open_livekit",
+            target="parley.transports.rooms.livekit:open_livekit",
             extra="livekit",
             env=("LIVEKIT_URL", "LIVEKIT_ROOM_NAME", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET"),
             capabilities=_ROOM,
             command=Command.ROOM,
             arguments=("LiveKitRunnerArguments",),
-            from_environment="transports.rooms.livekit:livekit_arguments",
+            from_environment="parley.transports.rooms.livekit:livekit_arguments",
         ),
         TransportRow(
             name="daily",
             summary="a room of Daily's",
-            target="transports.rooms.daily:open_daily",
+            target="parley.transports.rooms.daily:open_daily",
             extra="daily",
             env=("DAILY_ROOM_URL", "DAILY_TOKEN"),
             capabilities=_ROOM,
             command=Command.ROOM,
             arguments=("DailyRunnerArguments",),
-            from_environment="transports.rooms.daily:daily_arguments",
+            from_environment="parley.transports.rooms.daily:daily_arguments",
         ),
         TransportRow(
             name="text",
@@ -331,7 +331,7 @@ TRANSPORTS = TransportRegistry(
         TransportRow(
             name="eval",
             summary="Pipecat's evaluation tool",
-            target="transports.pipecat_transports:open_eval",
+            target="parley.transports.pipecat_transports:open_eval",
             capabilities=Capabilities(
                 has_room=False, has_person=False, queues_callers=True, speaks_rtvi=True
             ),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from runtime.event_stream import CallEvents
+from parley.runtime.event_stream import CallEvents
 
 
 @dataclass(frozen=True, slots=True)

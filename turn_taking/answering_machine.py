@@ -14,9 +14,9 @@ from enum import Enum
 
 from pydantic import Field
 
-from core.errors import IllegalTransition
-from core.strict_model import StrictModel
-from turn_taking.utterances import plain
+from parley.core.errors import IllegalTransition
+from parley.core.strict_model import StrictModel
+from parley.turn_taking.utterances import plain
 
 # Text that stands for a tone in a transcript.
 BEEP = "(beep)"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from turn_taking.endpointing.evidence_words import ends_hanging
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.turn_taking.endpointing.evidence_words import ends_hanging
 
 
 class BackchannelSettings(StrictModel):

@@ -9,7 +9,7 @@ English, and takes the words of a recogniser, with punctuation or without.
 import re
 from enum import Enum
 
-from turn_taking.utterances import plain
+from parley.turn_taking.utterances import plain
 
 
 class CallerIntent(Enum):

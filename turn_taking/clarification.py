@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from turn_taking.utterances import ENGLISH, asks, plain
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.turn_taking.utterances import ENGLISH, asks, plain
 
 
 class AskBackSettings(StrictModel):

@@ -16,15 +16,15 @@ The module is pure; all times are milliseconds on one clock, which is that of th
 
 from dataclasses import dataclass
 
-from core.strict_model import StrictModel
-from turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
-from turn_taking.endpointing.endpointer import EndpointTuning
-from turn_taking.endpointing.policies import endpoint_policy
-from turn_taking.speculation import Guesser, SpeculationSettings
-from turn_taking.utterances import asks
+from parley.core.strict_model import StrictModel
+from parley.turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
+from parley.turn_taking.endpointing.policies import endpoint_policy
+from parley.turn_taking.speculation import Guesser, SpeculationSettings
+from parley.turn_taking.utterances import asks
 
 # More cautious than a cascade's about unfinished turns: a caller who is answered too early has to talk
 # against the bot.

@@ -15,8 +15,8 @@ from collections import deque
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
 
 _ASKING_WORDS = frozenset("what when where who whom whose which why how".split())
 # These ask at the beginning only: "is it", but "my name is".

@@ -26,11 +26,11 @@ from enum import Enum
 
 from pydantic import Field
 
-from core.errors import IllegalTransition
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from turn_taking.caller_intents import asks_for_a_moment, ends_in, ends_in_farewell
-from turn_taking.utterances import plain
+from parley.core.errors import IllegalTransition
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.turn_taking.caller_intents import asks_for_a_moment, ends_in, ends_in_farewell
+from parley.turn_taking.utterances import plain
 
 _GROWTH_LIMIT = 16
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 
 class SpeculationSettings(StrictModel):

@@ -16,8 +16,8 @@ from enum import Enum
 
 from pydantic import Field, model_validator
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
 
 
 class UtteranceKind(Enum):

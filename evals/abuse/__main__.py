@@ -15,12 +15,12 @@ from typing import Any
 
 from loguru import logger
 
-from core.errors import AgentError
-from evals.abuse.controls import TRANSPORTS
-from evals.abuse.registry import chosen
-from evals.abuse.report import Row, table
-from evals.abuse.rounds import Rounds
-from evals.command import machine, positive_number
+from parley.core.errors import AgentError
+from parley.evals.abuse.controls import TRANSPORTS
+from parley.evals.abuse.registry import chosen
+from parley.evals.abuse.report import Row, table
+from parley.evals.abuse.rounds import Rounds
+from parley.evals.command import machine, positive_number
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger.add(sys.stderr, level="WARNING")
     try:
         if options.table:
-            from evals.abuse.exposure import write
+            from parley.evals.abuse.exposure import write
 
             asyncio.run(write())
             return 0

@@ -12,10 +12,10 @@ import resource
 import sys
 from dataclasses import asdict
 
-from core.errors import PeerError
-from evals.abuse.registry import Attack, AttackRun, Outcome, chosen
-from evals.abuse.target import Target
-from evals.serving_process import ROOT
+from parley.core.errors import PeerError
+from parley.evals.abuse.registry import Attack, AttackRun, Outcome, chosen
+from parley.evals.abuse.target import Target
+from parley.evals.serving_process import ROOT
 
 NICENESS = 10
 # Added to the time of the attack.
@@ -30,7 +30,7 @@ async def run_attack(attack: Attack, target: Target, seconds: float, seed: int) 
         PeerError: it gave no outcome in time.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.abuse.attackers", attack.name, str(seconds), str(seed),
+        sys.executable, "-m", "parley.evals.abuse.attackers", attack.name, str(seconds), str(seed),
         cwd=ROOT, limit=2**24, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -22,18 +22,18 @@ from typing import Any
 
 from websockets.exceptions import WebSocketException
 
-from core.errors import AgentError, PeerError
-from evals.abuse.gaps import Arrival, largest_ms
-from evals.latency.client import Line, QueuedError, now_us
-from evals.latency.conversation import Manners, hear_greeting
-from evals.latency.questions import VOICES, WHOLE, Utterance
-from evals.latency.speech import RATE_HZ, Speakers, Spoken
-from evals.openai_realtime import Caller as SocketCaller
-from evals.phone.caller import Recording, Script, call
-from evals.phone.front import front_of
-from evals.phone.speech import is_speech, said
-from evals.serving_process import ROOT
-from protocols.twilio_media import RATE_HZ as PHONE_RATE_HZ
+from parley.core.errors import AgentError, PeerError
+from parley.evals.abuse.gaps import Arrival, largest_ms
+from parley.evals.latency.client import Line, QueuedError, now_us
+from parley.evals.latency.conversation import Manners, hear_greeting
+from parley.evals.latency.questions import VOICES, WHOLE, Utterance
+from parley.evals.latency.speech import RATE_HZ, Speakers, Spoken
+from parley.evals.openai_realtime import Caller as SocketCaller
+from parley.evals.phone.caller import Recording, Script, call
+from parley.evals.phone.front import front_of
+from parley.evals.phone.speech import is_speech, said
+from parley.evals.serving_process import ROOT
+from parley.protocols.twilio_media import RATE_HZ as PHONE_RATE_HZ
 
 WEBRTC, PHONE, SOCKET = "webrtc", "phone", "socket"
 TRANSPORTS = (WEBRTC, PHONE, SOCKET)
@@ -295,7 +295,7 @@ async def controls(
 ) -> AsyncIterator[ControlProcess]:
     """Run the control callers of a server until the end of the context."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.abuse.controls", url, str(cache), str(turns), *transports,
+        sys.executable, "-m", "parley.evals.abuse.controls", url, str(cache), str(turns), *transports,
         cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**24,
     )  # fmt: skip
     try:

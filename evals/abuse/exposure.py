@@ -20,14 +20,14 @@ from pathlib import Path
 
 import aiohttp
 
-from core.errors import PeerError
-from evals.abuse.attacks.identity import HOSTS
-from evals.abuse.proxies import Proxy, behind
-from evals.abuse.routes import Entry, entries
-from evals.abuse.samples import body_of, path_of
-from evals.abuse.settings import setting
-from evals.abuse.target import Target, serving
-from evals.serving_process import ROOT
+from parley.core.errors import PeerError
+from parley.evals.abuse.attacks.identity import HOSTS
+from parley.evals.abuse.proxies import Proxy, behind
+from parley.evals.abuse.routes import Entry, entries
+from parley.evals.abuse.samples import body_of, path_of
+from parley.evals.abuse.settings import setting
+from parley.evals.abuse.target import Target, serving
+from parley.evals.serving_process import ROOT
 
 PAGE = ROOT / "docs" / "exposure.md"
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import soxr
 
-from models.tts import SpeechPiece
-from models.tts.hibari import HibariTts
+from parley.models.tts import SpeechPiece
+from parley.models.tts.hibari import HibariTts
 
 RATE_HZ = 8_000
 # Measured: 1.0 over a socket, 0.98 with silence of 100 ms inserted at two places, other clauses at most 0.5.

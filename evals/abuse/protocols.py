@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.abuse.attacks.floods import SILENT_PACKET, page
+from parley.evals.abuse.attacks.floods import SILENT_PACKET, page
 
 SILENCE_16 = base64.b64encode(bytes(16_000 * 4 // 2)).decode()
 SILENCE_24 = base64.b64encode(bytes(24_000 * 2 // 10)).decode()

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import aiohttp
 from websockets.asyncio.client import ClientConnection, connect
 
-from core.errors import ConfigError
-from evals.abuse.target import Target, own_address
+from parley.core.errors import ConfigError
+from parley.evals.abuse.target import Target, own_address
 
 REQUEST_S, OPEN_S = 15.0, 10.0
 
@@ -169,7 +169,7 @@ def attack(
 def attacks() -> dict[str, Attack]:
     """Return all attacks by name, in the order of the report."""
     # Imported here, because they add themselves to the list of this module.
-    from evals.abuse import attacks as _all
+    from parley.evals.abuse import attacks as _all
 
     _all.load()
     return dict(_ATTACKS)

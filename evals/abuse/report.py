@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evals.abuse.controls import Report
-from evals.abuse.footprint import Footprint
-from evals.abuse.registry import Outcome
+from parley.evals.abuse.controls import Report
+from parley.evals.abuse.footprint import Footprint
+from parley.evals.abuse.registry import Outcome
 
 GAP_BEYOND_MS = 60.0
 MEMORY_SHARE = 1.10

@@ -11,15 +11,15 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.errors import PeerError
-from evals.abuse.attackers import run_attack
-from evals.abuse.controls import SOCKET_TURNS, TRANSPORTS, ControlProcess, Report, controls
-from evals.abuse.registry import Attack
-from evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
-from evals.abuse.settings import setting
-from evals.abuse.target import Target, serving
-from evals.abuse.warming import warm
-from evals.serving_process import healthy
+from parley.core.errors import PeerError
+from parley.evals.abuse.attackers import run_attack
+from parley.evals.abuse.controls import SOCKET_TURNS, TRANSPORTS, ControlProcess, Report, controls
+from parley.evals.abuse.registry import Attack
+from parley.evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
+from parley.evals.abuse.settings import setting
+from parley.evals.abuse.target import Target, serving
+from parley.evals.abuse.warming import warm
+from parley.evals.serving_process import healthy
 
 SAMPLE_S, LOOK_S, IDLE_S = 0.5, 1.0, 2.0
 # Number of servers that are started for a row whose control calls do not come up without an attack.

@@ -12,12 +12,12 @@ from typing import Any, Literal
 from fastapi import FastAPI
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from pipelines.modes import CASCADE, DUPLEX
-from serving.gateway.admin.operations import Operations, OperationsSettings
-from serving.gateway.app import create_app
-from serving.gateway.phone.carriers import CARRIERS
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerTuning
+from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.serving.gateway.admin.operations import Operations, OperationsSettings
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.phone.carriers import CARRIERS
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.settings import ServerTuning
 
 Kind = Literal["http", "socket"]
 # Webhooks and streams of telephone networks, and the operator's routes for calls of Twilio's.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evals.abuse.routes import TELEPHONE, Entry
+from parley.evals.abuse.routes import TELEPHONE, Entry
 
 # Values of path parameters; ``session_id`` is that of a session if there is one.
 PARAMETERS: Mapping[str, str] = {

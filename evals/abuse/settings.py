@@ -19,11 +19,11 @@ from typing import Any
 
 from aiohttp import web
 
-from configs.deployment import Bot
-from core.errors import ConfigError
-from evals.abuse.shifted_clock import shift
-from evals.abuse.target import Setting
-from evals.phone.front import CALLED
+from parley.configs.deployment import Bot
+from parley.core.errors import ConfigError
+from parley.evals.abuse.shifted_clock import shift
+from parley.evals.abuse.target import Setting
+from parley.evals.phone.front import CALLED
 
 KEY = "abuse-evaluation-application-key"
 ACCOUNT = "AC" + "1" * 32

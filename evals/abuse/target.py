@@ -17,13 +17,13 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from core.errors import PeerError
-from evals.abuse.footprint import Footprint, footprint
-from evals.latency.servers import command
-from evals.phone.front import AUTH_TOKEN, PUBLIC
-from evals.serving_process import free_port, started
-from serving.gateway.phone.carriers import CARRIERS
-from serving.gateway.settings import ServerTuning
+from parley.core.errors import PeerError
+from parley.evals.abuse.footprint import Footprint, footprint
+from parley.evals.latency.servers import command
+from parley.evals.phone.front import AUTH_TOKEN, PUBLIC
+from parley.evals.serving_process import free_port, started
+from parley.serving.gateway.phone.carriers import CARRIERS
+from parley.serving.gateway.settings import ServerTuning
 
 # About 12 s of speech: the question comes during an attack of 20 s.
 GREETING = (
@@ -142,7 +142,7 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
     }
     python, *program = command("parley", config, port)
     if setting.clock is not None:
-        program = ["-m", "evals.abuse.shifted_clock", str(setting.clock), *program]
+        program = ["-m", "parley.evals.abuse.shifted_clock", str(setting.clock), *program]
     limited = ("/bin/sh", "-c", LIMITED, "sh", python, *program)
     async with started(limited, port, log, environment=environment) as server:
         if server.pid is None:

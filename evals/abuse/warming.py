@@ -5,10 +5,10 @@ from contextlib import suppress
 import aiohttp
 from websockets.exceptions import WebSocketException
 
-from core.errors import AgentError, PeerError
-from evals.abuse.target import Target
-from evals.latency.client import Line
-from evals.openai_realtime import Caller
+from parley.core.errors import AgentError, PeerError
+from parley.evals.abuse.target import Target
+from parley.evals.latency.client import Line
+from parley.evals.openai_realtime import Caller
 
 HEARD_MS = 15_000
 REQUEST_S = 15.0

@@ -26,14 +26,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from core.errors import AgentError
-from evals.answers import spoken
-from evals.answers.asking import ROOT, Examiner, HeardTurn, Tally, load_models, read_golden
-from evals.answers.scoring import NOT_UNDERSTOOD
-from evals.answers.word_errors import WordErrors
-from evals.command import machine, positive
-from evals.human.conditions import CONDITIONS
-from evals.human.split import Split
+from parley.core.errors import AgentError
+from parley.evals.answers import spoken
+from parley.evals.answers.asking import ROOT, Examiner, HeardTurn, Tally, load_models, read_golden
+from parley.evals.answers.scoring import NOT_UNDERSTOOD
+from parley.evals.answers.word_errors import WordErrors
+from parley.evals.command import machine, positive
+from parley.evals.human.conditions import CONDITIONS
+from parley.evals.human.split import Split
 
 SETS = ("tuning", "report", "noise_tuning", "noise_report")
 CONFUSIONS = ROOT / "tests" / "golden"

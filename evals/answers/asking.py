@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind, Statements, judge
-from models.llm import Message
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
-from turn_taking.clarification import AskBack, AskBackSettings, Clarification
+from parley.evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind, Statements, judge
+from parley.models.llm import Message
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.turn_taking.clarification import AskBack, AskBackSettings, Clarification
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

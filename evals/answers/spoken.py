@@ -16,21 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from configs.engines import settings_model
-from core.errors import ConfigError, EngineError, MediaError
-from core.media import float_to_pcm16
-from evals.answers.asking import FOLDERS, Examiner, HeardTurn, Tally, load_models, read_golden
-from evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind
-from evals.human.conditions import Condition, Surroundings
-from evals.human.conversations import PEAK
-from evals.human.generators import VoiceGenerator, installed
-from evals.human.recordings import RecordedUtterance
-from evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
-from evals.stt.measure import PIECE_SAMPLES, RATE_HZ, padded, word_errors
-from evals.stt.normalise import normalised
-from evals.stt.rows import create
-from models.stt import STT, SpeechStream, recogniser_traits
-from turn_taking.clarification import AskBackSettings
+from parley.configs.engines import settings_model
+from parley.core.errors import ConfigError, EngineError, MediaError
+from parley.core.media import float_to_pcm16
+from parley.evals.answers.asking import FOLDERS, Examiner, HeardTurn, Tally, load_models, read_golden
+from parley.evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind
+from parley.evals.human.conditions import Condition, Surroundings
+from parley.evals.human.conversations import PEAK
+from parley.evals.human.generators import VoiceGenerator, installed
+from parley.evals.human.recordings import RecordedUtterance
+from parley.evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
+from parley.evals.stt.measure import PIECE_SAMPLES, RATE_HZ, padded, word_errors
+from parley.evals.stt.normalise import normalised
+from parley.evals.stt.rows import create
+from parley.models.stt import STT, SpeechStream, recogniser_traits
+from parley.turn_taking.clarification import AskBackSettings
 
 # Voice of a fresh deployment.
 BOTS_OWN = "hibari"

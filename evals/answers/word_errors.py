@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 from difflib import SequenceMatcher, get_close_matches
 
-from models.llm.small_talk import spoken_words
+from parley.models.llm.small_talk import spoken_words
 
 _OMITTED_SHARE = 0.1
 

@@ -18,9 +18,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.errors import AgentError
-from evals.command import machine, positive
-from evals.crash.rounds import run
+from parley.core.errors import AgentError
+from parley.evals.command import machine, positive
+from parley.evals.crash.rounds import run
 
 
 def parser() -> argparse.ArgumentParser:

@@ -16,13 +16,13 @@ from typing import Any
 
 import aiohttp
 
-from core.errors import PeerError
-from evals.crash.model_peer import QUESTION
-from evals.crash.phases import Phase, Progress
-from evals.crash.statements import TEXT, Statement, heard_replies, spoken_turns
-from evals.latency.client import Line, now_us
-from evals.latency.questions import COURTESY, LONG_ANSWERS, Utterance
-from evals.latency.speech import Speakers, Spoken
+from parley.core.errors import PeerError
+from parley.evals.crash.model_peer import QUESTION
+from parley.evals.crash.phases import Phase, Progress
+from parley.evals.crash.statements import TEXT, Statement, heard_replies, spoken_turns
+from parley.evals.latency.client import Line, now_us
+from parley.evals.latency.questions import COURTESY, LONG_ANSWERS, Utterance
+from parley.evals.latency.speech import Speakers, Spoken
 
 REQUEST_S = 30.0
 PAGE = 500

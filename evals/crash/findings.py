@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evals.crash.model_peer import WISH
-from evals.crash.outside import BOOKING, Request
-from evals.crash.statements import Statement, doubles, gaps, judge
-from evals.latency.figures import percentile
+from parley.evals.crash.model_peer import WISH
+from parley.evals.crash.outside import BOOKING, Request
+from parley.evals.crash.statements import Statement, doubles, gaps, judge
+from parley.evals.latency.figures import percentile
 
 BY_TEXT, BY_CALL = "text", "call"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from evals.crash.outside import BOOKING, ORDER
+from parley.evals.crash.outside import BOOKING, ORDER
 
 # To the first word, and from word to word. Constant, so that a kill comes in the phase that was drawn.
 THOUGHT_S = 0.2

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from evals.crash.phases import Phase, Progress
+from parley.evals.crash.phases import Phase, Progress
 
 # Constant, so that a kill comes in the phase that was drawn.
 TAKES_S = 0.2

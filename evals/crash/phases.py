@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import StrEnum
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 REACH_S = 20.0
 # Number of the newest stretches of a phase that count: older ones reflect another load of the machine.

@@ -21,8 +21,8 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from core.errors import PeerError
-from evals.crash.conversation import (
+from parley.core.errors import PeerError
+from parley.evals.crash.conversation import (
     Talk,
     Voice,
     ask_for_code,
@@ -32,16 +32,16 @@ from evals.crash.conversation import (
     server_client,
     timeline,
 )
-from evals.crash.findings import BY_CALL, BY_TEXT, Findings
-from evals.crash.model_peer import ModelPeer
-from evals.crash.outside import BOOKING, ORDER, PATHS, Outside
-from evals.crash.phases import Phase, Progress, draw
-from evals.crash.statements import Statement
-from evals.latency.client import Line
-from evals.latency.servers import command
-from evals.operating import operator_headers
-from evals.serving_process import Server, free_port, started
-from session_store.settings import StoreTuning
+from parley.evals.crash.findings import BY_CALL, BY_TEXT, Findings
+from parley.evals.crash.model_peer import ModelPeer
+from parley.evals.crash.outside import BOOKING, ORDER, PATHS, Outside
+from parley.evals.crash.phases import Phase, Progress, draw
+from parley.evals.crash.statements import Statement
+from parley.evals.latency.client import Line
+from parley.evals.latency.servers import command
+from parley.evals.operating import operator_headers
+from parley.evals.serving_process import Server, free_port, started
+from parley.session_store.settings import StoreTuning
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jasper")
 QUESTION = "What is my code?"

@@ -19,20 +19,20 @@ import numpy as np
 import soundfile
 from loguru import logger
 
-from configs.load import read_yaml
-from core.errors import AgentError, ConfigError
-from evals.command import machine, positive
-from evals.duplex_bench import recorded, report
-from evals.duplex_bench.clips import SHIPPED, Clip, Part, load
-from evals.duplex_bench.hosts import BASELINES, System, detector, known, open_host, recogniser
-from evals.duplex_bench.overlaps import needs_clean
-from evals.duplex_bench.runner import Take, play_all, step
-from evals.duplex_bench.scores import OVER, Heard, row
-from evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
-from evals.human.callers import SpeechKind, add_speech_option, open_callers
-from evals.human.hesitations import HesitationLaw
-from evals.latency.figures import LONGEST_PAUSE_MS, percentile
-from models.vad import VoiceActivityDetector
+from parley.configs.load import read_yaml
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.command import machine, positive
+from parley.evals.duplex_bench import recorded, report
+from parley.evals.duplex_bench.clips import SHIPPED, Clip, Part, load
+from parley.evals.duplex_bench.hosts import BASELINES, System, detector, known, open_host, recogniser
+from parley.evals.duplex_bench.overlaps import needs_clean
+from parley.evals.duplex_bench.runner import Take, play_all, step
+from parley.evals.duplex_bench.scores import OVER, Heard, row
+from parley.evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
+from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
+from parley.evals.human.hesitations import HesitationLaw
+from parley.evals.latency.figures import LONGEST_PAUSE_MS, percentile
+from parley.models.vad import VoiceActivityDetector
 
 AT_ONCE = 4
 RECORDED, RECORDED_CLIPS = "recorded people", 24

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evals.duplex_bench.spoken import Spoken, is_backchannel
+from parley.evals.duplex_bench.spoken import Spoken, is_backchannel
 
 BIN_MS = 200
 # A longer stretch is a turn whatever its content; every shorter one counts as a backchannel.

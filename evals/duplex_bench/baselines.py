@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from core.errors import ConfigError, ShapeError
-from core.media import pcm16_to_float
-from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import EngineCall, Phases, checked_audio
-from models.tts import SpeechPiece, TextToSpeech
-from models.vad import VoiceActivityDetector
-from turn_taking.voice_gate import GateState, VoiceGate
+from parley.core.errors import ConfigError, ShapeError
+from parley.core.media import pcm16_to_float
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni.phases import EngineCall, Phases, checked_audio
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.vad import VoiceActivityDetector
+from parley.turn_taking.voice_gate import GateState, VoiceGate
 
 UNIT_MS, INPUT_HZ = 80, 16_000
 TIMERS_MS = {"timer_300": 300, "timer": 600, "timer_1000": 1_000}

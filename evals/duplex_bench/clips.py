@@ -28,7 +28,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from core.errors import ConfigError, MediaError
+from parley.core.errors import ConfigError, MediaError
 
 SHIPPED = Path(__file__).parent / "data"
 AUDIO = ("input.wav", "input.flac", "input.opus", "input.ogg")

@@ -14,25 +14,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from configs.deployment import Choice
-from configs.load import load_deployment
-from core.errors import ConfigError
-from evals.duplex_bench.baselines import HUM, SPEECH, baselines, spoken
-from evals.duplex_bench.runner import Side
-from evals.turns.audio import KNOWLEDGE
-from models.llm.documents import DocumentLlm
-from models.omni import OMNI, OmniHost
-from models.omni.two_tier.content import ContentMaker
-from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
-from models.stt import STT
-from models.stt.pocketsphinx import PocketsphinxSettings
-from models.tts.flite import FliteTts
-from models.turn import TURN
-from models.vad import VAD, VoiceActivityDetector
-from pipelines.engines.choices import engine_settings
-from pipelines.engines.plan import plan_omni
-from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_process import EngineProcess, EngineProcessSettings
+from parley.configs.deployment import Choice
+from parley.configs.load import load_deployment
+from parley.core.errors import ConfigError
+from parley.evals.duplex_bench.baselines import HUM, SPEECH, baselines, spoken
+from parley.evals.duplex_bench.runner import Side
+from parley.evals.turns.audio import KNOWLEDGE
+from parley.models.llm.documents import DocumentLlm
+from parley.models.omni import OMNI, OmniHost
+from parley.models.omni.two_tier.content import ContentMaker
+from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
+from parley.models.stt import STT
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.models.tts.flite import FliteTts
+from parley.models.turn import TURN
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.pipelines.engines.choices import engine_settings
+from parley.pipelines.engines.plan import plan_omni
+from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.runtime.engine_process import EngineProcess, EngineProcessSettings
 
 TWO_TIER = "two_tier"
 BASELINES = ("always_talk", "always_silent", "timer_300", "timer", "timer_1000", "random_backchannel")

@@ -14,14 +14,14 @@ from collections.abc import Callable
 import numpy as np
 from loguru import logger
 
-from core.errors import EngineError
-from core.media import float_to_pcm16
-from models.omni.two_tier.speech_input import EarSettings, TranscriptWords
-from models.stt import Transcript
-from models.vad import VoiceActivityDetector
-from processors.perception.engine_stt import EngineSttSettings
-from runtime.utterances import UtteranceEngine, UtteranceStream
-from turn_taking.voice_gate import GateEvent, VoiceGate
+from parley.core.errors import EngineError
+from parley.core.media import float_to_pcm16
+from parley.models.omni.two_tier.speech_input import EarSettings, TranscriptWords
+from parley.models.stt import Transcript
+from parley.models.vad import VoiceActivityDetector
+from parley.processors.perception.engine_stt import EngineSttSettings
+from parley.runtime.utterances import UtteranceEngine, UtteranceStream
+from parley.turn_taking.voice_gate import GateEvent, VoiceGate
 
 
 class Beside:

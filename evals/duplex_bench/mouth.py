@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evals.duplex_bench.spoken import Word
-from models.omni import UnitResult, Vote
-from processors.duplex.voice import SILENT_PEAK, SpeechPacing, paced_output
-from processors.duplex.word_aligner import EngineWordTiming, WordAligner
+from parley.evals.duplex_bench.spoken import Word
+from parley.models.omni import UnitResult, Vote
+from parley.processors.duplex.voice import SILENT_PEAK, SpeechPacing, paced_output
+from parley.processors.duplex.word_aligner import EngineWordTiming, WordAligner
 
 SETTINGS = SpeechPacing()
 LEAD_MS = SETTINGS.lead_ms

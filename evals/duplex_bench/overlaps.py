@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 
-from evals.duplex_bench.clips import Event
-from evals.duplex_bench.spoken import Segment, Spoken, Word, first_talk
+from parley.evals.duplex_bench.clips import Event
+from parley.evals.duplex_bench.spoken import Segment, Spoken, Word, first_talk
 
 # Longest gap between two clauses.
 HOLD_MS = 600

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evals.duplex_bench.clips import Event, Kind
-from evals.duplex_bench.spoken import Segment, Spoken, is_backchannel
+from parley.evals.duplex_bench.clips import Event, Kind
+from parley.evals.duplex_bench.spoken import Segment, Spoken, is_backchannel
 
 TICK_MS = 200
 YIELD_MS = 2_000

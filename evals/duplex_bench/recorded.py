@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from core.media import ms_to_samples
-from evals.duplex_bench.clips import Kind, Part
-from evals.human.callers import CallerSpeech, CallerTurn
-from evals.human.conditions import RATE_HZ
+from parley.core.media import ms_to_samples
+from parley.evals.duplex_bench.clips import Kind, Part
+from parley.evals.human.callers import CallerSpeech, CallerTurn
+from parley.evals.human.conditions import RATE_HZ
 
 PARTS = (Part.PAUSE, Part.TURN, Part.INTERRUPTION)
 # As the shipped clips: silence before the caller, after the end of a turn, and after one with pauses.

@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import soxr
 
-from core.errors import EngineError
-from evals.duplex_bench.clips import Clip
-from evals.duplex_bench.listening import Beside
-from evals.duplex_bench.mouth import Mouth
-from evals.duplex_bench.spoken import RATE_HZ, Segmenter, Spoken, Word
-from models.omni import OmniEngine, OmniHost, Preparation, UnitResult
-from models.stt import Transcript
-from models.vad import VoiceActivityDetector
-from processors.duplex.tick import Tick, TickedCall
-from processors.duplex.ticker import Ticker
-from runtime.engine_thread import EngineThread
-from runtime.loop_clock import LoopClock
-from runtime.utterances import UtteranceEngine
+from parley.core.errors import EngineError
+from parley.evals.duplex_bench.clips import Clip
+from parley.evals.duplex_bench.listening import Beside
+from parley.evals.duplex_bench.mouth import Mouth
+from parley.evals.duplex_bench.spoken import RATE_HZ, Segmenter, Spoken, Word
+from parley.models.omni import OmniEngine, OmniHost, Preparation, UnitResult
+from parley.models.stt import Transcript
+from parley.models.vad import VoiceActivityDetector
+from parley.processors.duplex.tick import Tick, TickedCall
+from parley.processors.duplex.ticker import Ticker
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.loop_clock import LoopClock
+from parley.runtime.utterances import UtteranceEngine
 
 PIECE_MS = 20
 # A piece of the caller's audio comes this long before the unit that it belongs to. A network's pieces are not

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from evals.duplex_bench import backchannels, figures
-from evals.duplex_bench.clips import Clip, Kind, Part
-from evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
-from evals.duplex_bench.panel import Counted, count, counts, panel
-from evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, Word, first_talk, takes_turn
+from parley.evals.duplex_bench import backchannels, figures
+from parley.evals.duplex_bench.clips import Clip, Kind, Part
+from parley.evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
+from parley.evals.duplex_bench.panel import Counted, count, counts, panel
+from parley.evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, Word, first_talk, takes_turn
 
 # A bot that begins to talk sooner than this after the end of a pause cannot have reacted to the voice.
 REACTION_MS = 200

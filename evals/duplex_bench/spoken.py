@@ -14,8 +14,8 @@ from enum import Enum
 
 import numpy as np
 
-from audio.audible import audible_spans
-from models.vad import VoiceActivityDetector
+from parley.audio.audible import audible_spans
+from parley.models.vad import VoiceActivityDetector
 
 RATE_HZ = 16_000
 TURN_MS, TURN_WORDS = 1_000, 3

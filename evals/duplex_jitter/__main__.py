@@ -23,13 +23,13 @@ from typing import Any
 
 from loguru import logger
 
-from core.errors import MediaError
-from evals import virtual_time
-from evals.command import machine, positive, positive_number
-from evals.duplex_jitter.figures import drift, lateness, left_out, result_times, spread
-from evals.duplex_jitter.line import Line, Mock, hold
-from evals.duplex_jitter.reading import read_ticks
-from runtime import event_loop
+from parley.core.errors import MediaError
+from parley.evals import virtual_time
+from parley.evals.command import machine, positive, positive_number
+from parley.evals.duplex_jitter.figures import drift, lateness, left_out, result_times, spread
+from parley.evals.duplex_jitter.line import Line, Mock, hold
+from parley.evals.duplex_jitter.reading import read_ticks
+from parley.runtime import event_loop
 
 EXIT_USAGE = 2
 

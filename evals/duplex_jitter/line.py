@@ -19,16 +19,16 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from core.media import PCM_BYTES_PER_SAMPLE
-from models.omni import OmniEngine, Preparation, UnitResult, Vote
-from models.omni.phases import EngineCall, Phases, checked_audio
-from processors.duplex.omni import DuplexOmniProcessor
-from processors.duplex.outlet import Outlet
-from processors.duplex.settings import DuplexTuning
-from processors.duplex.succession import EngineSource
-from processors.duplex.tick import Tick, TickSettings
-from runtime.engine_thread import EngineThread
-from runtime.event_stream import CallEvents
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni.phases import EngineCall, Phases, checked_audio
+from parley.processors.duplex.omni import DuplexOmniProcessor
+from parley.processors.duplex.outlet import Outlet
+from parley.processors.duplex.settings import DuplexTuning
+from parley.processors.duplex.succession import EngineSource
+from parley.processors.duplex.tick import Tick, TickSettings
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.event_stream import CallEvents
 
 RATE_HZ = 16_000
 FRAME_MS = 20

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.errors import MediaError
+from parley.core.errors import MediaError
 
 
 def read_ticks(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:

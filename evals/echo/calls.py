@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.echo.rooms import RATE_HZ, Speakerphone, at_level, echo_of, noise
-from models.echo import EchoCanceller
-from models.echo.control import EchoControl, EchoFrame
-from models.echo.webrtc import WebRtcEcho
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.echo.rooms import RATE_HZ, Speakerphone, at_level, echo_of, noise
+from parley.models.echo import EchoCanceller
+from parley.models.echo.control import EchoControl, EchoFrame
+from parley.models.echo.webrtc import WebRtcEcho
 
 PIECE_SAMPLES = RATE_HZ // 50
 US_PER_SAMPLE = 1_000_000 / RATE_HZ

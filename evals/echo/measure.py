@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
-from evals.echo.calls import (
+from parley.evals.echo.calls import (
     PIECE_SAMPLES,
     ROWS,
     Controlled,
@@ -24,11 +24,11 @@ from evals.echo.calls import (
     run,
     windows,
 )
-from evals.echo.rooms import RATE_HZ, Speakerphone
-from evals.echo.speech import BOT, BOT_LINES, CALLER_LINES, CALLERS, Voices
-from models.vad.silero import SileroVad
-from processors.front_end.vad import SharedVadAnalyzer
-from turn_taking.barge_in.self_voice import SelfVoice
+from parley.evals.echo.rooms import RATE_HZ, Speakerphone
+from parley.evals.echo.speech import BOT, BOT_LINES, CALLER_LINES, CALLERS, Voices
+from parley.models.vad.silero import SileroVad
+from parley.processors.front_end.vad import SharedVadAnalyzer
+from parley.turn_taking.barge_in.self_voice import SelfVoice
 
 VOICE = 0.7
 ALONE_S, TALK_S, AFTER_S = 8, 4, 2

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import soxr
 
-from core.media import pcm16_to_float
-from evals.echo.rooms import RATE_HZ
-from models.tts import TTS, SpeechPiece, TextToSpeech
-from models.tts.espeak import EspeakSettings
-from models.tts.flite import FliteSettings
+from parley.core.media import pcm16_to_float
+from parley.evals.echo.rooms import RATE_HZ
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts.espeak import EspeakSettings
+from parley.models.tts.flite import FliteSettings
 
 BOT = "slt"
 CALLERS = ("rms", "awb", "en-us")

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from websockets.asyncio.client import connect
 
-from evals.command import machine, positive, positive_number
-from evals.serving_process import ROOT, free_port, started
+from parley.evals.command import machine, positive, positive_number
+from parley.evals.serving_process import ROOT, free_port, started
 
 UNIT_S = 1.0
 WARM_UNITS = 5
@@ -73,7 +73,11 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
     chunk = base64.b64encode(noise.tobytes()).decode()
     async with AsyncExitStack() as stack:
         model = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "evals.gateway.model", str(given.cost_ms), stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "parley.evals.gateway.model",
+            str(given.cost_ms),
+            stdout=asyncio.subprocess.PIPE,
         )
         stack.callback(model.kill)
         assert model.stdout is not None

@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from configs.load import load_deployment
-from core.errors import AgentError, PeerError
-from evals.command import count, machine
-from evals.deployed_voice import deployed_voice
-from evals.heard_truth.calls import Judged, Plan, call
-from evals.heard_truth.figures import by_speech, summary, table
-from evals.heard_truth.serving import running
-from evals.human.callers import CallerSpeech, SpeechKind, add_speech_option, open_callers
-from evals.human.hesitations import HesitationLaw
-from evals.latency.questions import LONG_ANSWERS, Utterance
-from evals.latency.speech import Speakers, Spoken, of_turn
-from evals.serving_process import ROOT
-from processors.playout.heard import PlayoutSettings
+from parley.configs.load import load_deployment
+from parley.core.errors import AgentError, PeerError
+from parley.evals.command import count, machine
+from parley.evals.deployed_voice import deployed_voice
+from parley.evals.heard_truth.calls import Judged, Plan, call
+from parley.evals.heard_truth.figures import by_speech, summary, table
+from parley.evals.heard_truth.serving import running
+from parley.evals.human.callers import CallerSpeech, SpeechKind, add_speech_option, open_callers
+from parley.evals.human.hesitations import HesitationLaw
+from parley.evals.latency.questions import LONG_ANSWERS, Utterance
+from parley.evals.latency.speech import Speakers, Spoken, of_turn
+from parley.evals.serving_process import ROOT
+from parley.processors.playout.heard import PlayoutSettings
 
 # The callers' voices.
 VOICES = ("rms", "awb")

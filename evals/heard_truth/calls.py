@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 import soxr
 
-from audio.audible import audible_spans
-from core.errors import PeerError
-from core.media import ms_to_samples
-from evals.heard_truth import session
-from evals.heard_truth.stream import stream
-from evals.heard_truth.truth import RATE_HZ, locate, reference, to_ms
-from evals.latency import recording
-from evals.latency.client import SLOT_US, Line, Message, Sent
-from evals.latency.playout import Playout
-from evals.latency.speech import RATE_HZ as MIC_RATE_HZ
-from evals.latency.speech import Spoken
-from models.tts import TextToSpeech
+from parley.audio.audible import audible_spans
+from parley.core.errors import PeerError
+from parley.core.media import ms_to_samples
+from parley.evals.heard_truth import session
+from parley.evals.heard_truth.stream import stream
+from parley.evals.heard_truth.truth import RATE_HZ, locate, reference, to_ms
+from parley.evals.latency import recording
+from parley.evals.latency.client import SLOT_US, Line, Message, Sent
+from parley.evals.latency.playout import Playout
+from parley.evals.latency.speech import RATE_HZ as MIC_RATE_HZ
+from parley.evals.latency.speech import Spoken
+from parley.models.tts import TextToSpeech
 
 # Range of the time from the answer's first sound to an interruption.
 EARLIEST_MS = 300

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evals.heard_truth.calls import Interruption
+from parley.evals.heard_truth.calls import Interruption
 
 GOAL_PERCENT = 95
 

@@ -30,18 +30,18 @@ from pipecat.turns.user_start import VADUserTurnStartStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import ReplyFinished
-from evals.serving import command
-from pipelines.engines.engines import Engines
-from processors.front_end.vad import VOICE, SharedVadAnalyzer
-from processors.playout.assistant import HeardAssistantAggregator
-from processors.playout.heard import PlayoutSettings
-from processors.playout.playout import Playout
-from processors.turns.audio_stop import AudioStop
-from processors.turns.endpoint import EndpointStopStrategy
-from runtime.event_stream import CallEvents
-from transports.webrtc.transport import PacedWebRTCTransport
-from turn_taking.endpointing.policies import endpoint_policy
+from parley.core.call_events import ReplyFinished
+from parley.evals.serving import command
+from parley.pipelines.engines.engines import Engines
+from parley.processors.front_end.vad import VOICE, SharedVadAnalyzer
+from parley.processors.playout.assistant import HeardAssistantAggregator
+from parley.processors.playout.heard import PlayoutSettings
+from parley.processors.playout.playout import Playout
+from parley.processors.turns.audio_stop import AudioStop
+from parley.processors.turns.endpoint import EndpointStopStrategy
+from parley.runtime.event_stream import CallEvents
+from parley.transports.webrtc.transport import PacedWebRTCTransport
+from parley.turn_taking.endpointing.policies import endpoint_policy
 
 INPUT_RATE_HZ = 16_000
 

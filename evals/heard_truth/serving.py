@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from core.errors import PeerError
-from evals.latency import servers
-from evals.serving_process import free_port, healthy, started
+from parley.core.errors import PeerError
+from parley.evals.latency import servers
+from parley.evals.serving_process import free_port, healthy, started
 
 
 @asynccontextmanager
@@ -27,6 +27,14 @@ async def running(url: str | None, system: str, config: Path, log: Path) -> Asyn
             yield server.url
         return
     port = free_port()
-    command = [sys.executable, "-m", "evals.heard_truth.server", "--config", str(config), "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "parley.evals.heard_truth.server",
+        "--config",
+        str(config),
+        "--port",
+        str(port),
+    ]
     async with started(command, port, log) as server:
         yield server.url

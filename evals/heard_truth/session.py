@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 READ_S = 10.0
 PAGE = 1_000

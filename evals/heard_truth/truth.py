@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import soxr
 
-from audio.audible import audible_spans
-from core.media import WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
-from models.tts import SpeechPiece, TextToSpeech
-from models.tts.clauses import ClauseSettings, split_clauses
+from parley.audio.audible import audible_spans
+from parley.core.media import WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts.clauses import ClauseSettings, split_clauses
 
 RATE_HZ = 16_000
 # Lengths of the ends of the heard sound that are searched for, and the fit that each needs. The second is for

@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.errors import AgentError, ConfigError
-from evals.command import positive
-from evals.human.archives import ARCHIVES, cache_folder, fetch
-from evals.human.conditions import CONDITIONS
-from evals.human.export import calls, write
-from evals.human.generators import VOICE_ARCHIVES, VOICE_GENERATORS
-from evals.human.sources import SOURCES
-from evals.human.split import Split, load_report, load_tuning, manifest, write_manifest
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.command import positive
+from parley.evals.human.archives import ARCHIVES, cache_folder, fetch
+from parley.evals.human.conditions import CONDITIONS
+from parley.evals.human.export import calls, write
+from parley.evals.human.generators import VOICE_ARCHIVES, VOICE_GENERATORS
+from parley.evals.human.sources import SOURCES
+from parley.evals.human.split import Split, load_report, load_tuning, manifest, write_manifest
 
 
 def parser() -> argparse.ArgumentParser:

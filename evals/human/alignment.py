@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from pocketsphinx import Decoder
 
-from core.media import float_to_pcm16, ms_to_samples
-from evals.human.recordings import RecordedUtterance
-from models.tts.spoken_text import spoken_words
+from parley.core.media import float_to_pcm16, ms_to_samples
+from parley.evals.human.recordings import RecordedUtterance
+from parley.models.tts.spoken_text import spoken_words
 
 RATE_HZ = 16_000
 FRAME_SAMPLES = 160

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from core.errors import ConfigError, PeerError
+from parley.core.errors import ConfigError, PeerError
 
 CLIENT_TIMEOUT_S = 300
 # pip prepares the metadata of a source archive before it saves it, which takes this build tool.

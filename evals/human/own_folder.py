@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError, MediaError
-from core.media import ms_to_samples
-from evals.human.recordings import RecordedPause, RecordedUtterance, decode_wav, utterance
-from evals.human.split import OWN, ReportSet, Split, TuningSet
+from parley.core.errors import ConfigError, MediaError
+from parley.core.media import ms_to_samples
+from parley.evals.human.recordings import RecordedPause, RecordedUtterance, decode_wav, utterance
+from parley.evals.human.split import OWN, ReportSet, Split, TuningSet
 
 TABLES = ("utterances.tsv", "utterances.json")
 

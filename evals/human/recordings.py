@@ -13,9 +13,9 @@ import numpy as np
 import soundfile
 import soxr
 
-from audio.audible import AudibleRule, audible_spans
-from core.errors import MediaError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, ms_to_samples, pcm16_to_float
+from parley.audio.audible import AudibleRule, audible_spans
+from parley.core.errors import MediaError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, ms_to_samples, pcm16_to_float
 
 # eot-bench counts silences from this length on.
 SHORTEST_PAUSE_MS = 100

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from core.errors import MediaError
-from evals.human.archives import ARCHIVES, members
-from evals.human.recordings import (
+from parley.core.errors import MediaError
+from parley.evals.human.archives import ARCHIVES, members
+from parley.evals.human.recordings import (
     RecordedUtterance,
     decode_g722,
     decode_raw,

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Self
 
-from core.errors import ConfigError, MediaError
-from evals.human.archives import cache_folder
-from evals.human.recordings import RecordedUtterance, plain_words, text_digest
-from evals.human.sources import SOURCES
+from parley.core.errors import ConfigError, MediaError
+from parley.evals.human.archives import cache_folder
+from parley.evals.human.recordings import RecordedUtterance, plain_words, text_digest
+from parley.evals.human.sources import SOURCES
 
 MANIFEST = Path(__file__).parent / "manifest.tsv"
 OWN = "own"

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evals.command import machine
+from parley.evals.command import machine
 
 TURNS = 40
 # State of the cache at the end of a question, and its label in the plot.
@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _trace(folder: Path, seeds: int) -> dict[str, Any]:
-    from evals.kv_cache.trace import POLICIES, Counts, run, trace
-    from evals.tiny_qwen3 import install_tiny_qwen3
+    from parley.evals.kv_cache.trace import POLICIES, Counts, run, trace
+    from parley.evals.tiny_qwen3 import install_tiny_qwen3
 
     install_tiny_qwen3(folder, is_ascii=True)
     whole = {name: Counts() for name in POLICIES}
@@ -76,8 +76,8 @@ def _trace(folder: Path, seeds: int) -> dict[str, Any]:
 
 def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:
     """Measure a model that is large enough for its reading to be noticeable on a CPU."""
-    from evals.tiny_qwen3 import install_tiny_qwen3
-    from models.llm.kv.causal import CausalLm, CausalSettings
+    from parley.evals.tiny_qwen3 import install_tiny_qwen3
+    from parley.models.llm.kv.causal import CausalLm, CausalSettings
 
     # Each token it writes is a piece of text.
     install_tiny_qwen3(folder, layers=4, width=256, is_ascii=True)
@@ -110,8 +110,8 @@ class _Talk:
     """Conversation with a model, as in the bot (see ``CausalReplies``), without its thread."""
 
     def __init__(self, model: Any, session: str) -> None:
-        from models.llm import Message
-        from models.llm.kv.dialogue import Remembered
+        from parley.models.llm import Message
+        from parley.models.llm.kv.dialogue import Remembered
 
         self._model = model
         self.scope = model.scope(session)
@@ -119,13 +119,13 @@ class _Talk:
         self._dialogue = [Message("system", "Be brief.")]
 
     def hear(self, question: str) -> None:
-        from models.llm import Message
+        from parley.models.llm import Message
 
         self._dialogue.append(Message("user", question))
 
     def read(self, words: str) -> None:
         """Read the words of the question that were spoken so far."""
-        from models.llm import Message
+        from parley.models.llm import Message
 
         told: list[Any] = []
         asked = self.remembered.ask([*self._dialogue[:-1], Message("user", words)])
@@ -137,7 +137,7 @@ class _Talk:
         """Return the milliseconds from the whole question to the first piece of the answer, which is made to
         its end.
         """
-        from models.llm import Message
+        from parley.models.llm import Message
 
         began_s = time.perf_counter()
         first_ms: float | None = None

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from models.llm import Message
-from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
-from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
-from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.types import CacheHandle, LeaseGranted, Task, WorkerCapacity, WorkerRequest
+from parley.models.llm import Message
+from parley.models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
+from parley.serving.scheduler.scheduler import Scheduler
+from parley.serving.scheduler.types import CacheHandle, LeaseGranted, Task, WorkerCapacity, WorkerRequest
 
 SYSTEM = Message("system", "You are the help line of Northwind Bank. Be brief.")
 # Common first messages.

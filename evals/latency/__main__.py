@@ -19,19 +19,19 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from core.errors import AgentError, ConfigError, PeerError
-from evals.command import count, machine, positive
-from evals.human.callers import SpeechKind, add_speech_option, open_callers
-from evals.human.hesitations import HesitationLaw
-from evals.latency import call_start, capacity, report
-from evals.latency.client import JITTER_PREFETCH
-from evals.latency.conversation import Manners, converse
-from evals.latency.figures import LONGEST_PAUSE_MS, TurnFigures, by_speech, ratio, summary
-from evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
-from evals.latency.servers import running
-from evals.latency.speech import Speakers, Spoken, of_turn
-from evals.latency.techniques import CAPACITY_WITHOUT, TECHNIQUES, write
-from evals.serving_process import ROOT, Server, healthy
+from parley.core.errors import AgentError, ConfigError, PeerError
+from parley.evals.command import count, machine, positive
+from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
+from parley.evals.human.hesitations import HesitationLaw
+from parley.evals.latency import call_start, capacity, report
+from parley.evals.latency.client import JITTER_PREFETCH
+from parley.evals.latency.conversation import Manners, converse
+from parley.evals.latency.figures import LONGEST_PAUSE_MS, TurnFigures, by_speech, ratio, summary
+from parley.evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
+from parley.evals.latency.servers import running
+from parley.evals.latency.speech import Speakers, Spoken, of_turn
+from parley.evals.latency.techniques import CAPACITY_WITHOUT, TECHNIQUES, write
+from parley.evals.serving_process import ROOT, Server, healthy
 
 # A turn of natural talk is longer than this, so this number of questions is enough for a step.
 SECONDS_PER_TURN = 12

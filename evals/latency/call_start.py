@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import PeerError
-from evals.latency.capacity import packet_lateness, tenths_ms
-from evals.latency.client import Line, now_us
-from evals.latency.conversation import Manners, hear_greeting
-from evals.latency.speech import Spoken
-from evals.latency.stolen import StolenTime
-from evals.serving_process import ROOT, Server
+from parley.core.errors import PeerError
+from parley.evals.latency.capacity import packet_lateness, tenths_ms
+from parley.evals.latency.client import Line, now_us
+from parley.evals.latency.conversation import Manners, hear_greeting
+from parley.evals.latency.speech import Spoken
+from parley.evals.latency.stolen import StolenTime
+from parley.evals.serving_process import ROOT, Server
 
 WINDOW_US = 1_500_000
 CALM_US = 1_000_000
@@ -80,7 +80,7 @@ async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -
     extra = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "evals.latency.extra_caller",
+        "parley.evals.latency.extra_caller",
         "--url",
         server.url,
         cwd=ROOT,

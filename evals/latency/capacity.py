@@ -36,17 +36,17 @@ from typing import Any
 
 import numpy as np
 
-from audio.audible import audible_spans, is_loud
-from core.errors import PeerError
-from evals.latency import recording
-from evals.latency.client import SLOT_US, Line, Sent, now_us
-from evals.latency.conversation import Manners, ask, hear_greeting
-from evals.latency.figures import PERCENTILES, percentile
-from evals.latency.playout import lateness_us
-from evals.latency.replies import Reply, least_stretch, reply
-from evals.latency.speech import RATE_HZ, Spoken
-from evals.latency.stolen import StolenTime
-from evals.serving_process import Server
+from parley.audio.audible import audible_spans, is_loud
+from parley.core.errors import PeerError
+from parley.evals.latency import recording
+from parley.evals.latency.client import SLOT_US, Line, Sent, now_us
+from parley.evals.latency.conversation import Manners, ask, hear_greeting
+from parley.evals.latency.figures import PERCENTILES, percentile
+from parley.evals.latency.playout import lateness_us
+from parley.evals.latency.replies import Reply, least_stretch, reply
+from parley.evals.latency.speech import RATE_HZ, Spoken
+from parley.evals.latency.stolen import StolenTime
+from parley.evals.serving_process import Server
 
 STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 LIMIT_MS = 40

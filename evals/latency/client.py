@@ -35,11 +35,11 @@ from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from aiortc.rtp import RtpPacket
 from av import AudioFrame, Packet
 
-from audio.audible import AudibleMeter
-from core.errors import PeerError
-from evals.latency.playout import HeardFrame
-from evals.latency.speech import FRAME_SAMPLES, RATE_HZ, Spoken, encode
-from evals.library_internals import set_payload, take_packets
+from parley.audio.audible import AudibleMeter
+from parley.core.errors import PeerError
+from parley.evals.latency.playout import HeardFrame
+from parley.evals.latency.speech import FRAME_SAMPLES, RATE_HZ, Spoken, encode
+from parley.evals.library_internals import set_payload, take_packets
 
 SLOT_US = 20_000
 JITTER_CAPACITY = 16

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.latency import recording
-from evals.latency.client import SLOT_US, Line, QueuedError, Sent, now_us
-from evals.latency.figures import TurnFigures
-from evals.latency.recording import TurnEdges
-from evals.latency.spans import bot_first_us, match_marks, turn_spans, user_end_us
-from evals.latency.speech import Spoken
+from parley.evals.latency import recording
+from parley.evals.latency.client import SLOT_US, Line, QueuedError, Sent, now_us
+from parley.evals.latency.figures import TurnFigures
+from parley.evals.latency.recording import TurnEdges
+from parley.evals.latency.spans import bot_first_us, match_marks, turn_spans, user_end_us
+from parley.evals.latency.speech import Spoken
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import json
 import os
 import sys
 
-from core.errors import AgentError
-from evals.latency.client import Line
+from parley.core.errors import AgentError
+from parley.evals.latency.client import Line
 
 NICENESS = 10
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evals.latency.spans import SPANS, UNEXPLAINED
+from parley.evals.latency.spans import SPANS, UNEXPLAINED
 
 PERCENTILES = (50, 95, 99)
 # Pauses in which cut-ins are counted: shorter ones end no turn, and in longer ones people expect an answer.

@@ -28,18 +28,18 @@ from typing import Any
 
 import aiohttp
 
-from core.errors import PeerError
-from evals.abuse.target import own_address
-from evals.latency.capacity import ANSWER_RATIO, probe_lag
-from evals.latency.client import Line, now_us
-from evals.latency.conversation import Manners, hear_greeting
-from evals.latency.figures import percentiles_ms
-from evals.latency.questions import WHOLE, Utterance
-from evals.latency.servers import running
-from evals.latency.spans import SPANS, bot_first_us, match_marks, turn_spans, user_end_us
-from evals.latency.speech import Speakers, Spoken
-from evals.serving_process import ROOT, Server
-from serving.gateway.admission import processor_ticks
+from parley.core.errors import PeerError
+from parley.evals.abuse.target import own_address
+from parley.evals.latency.capacity import ANSWER_RATIO, probe_lag
+from parley.evals.latency.client import Line, now_us
+from parley.evals.latency.conversation import Manners, hear_greeting
+from parley.evals.latency.figures import percentiles_ms
+from parley.evals.latency.questions import WHOLE, Utterance
+from parley.evals.latency.servers import running
+from parley.evals.latency.spans import SPANS, bot_first_us, match_marks, turn_spans, user_end_us
+from parley.evals.latency.speech import Speakers, Spoken
+from parley.evals.serving_process import ROOT, Server
+from parley.serving.gateway.admission import processor_ticks
 
 QUESTIONS = 2
 ANSWER_S = 20.0

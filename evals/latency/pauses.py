@@ -26,21 +26,21 @@ import numpy as np
 import soxr
 from pipecat.audio.vad.vad_analyzer import VADState
 
-from core.call_events import VoicePaused, VoiceSuspected
-from core.errors import AgentError
-from core.media import PCM_FULL_SCALE, float_to_pcm16
-from evals.command import machine, positive
-from evals.latency.figures import percentile
-from evals.latency.questions import Utterance, plan
-from evals.latency.speech import RATE_HZ as CLIENT_HZ
-from evals.latency.speech import Speakers
-from models.stt import STT, SpeechStream, Transcript
-from models.turn import TURN, TurnCompleteness, TurnEstimate
-from models.vad import VAD, VoiceActivityDetector
-from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from processors.perception.engine_stt import EngineSttSettings
-from runtime.event_stream import CallEvents
-from turn_taking.endpointing.endpointer import Endpointer, EndpointTuning
+from parley.core.call_events import VoicePaused, VoiceSuspected
+from parley.core.errors import AgentError
+from parley.core.media import PCM_FULL_SCALE, float_to_pcm16
+from parley.evals.command import machine, positive
+from parley.evals.latency.figures import percentile
+from parley.evals.latency.questions import Utterance, plan
+from parley.evals.latency.speech import RATE_HZ as CLIENT_HZ
+from parley.evals.latency.speech import Speakers
+from parley.models.stt import STT, SpeechStream, Transcript
+from parley.models.turn import TURN, TurnCompleteness, TurnEstimate
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from parley.processors.perception.engine_stt import EngineSttSettings
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointTuning
 
 RATE_HZ = 16_000
 PIECE = RATE_HZ // 50

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio.audible import AUDIBLE, AudibleRule
+from parley.audio.audible import AUDIBLE, AudibleRule
 
 
 @dataclass(frozen=True, slots=True)

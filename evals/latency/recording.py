@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from audio.audible import AudibleSpan, audible_spans
-from core.errors import MediaError
-from core.media import pcm16_to_float
-from evals.latency.client import SLOT_US, Line, now_us
-from evals.latency.playout import Playout, place
-from evals.latency.speech import RATE_HZ
+from parley.audio.audible import AudibleSpan, audible_spans
+from parley.core.errors import MediaError
+from parley.core.media import pcm16_to_float
+from parley.evals.latency.client import SLOT_US, Line, now_us
+from parley.evals.latency.playout import Playout, place
+from parley.evals.latency.speech import RATE_HZ
 
 WAV_RATE_HZ = 16_000
 

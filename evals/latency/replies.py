@@ -11,7 +11,7 @@ was found.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from audio.audible import AudibleSpan
+from parley.audio.audible import AudibleSpan
 
 NOISE_US = 30_000
 AUDIBLE_GAP_US = 40_000

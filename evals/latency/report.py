@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError
-from evals.latency.figures import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
-from evals.latency.spans import SPANS, UNEXPLAINED
+from parley.core.errors import ConfigError
+from parley.evals.latency.figures import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
+from parley.evals.latency.spans import SPANS, UNEXPLAINED
 
 NAMES = {
     "network_in": "network in (packet, codec, jitter buffer)",

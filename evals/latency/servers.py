@@ -4,12 +4,12 @@ import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from evals.serving_process import Server, free_port, started
+from parley.evals.serving_process import Server, free_port, started
 
 
 def command(system: str, config: Path, port: int) -> list[str]:
     """Return the command line of a system: ``parley`` or ``stock``."""
-    program = ["bot.py"] if system == "parley" else ["-m", "evals.latency.stock"]
+    program = ["bot.py"] if system == "parley" else ["-m", "parley.evals.latency.stock"]
     return [sys.executable, *program, "--config", str(config), "--port", str(port)]
 
 

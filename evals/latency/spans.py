@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from audio.audible import first_audible, last_audible
-from evals.latency.client import Line, Sent
-from evals.latency.playout import place
-from evals.latency.speech import RATE_HZ
+from parley.audio.audible import first_audible, last_audible
+from parley.evals.latency.client import Line, Sent
+from parley.evals.latency.playout import place
+from parley.evals.latency.speech import RATE_HZ
 
 SPANS = (
     "network_in",

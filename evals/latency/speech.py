@@ -26,14 +26,14 @@ from aiortc.jitterbuffer import JitterFrame
 from av import AudioFrame
 from pydantic import BaseModel
 
-from audio.audible import audible_spans
-from core.errors import MediaError
-from core.media import pcm16_to_float
-from evals.human.callers import CallerTurn, SpeechKind
-from evals.latency.questions import Utterance
-from models.tts import TTS, SpeechPiece, TextToSpeech
-from models.tts.espeak import EspeakSettings
-from models.tts.flite import FliteSettings
+from parley.audio.audible import audible_spans
+from parley.core.errors import MediaError
+from parley.core.media import pcm16_to_float
+from parley.evals.human.callers import CallerTurn, SpeechKind
+from parley.evals.latency.questions import Utterance
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts.espeak import EspeakSettings
+from parley.models.tts.flite import FliteSettings
 
 RATE_HZ = 48_000
 FRAME_SAMPLES = 960

@@ -37,9 +37,9 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.workers.runner import WorkerRunner
 
-from evals.library_internals import aggregate_sentences
-from evals.serving import command
-from pipelines.engines.engines import Engines
+from parley.evals.library_internals import aggregate_sentences
+from parley.evals.serving import command
+from parley.pipelines.engines.engines import Engines
 
 
 async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:

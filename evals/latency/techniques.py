@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from configs.load import load_deployment
+from parley.configs.load import load_deployment
 
 ADMISSION = "admission"
 IDLE_PROMPTS = "idle-prompts"

@@ -17,12 +17,12 @@ from typing import Any
 
 import yaml
 
-from configs.load import read_yaml
-from core.errors import AgentError, PeerError
-from evals.command import machine, positive, positive_number
-from evals.memory_soak.callers import CALLS
-from evals.memory_soak.slopes import Slope, Verdict, slope
-from evals.serving_process import ROOT, free_port, started
+from parley.configs.load import read_yaml
+from parley.core.errors import AgentError, PeerError
+from parley.evals.command import machine, positive, positive_number
+from parley.evals.memory_soak.callers import CALLS
+from parley.evals.memory_soak.slopes import Slope, Verdict, slope
+from parley.evals.serving_process import ROOT, free_port, started
 
 # For an hour. Memory: the growth of a server with pauses between its calls, in which it collected garbage (7
 # MB). The others do not grow: the 95 % confidence of a soak of an hour, rounded up (1.8, 0.5 and 3.4).
@@ -69,7 +69,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for old in (log, *folder.glob("sessions.db*")):
         old.unlink(missing_ok=True)
     port = free_port()
-    command = [sys.executable, "-m", "evals.memory_soak.server", "--config", str(deployment)]
+    command = [sys.executable, "-m", "parley.evals.memory_soak.server", "--config", str(deployment)]
     command += ["--port", str(port), "--samples", str(samples), "--every-s", str(arguments.every_s)]
     command += ["--faked"] * arguments.faked
     store = {"PARLEY_STORE_URL": f"sqlite:///{folder}/sessions.db"}
@@ -112,7 +112,7 @@ def _deployment(config: Path) -> dict[str, Any]:
 async def _call(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "evals.memory_soak.callers", url, "--seconds", str(arguments.minutes * 60)),
+        *("-m", "parley.evals.memory_soak.callers", url, "--seconds", str(arguments.minutes * 60)),
         *("--at-a-time", str(arguments.at_a_time), "--kinds", *arguments.kinds),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import soxr
 
-from audio import g711
-from core.errors import AgentError
-from evals.command import count, positive_number
-from evals.latency.client import Line
-from evals.latency.questions import Utterance
-from evals.latency.speech import RATE_HZ, Speakers, Spoken
-from evals.openai_realtime import Caller as SocketCaller
-from protocols.twilio_media import RATE_HZ as PHONE_HZ
-from transports.twilio.simulated_caller import Caller, SimulatedCall
+from parley.audio import g711
+from parley.core.errors import AgentError
+from parley.evals.command import count, positive_number
+from parley.evals.latency.client import Line
+from parley.evals.latency.questions import Utterance
+from parley.evals.latency.speech import RATE_HZ, Speakers, Spoken
+from parley.evals.openai_realtime import Caller as SocketCaller
+from parley.protocols.twilio_media import RATE_HZ as PHONE_HZ
+from parley.transports.twilio.simulated_caller import Caller, SimulatedCall
 
 QUESTION = Utterance(("What are your opening hours on Saturday?",), 0, "flite", "rms", 0)
 ANSWERED_MS, LISTEN_S = 8_000, 1.5

@@ -19,14 +19,14 @@ from typing import IO, Any
 
 from loguru import logger
 
-from configs.load import load_deployment
-from core.errors import PeerError
-from evals.phone.faked import Deaf, Remembered
-from evals.serving import HOST
-from pipelines.engines.engines import Engines
-from pipelines.sessions import open_conversations
-from runtime import event_loop
-from runtime.heap import bound_heap
+from parley.configs.load import load_deployment
+from parley.core.errors import PeerError
+from parley.evals.phone.faked import Deaf, Remembered
+from parley.evals.serving import HOST
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.sessions import open_conversations
+from parley.runtime import event_loop
+from parley.runtime.heap import bound_heap
 
 # The program, run as its command line does it; no module depends on it as a library.
 bot: Any = importlib.import_module("bot")

@@ -13,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from core.errors import AgentError, ConfigError
-from evals.command import count, machine, positive
-from evals.omni_memory.measure import measure
-from models.omni import OMNI, OmniHost
-from models.omni.moshi.settings import MoshiSettings
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.command import count, machine, positive
+from parley.evals.omni_memory.measure import measure
+from parley.models.omni import OMNI, OmniHost
+from parley.models.omni.moshi.settings import MoshiSettings
 
 MIB = 2**20
 
@@ -26,7 +26,7 @@ def moshi(model: str | None, folder: Path) -> OmniHost:
     """Open a Moshi of this machine, or a tiny one in the folder."""
     if model is None:
         try:
-            from evals.tiny_moshi import install_tiny_moshi
+            from parley.evals.tiny_moshi import install_tiny_moshi
         except ImportError as error:
             raise ConfigError(f"needs the extra 'moshi': pip install -e '.[moshi]' ({error})") from error
         # More than one thread slows down layers this narrow.

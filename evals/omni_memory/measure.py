@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from models.omni import OmniEngine, OmniHost, Preparation
+from parley.models.omni import OmniEngine, OmniHost, Preparation
 
 # Number of measurements on the way, to distinguish a slope from a step.
 LOOKS = 10

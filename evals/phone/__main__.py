@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.errors import AgentError
-from evals.command import count, machine, positive
-from evals.human.callers import add_speech_option
+from parley.core.errors import AgentError
+from parley.evals.command import count, machine, positive
+from parley.evals.human.callers import add_speech_option
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = build_parser().parse_args(arguments)
     folder = given.out_dir / given.part
     if given.part == "calls":
-        from evals.phone import calls
+        from parley.evals.phone import calls
 
         measured = calls.measure(
             given.count,
@@ -81,13 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             greeting=given.greeting,
         )
     elif given.part == "interruptions":
-        from evals.phone import interruptions
+        from parley.evals.phone import interruptions
 
         measured = interruptions.measure(
             given.count, given.per_call, given.seed, folder, way_ms=given.way_ms, greeting=given.greeting
         )
     elif given.part == "bad_line":
-        from evals.phone import bad_line
+        from parley.evals.phone import bad_line
 
         line = bad_line.Line(given.loss_percent / 100, given.jitter_ms)
         measured = bad_line.measure(
@@ -100,13 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             greeting=given.greeting,
         )
     elif given.part == "concealment":
-        from evals.phone import concealment
+        from parley.evals.phone import concealment
 
         measured = concealment.measure(
             given.draws, given.loss_percent / 100, questions=concealment.WHOLE[: given.questions]
         )
     else:
-        from evals.phone import load
+        from parley.evals.phone import load
 
         measured = load.measure(given.calls, given.seconds, folder, given.systems or tuple(load.FAKED))
     try:

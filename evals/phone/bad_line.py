@@ -19,13 +19,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evals.latency.questions import WHOLE
-from evals.phone.caller import Recording, Said, Script, ahead_s, call
-from evals.phone.figures import percent
-from evals.phone.serving import Telephone, telephone
-from evals.phone.speech import VOICES, said
-from models.llm import Message
-from models.llm.documents import DocumentLlm
+from parley.evals.latency.questions import WHOLE
+from parley.evals.phone.caller import Recording, Said, Script, ahead_s, call
+from parley.evals.phone.figures import percent
+from parley.evals.phone.serving import Telephone, telephone
+from parley.evals.phone.speech import VOICES, said
+from parley.models.llm import Message
+from parley.models.llm.documents import DocumentLlm
 
 TARGET = "every call completes; at least 90 % of the turns that are heard on the clean line are heard"
 GOAL_PERCENT = 90.0

@@ -18,8 +18,8 @@ from streamdouble.scenario import Say, Scenario
 from streamdouble.session import Session, SessionConfig, SessionResult
 from streamdouble.trace import Trace, TraceConfig
 
-from core.errors import PeerError
-from evals.phone.speech import PACKET, PACKETS_PER_S, is_noise, is_speech
+from parley.core.errors import PeerError
+from parley.evals.phone.speech import PACKET, PACKETS_PER_S, is_noise, is_speech
 
 Script = Generator[bytes, None, None]
 

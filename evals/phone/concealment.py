@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from audio.resample import Resampler
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.latency.questions import WHOLE
-from evals.phone.bad_line import Turn, typed
-from evals.phone.figures import percent
-from evals.phone.speech import PACKET, VOICES, said
-from models.llm import Message
-from models.llm.documents import DocumentLlm
-from models.stt.pocketsphinx import PocketsphinxStt
-from protocols.twilio_media import PACKET_MS, RATE_HZ
-from transports.twilio.caller import SAMPLES_PER_MS, CallerLine
+from parley.audio.resample import Resampler
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.latency.questions import WHOLE
+from parley.evals.phone.bad_line import Turn, typed
+from parley.evals.phone.figures import percent
+from parley.evals.phone.speech import PACKET, VOICES, said
+from parley.models.llm import Message
+from parley.models.llm.documents import DocumentLlm
+from parley.models.stt.pocketsphinx import PocketsphinxStt
+from parley.protocols.twilio_media import PACKET_MS, RATE_HZ
+from parley.transports.twilio.caller import SAMPLES_PER_MS, CallerLine
 
 TARGET = "Parley's loses fewer of the clean line's turns than silence and than the last piece again"
 STT_RATE_HZ = 16_000

@@ -26,13 +26,13 @@ import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from audio import g711
-from evals.phone.caller import Piece
-from evals.phone.figures import spread
-from evals.phone.pacing import Pacing, pacing
-from evals.phone.speech import PACKET, is_speech
-from protocols.twilio_media import ENCODING, PACKET_MS, RATE_HZ
-from runtime import event_loop
+from parley.audio import g711
+from parley.evals.phone.caller import Piece
+from parley.evals.phone.figures import spread
+from parley.evals.phone.pacing import Pacing, pacing
+from parley.evals.phone.speech import PACKET, is_speech
+from parley.protocols.twilio_media import ENCODING, PACKET_MS, RATE_HZ
+from parley.runtime import event_loop
 
 PACKET_S = PACKET_MS / 1000
 # Calls begin one after the other: a simultaneous start would be another measurement.

@@ -18,26 +18,26 @@ import numpy as np
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
-from audio.comfort_noise import ComfortNoise
-from configs.load import load_deployment
-from core.errors import PeerError
-from evals.serving import HOST
-from models.tts import SpeechPiece, TextToSpeech
-from pipelines.engines.engines import Engines
-from pipelines.phone.calls import hold_phone
-from pipelines.phone.control import PhoneFacts
-from pipelines.sessions import open_conversations
-from pipelines.voice.cascade import run_conversation
-from runtime import event_loop
-from serving.gateway.app import create_app
-from serving.gateway.http.server import http_server
-from serving.gateway.phone.routes import PhoneArguments
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.settings import MAX_SOCKET_BYTES
-from session_store.conversation import Conversations
-from transports.twilio.stream import PhoneStream
-from transports.webrtc.signaling import Signaling
-from transports.websocket.peer import StarlettePeer
+from parley.audio.comfort_noise import ComfortNoise
+from parley.configs.load import load_deployment
+from parley.core.errors import PeerError
+from parley.evals.serving import HOST
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.phone.calls import hold_phone
+from parley.pipelines.phone.control import PhoneFacts
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.voice.cascade import run_conversation
+from parley.runtime import event_loop
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.http.server import http_server
+from parley.serving.gateway.phone.routes import PhoneArguments
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.settings import MAX_SOCKET_BYTES
+from parley.session_store.conversation import Conversations
+from parley.transports.twilio.stream import PhoneStream
+from parley.transports.webrtc.signaling import Signaling
+from parley.transports.websocket.peer import StarlettePeer
 
 SWITCH_S = 0.001
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from evals.latency.figures import percentile
+from parley.evals.latency.figures import percentile
 
 
 def spread(values: Sequence[float], *, digits: int = 1) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 PUBLIC = "https://talk.example.org"
 AUTH_TOKEN = "0123456789abcdef0123456789abcdef"

@@ -25,21 +25,21 @@ from typing import Any
 import numpy as np
 import soxr
 
-from audio.audible import audible_spans
-from configs.deployment import Deployment
-from core.errors import PeerError
-from evals.deployed_voice import deployed_voice
-from evals.heard_truth.truth import RATE_HZ, locate, reference
-from evals.latency.questions import LONG_ANSWERS
-from evals.phone.caller import Held, Recording, Said, Script, ahead_s, call
-from evals.phone.figures import percent, spread
-from evals.phone.playback import playback
-from evals.phone.serving import Telephone, telephone
-from evals.phone.speech import VOICES, is_speech, said, samples_of
-from models.tts import TextToSpeech
-from models.tts.clauses import split_clauses
-from processors.playout.heard import PlayoutSettings
-from protocols.twilio_media import RATE_HZ as LINE_HZ
+from parley.audio.audible import audible_spans
+from parley.configs.deployment import Deployment
+from parley.core.errors import PeerError
+from parley.evals.deployed_voice import deployed_voice
+from parley.evals.heard_truth.truth import RATE_HZ, locate, reference
+from parley.evals.latency.questions import LONG_ANSWERS
+from parley.evals.phone.caller import Held, Recording, Said, Script, ahead_s, call
+from parley.evals.phone.figures import percent, spread
+from parley.evals.phone.playback import playback
+from parley.evals.phone.serving import Telephone, telephone
+from parley.evals.phone.speech import VOICES, is_speech, said, samples_of
+from parley.models.tts import TextToSpeech
+from parley.models.tts.clauses import split_clauses
+from parley.processors.playout.heard import PlayoutSettings
+from parley.protocols.twilio_media import RATE_HZ as LINE_HZ
 
 TARGET = (
     "last word within 1 of the caller's recording in 95 %; clear within 20 ms of the decision; no speech of "

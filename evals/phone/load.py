@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 import soxr
 
-from core.errors import PeerError
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
-from evals.serving_process import ROOT, Server, free_port, started
-from models.tts import TTS, SpeechPiece
-from models.tts.flite import FliteSettings
-from protocols.twilio_media import RATE_HZ
+from parley.core.errors import PeerError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
+from parley.evals.serving_process import ROOT, Server, free_port, started
+from parley.models.tts import TTS, SpeechPiece
+from parley.models.tts.flite import FliteSettings
+from parley.protocols.twilio_media import RATE_HZ
 
 TARGET = "pacing error p99 of at most 20 ms with 30 calls on 2 cores; processor's time beside stock's"
 GOAL_MS = 20.0
@@ -52,7 +52,7 @@ JUDGED = "parley"
 # The product's own process, or one with its gateway and pipeline: program, and YAML of the deployment.
 PRODUCT = {
     "parley": ((str(ROOT / "bot.py"),), ""),
-    "parley_faked": (("-m", "evals.phone.faked"), 'hearing: {echo_mode: "off"}\n'),
+    "parley_faked": (("-m", "parley.evals.phone.faked"), 'hearing: {echo_mode: "off"}\n'),
 }
 MARGIN_S = 15.0
 
@@ -90,7 +90,7 @@ async def measure(
 
 async def _measured(server: Server, calls: int, seconds: int) -> dict[str, Any]:
     crowd = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.phone.crowd", server.url, str(calls), str(seconds),
+        sys.executable, "-m", "parley.evals.phone.crowd", server.url, str(calls), str(seconds),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, limit=2**24,
     )  # fmt: skip
     assert crowd.stdout is not None
@@ -139,7 +139,7 @@ async def _serving(system: str, calls: int, words: str, audio: Path, folder: Pat
         await asyncio.to_thread(deployment.write_text, text)
         command = [*program, "--config", str(deployment)]
     else:
-        command = ["-m", "evals.phone.players", system, "--audio", str(audio)]
+        command = ["-m", "parley.evals.phone.players", system, "--audio", str(audio)]
     async with started([sys.executable, *command, "--port", str(port)], port, log) as server:
         yield server
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evals.phone.caller import Piece
-from evals.phone.speech import is_speech
-from protocols.twilio_media import RATE_HZ
+from parley.evals.phone.caller import Piece
+from parley.evals.phone.speech import is_speech
+from parley.protocols.twilio_media import RATE_HZ
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ arrival. A ``clear`` drops received packets that have not been played, and cuts 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evals.phone.caller import Piece
-from protocols.twilio_media import RATE_HZ
+from parley.evals.phone.caller import Piece
+from parley.protocols.twilio_media import RATE_HZ
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,16 @@ from pipecat.transports.base_transport import BaseTransport
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
-from audio.comfort_noise import ComfortNoise
-from evals.serving import HOST
-from pipelines.engines.plan import INPUT_RATE_HZ
-from protocols import twiml
-from protocols.twilio_media import RATE_HZ
-from runtime import event_loop
-from runtime.event_stream import CallEvents
-from transports.twilio.stream import PhoneStream
-from transports.twilio.transport import PhoneTransport, phone_params
-from transports.websocket.peer import StarlettePeer
+from parley.audio.comfort_noise import ComfortNoise
+from parley.evals.serving import HOST
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.protocols import twiml
+from parley.protocols.twilio_media import RATE_HZ
+from parley.runtime import event_loop
+from parley.runtime.event_stream import CallEvents
+from parley.transports.twilio.stream import PhoneStream
+from parley.transports.twilio.transport import PhoneTransport, phone_params
+from parley.transports.websocket.peer import StarlettePeer
 
 SYSTEMS = ("stock", "stock_vad", "line")
 PIECE_BYTES = RATE_HZ * 2 // 5

@@ -14,11 +14,11 @@ from typing import Any
 
 import aiohttp
 
-from core.errors import PeerError
-from evals.heard_truth import session
-from evals.operating import operator_headers
-from evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
-from evals.serving_process import ROOT, Server, free_port, started
+from parley.core.errors import PeerError
+from parley.evals.heard_truth import session
+from parley.evals.operating import operator_headers
+from parley.evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
+from parley.evals.serving_process import ROOT, Server, free_port, started
 
 READ_S = 10.0
 # Speech at the end of a call is committed a moment later.

@@ -8,16 +8,16 @@ from functools import cache
 
 import numpy as np
 
-from audio import g711
-from audio.audible import AudibleRule, audible_spans, is_loud
-from audio.resample import Resampler
-from core.errors import MediaError
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.human.hesitations import ComposedTurn
-from evals.latency.speech import PEAK
-from models.tts import TTS, SpeechPiece, TextToSpeech
-from models.tts.flite import FliteSettings
-from protocols.twilio_media import PACKET_BYTES, RATE_HZ, SILENCE
+from parley.audio import g711
+from parley.audio.audible import AudibleRule, audible_spans, is_loud
+from parley.audio.resample import Resampler
+from parley.core.errors import MediaError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.human.hesitations import ComposedTurn
+from parley.evals.latency.speech import PEAK
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts.flite import FliteSettings
+from parley.protocols.twilio_media import PACKET_BYTES, RATE_HZ, SILENCE
 
 PACKET = SILENCE * PACKET_BYTES
 PACKETS_PER_S = RATE_HZ // PACKET_BYTES

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.errors import AgentError
-from evals.command import machine, positive
-from evals.sequencer.bench import measure
-from evals.sequencer.traffic import LATENCY_US, Mix
+from parley.core.errors import AgentError
+from parley.evals.command import machine, positive
+from parley.evals.sequencer.bench import measure
+from parley.evals.sequencer.traffic import LATENCY_US, Mix
 
 # A conversation with partials, prosody windows and camera frames.
 SPARSE_EVENTS_PER_S = 50

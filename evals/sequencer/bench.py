@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 
-from core.errors import AgentError
-from evals.sequencer.traffic import LATENCY_US, Mix, Spoken, ticks
-from sequencer.merge import Committed, Sequencer
+from parley.core.errors import AgentError
+from parley.evals.sequencer.traffic import LATENCY_US, Mix, Spoken, ticks
+from parley.sequencer.merge import Committed, Sequencer
 
 # Long enough that the clock's own cost vanishes, short enough that memory shows the sequencer and not the
 # stretch.

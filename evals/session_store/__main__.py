@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import AgentError
-from evals.command import machine, positive, positive_number
-from evals.latency.figures import PERCENTILES, percentile
-from runtime.event_loop import run
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, SessionWriter, StoreTuning
+from parley.core.errors import AgentError
+from parley.evals.command import machine, positive, positive_number
+from parley.evals.latency.figures import PERCENTILES, percentile
+from parley.runtime.event_loop import run
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, SessionWriter, StoreTuning
 
 WARMUP_S = 0.5
 # Length of a user's turn with the reports about it.

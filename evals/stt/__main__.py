@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import AgentError, ConfigError
-from evals.command import machine, positive
-from evals.human.conditions import CONDITIONS, Surroundings
-from evals.human.conversations import PEAK
-from evals.human.generators import installed
-from evals.human.own_folder import load_own
-from evals.human.recordings import RecordedUtterance, edges_of
-from evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
-from evals.stt.figures import summary, table
-from evals.stt.measure import RATE_HZ, Clip, HeardClip, hear, padded
-from evals.stt.rows import create
-from evals.turns.texts import sentences
-from models.stt import SpeechToText
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.command import machine, positive
+from parley.evals.human.conditions import CONDITIONS, Surroundings
+from parley.evals.human.conversations import PEAK
+from parley.evals.human.generators import installed
+from parley.evals.human.own_folder import load_own
+from parley.evals.human.recordings import RecordedUtterance, edges_of
+from parley.evals.human.split import ReportSet, SpeechSet, Split, TuningSet, load_report, load_tuning
+from parley.evals.stt.figures import summary, table
+from parley.evals.stt.measure import RATE_HZ, Clip, HeardClip, hear, padded
+from parley.evals.stt.rows import create
+from parley.evals.turns.texts import sentences
+from parley.models.stt import SpeechToText
 
 CONDITIONS_BY_DEFAULT = ("clean", "pink-20", "pink-10", "babble-10", "phone")
 SYNTHETIC_SENTENCES = 20

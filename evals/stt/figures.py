@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from evals.latency.figures import percentile
-from evals.stt.measure import HeardClip
+from parley.evals.latency.figures import percentile
+from parley.evals.stt.measure import HeardClip
 
 RESAMPLES = 2_000
 INTERVAL = (2.5, 97.5)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import jiwer
 import numpy as np
 
-from core.media import float_to_pcm16, ms_to_samples
-from evals.stt.normalise import normalised
-from models.stt import SpeechStream
+from parley.core.media import float_to_pcm16, ms_to_samples
+from parley.evals.stt.normalise import normalised
+from parley.models.stt import SpeechStream
 
 RATE_HZ = 16_000
 PIECE_SAMPLES = 320

@@ -13,8 +13,8 @@ Other languages: lower case without punctuation. Spanish also loses its accents,
 import re
 import unicodedata
 
-from evals.human.recordings import plain_words
-from models.tts.spoken_text import number_words, spoken_words
+from parley.evals.human.recordings import plain_words
+from parley.models.tts.spoken_text import number_words, spoken_words
 
 _BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 _CONTRACTIONS = (

@@ -7,12 +7,12 @@ a call. A ``moonshine`` without files of its own gets the tiny model of the fetc
 from pathlib import Path
 from typing import Any
 
-from configs.deployment import Choice
-from core.errors import ConfigError
-from core.files import MODELS_DIR
-from evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
-from models.stt import STT, SpeechToText
-from pipelines.engines.choices import engine_settings
+from parley.configs.deployment import Choice
+from parley.core.errors import ConfigError
+from parley.core.files import MODELS_DIR
+from parley.evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
+from parley.models.stt import STT, SpeechToText
+from parley.pipelines.engines.choices import engine_settings
 
 KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
 WHEEL, WHEEL_FOLDER = "moonshine-voice", "moonshine_voice/assets/tiny-en/"
@@ -41,7 +41,7 @@ def create(written: str) -> SpeechToText:
 
 
 def _moonshine() -> dict[str, Any]:
-    from models.stt.moonshine import MoonshineSettings
+    from parley.models.stt.moonshine import MoonshineSettings
 
     if all(file.is_file() for file in MoonshineSettings(models_dir=MODELS_DIR).files()):
         return {}

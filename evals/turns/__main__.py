@@ -40,15 +40,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core.errors import AgentError, ConfigError
-from evals.command import positive
-from evals.human.callers import SpeechKind, add_speech_option, open_callers
-from evals.latency.figures import percentile
-from evals.turns import overlaps
-from evals.turns.calibration import SEED as TUNING_SEED
-from evals.turns.calibration import SIGNS, Sample, fit, samples, score_only, sign_of
-from evals.turns.callers import CallSpec, ScriptedCall, generate, recognised, with_new_pauses
-from evals.turns.endpointing import (
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.command import positive
+from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
+from parley.evals.latency.figures import percentile
+from parley.evals.turns import overlaps
+from parley.evals.turns.calibration import SEED as TUNING_SEED
+from parley.evals.turns.calibration import SIGNS, Sample, fit, samples, score_only, sign_of
+from parley.evals.turns.callers import CallSpec, ScriptedCall, generate, recognised, with_new_pauses
+from parley.evals.turns.endpointing import (
     PRICES_MS,
     Judged,
     Priced,
@@ -60,11 +60,11 @@ from evals.turns.endpointing import (
     prices_for,
     simple,
 )
-from evals.turns.evidence import EvidenceSettings
-from evals.turns.overlap_calls import OF_A_CALL
+from parley.evals.turns.evidence import EvidenceSettings
+from parley.evals.turns.overlap_calls import OF_A_CALL
 
 if TYPE_CHECKING:
-    from evals.turns.audio import Lags
+    from parley.evals.turns.audio import Lags
 
 # Names of the sets of an audio run.
 SYNTHETIC, HUMAN = "synthetic voices", "recorded people"
@@ -276,7 +276,7 @@ def _heard_in_tuning(
 
     They come from the committed file unless ``--tune`` or other marks are requested.
     """
-    from evals.turns import audio, tuning
+    from parley.evals.turns import audio, tuning
 
     if arguments.tune or arguments.marks != tuning.MARKS:
         calls, rows, _ = _heard(spec, TUNING_SEED, arguments)
@@ -295,7 +295,7 @@ def _heard(
         All replays, the samples of the measured pauses, and the lags of the engines.
     """
     # Imported here because the simulator runs without any engine.
-    from evals.turns import audio
+    from parley.evals.turns import audio
 
     kind = "held-out" if spec.held_out else "tune"
     name = f"calls-{seed}-{spec.callers}x{spec.turns}-{kind}-marks-{arguments.marks:g}.json"
@@ -317,7 +317,7 @@ def _heard_recorded(
     spec: CallSpec, seed: int, arguments: argparse.Namespace
 ) -> tuple[list[ScriptedCall], list[Sample], dict[str, Any]]:
     """Return the same as ``_heard`` for recorded people; nothing is fitted on them."""
-    from evals.turns import audio, recorded
+    from parley.evals.turns import audio, recorded
 
     callers = open_callers(SpeechKind.HUMAN, own=arguments.own_speech)
     script = recorded.script(callers, spec, seed)
@@ -355,7 +355,7 @@ def _replayed(
 
 def _of_voices(measured: Sequence[ScriptedCall]) -> dict[str, Any]:
     """Return separation and recognition figures of each voice, and recognition of all together."""
-    from evals.turns import audio
+    from parley.evals.turns import audio
 
     figures = {}
     for place, (engine, voice) in enumerate(audio.VOICES):
@@ -497,7 +497,7 @@ def _barge_in(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _barge_in_heard(arguments: argparse.Namespace, *, processes: int) -> dict[str, Any]:
-    from evals.turns import overlap_audio
+    from parley.evals.turns import overlap_audio
 
     shared = f"-shared-by-{arguments.overlap_shared_by}" if arguments.overlap_shared_by > 1 else ""
 
@@ -643,7 +643,7 @@ def _simulated(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _in_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     # Imported here because the simulator runs without any engine.
-    from evals.turns import calls
+    from parley.evals.turns import calls
 
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     config = calls.plain(arguments.config, arguments.out_dir) if arguments.plain else arguments.config

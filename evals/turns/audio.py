@@ -36,25 +36,25 @@ import soxr
 from pipecat.audio.vad.vad_analyzer import VADState
 from pydantic import BaseModel
 
-from audio.audible import audible_spans
-from core.errors import ConfigError, MediaError
-from core.media import WordTime, float_to_pcm16, pcm16_to_float
-from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
-from evals.turns.contours import CONTOUR_MS, Contour, final_contour
-from evals.turns.prosody import Ending, marked
-from evals.turns.simulator import Hearing
-from evals.turns.texts import FILLERS, questions
-from models.stt import STT, SpeechStream, SpeechToText
-from models.stt.pocketsphinx import PocketsphinxSettings
-from models.tts import TTS, SpeechPiece, TextToSpeech
-from models.tts.espeak import EspeakSettings
-from models.tts.flite import FliteSettings
-from models.turn import TURN, TurnCompleteness
-from models.vad import VAD, VoiceActivityDetector
-from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from runtime.atomic_file import replace_file
-from turn_taking.endpointing.evidence_tempo import Tempo
-from turn_taking.endpointing.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
+from parley.audio.audible import audible_spans
+from parley.core.errors import ConfigError, MediaError
+from parley.core.media import WordTime, float_to_pcm16, pcm16_to_float
+from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
+from parley.evals.turns.contours import CONTOUR_MS, Contour, final_contour
+from parley.evals.turns.prosody import Ending, marked
+from parley.evals.turns.simulator import Hearing
+from parley.evals.turns.texts import FILLERS, questions
+from parley.models.stt import STT, SpeechStream, SpeechToText
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts.espeak import EspeakSettings
+from parley.models.tts.flite import FliteSettings
+from parley.models.turn import TURN, TurnCompleteness
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from parley.runtime.atomic_file import replace_file
+from parley.turn_taking.endpointing.evidence_tempo import Tempo
+from parley.turn_taking.endpointing.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
 
 RATE_HZ = 16_000
 RECOGNISER = "pocketsphinx"

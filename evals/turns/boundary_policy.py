@@ -9,8 +9,8 @@ Pure.
 
 from collections.abc import Sequence
 
-from evals.turns.contours import Contour
-from evals.turns.evidence import (
+from parley.evals.turns.contours import Contour
+from parley.evals.turns.evidence import (
     EvidenceSettings,
     Heard,
     asked_log_odds,
@@ -19,9 +19,9 @@ from evals.turns.evidence import (
     voice_log_odds,
     words_log_odds,
 )
-from turn_taking.endpointing.endpointer import EndpointTuning, Grounds
-from turn_taking.endpointing.evidence_words import QuestionKind
-from turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
+from parley.turn_taking.endpointing.endpointer import EndpointTuning, Grounds
+from parley.turn_taking.endpointing.evidence_words import QuestionKind
+from parley.turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
 
 CUT_COST_MS = 4_000.0
 LONGEST_MS = 3_000

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evals.turns.callers import CallSpec, ScriptedCall, generate
-from evals.turns.contours import Contour
-from evals.turns.evidence import (
+from parley.evals.turns.callers import CallSpec, ScriptedCall, generate
+from parley.evals.turns.contours import Contour
+from parley.evals.turns.evidence import (
     AskedRatios,
     ContourRatios,
     EvidenceSettings,
@@ -32,8 +32,8 @@ from evals.turns.evidence import (
     contour_ratio,
     words_log_odds,
 )
-from turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
-from turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
+from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
+from parley.turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 
 SEED = 1_001
 PSEUDO = 0.5

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evals.turns.contours import Contour
-from evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
-from turn_taking.endpointing.endpointer import EndpointTuning
-from turn_taking.endpointing.evidence_voice import VoiceEnd
-from turn_taking.endpointing.pauses import HOLD_SHARE, PauseLaw
+from parley.evals.turns.contours import Contour
+from parley.evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
+from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
+from parley.turn_taking.endpointing.pauses import HOLD_SHARE, PauseLaw
 
 # Bounds, because a caller needs both holds and ends.
 LEAST_SHARE, MOST_SHARE = 0.1, 0.9

@@ -25,18 +25,18 @@ import numpy as np
 import soxr
 import yaml
 
-from audio.audible import AudibleSpan, audible_spans
-from configs.load import read_yaml
-from core.errors import PeerError
-from core.media import ms_to_samples
-from evals.command import machine
-from evals.heard_truth.serving import running
-from evals.latency import recording
-from evals.latency.client import SLOT_US, Line, Sent
-from evals.latency.figures import percentile
-from evals.latency.questions import LONG_ANSWERS, Utterance
-from evals.latency.speech import RATE_HZ as MIC_RATE_HZ
-from evals.latency.speech import Speakers, Spoken
+from parley.audio.audible import AudibleSpan, audible_spans
+from parley.configs.load import read_yaml
+from parley.core.errors import PeerError
+from parley.core.media import ms_to_samples
+from parley.evals.command import machine
+from parley.evals.heard_truth.serving import running
+from parley.evals.latency import recording
+from parley.evals.latency.client import SLOT_US, Line, Sent
+from parley.evals.latency.figures import percentile
+from parley.evals.latency.questions import LONG_ANSWERS, Utterance
+from parley.evals.latency.speech import RATE_HZ as MIC_RATE_HZ
+from parley.evals.latency.speech import Speakers, Spoken
 
 RATE_HZ = 16_000
 # The callers' voices; the bot's is slt.

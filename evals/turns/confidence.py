@@ -22,18 +22,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.errors import AgentError
-from core.media import float_to_pcm16
-from evals.human.conditions import CONDITIONS, Surroundings
-from evals.human.recordings import plain_words
-from evals.human.split import SpeechSet, load_report, load_tuning
-from evals.latency.questions import PAUSED, VOICES, WHOLE
-from evals.stt.measure import padded
-from evals.stt.normalise import normalised
-from evals.stt.rows import create
-from evals.turns.audio import RATE_HZ, Speakers
-from models.stt import SpeechStream, SpeechToText
-from turn_taking.utterances import plain
+from parley.core.errors import AgentError
+from parley.core.media import float_to_pcm16
+from parley.evals.human.conditions import CONDITIONS, Surroundings
+from parley.evals.human.recordings import plain_words
+from parley.evals.human.split import SpeechSet, load_report, load_tuning
+from parley.evals.latency.questions import PAUSED, VOICES, WHOLE
+from parley.evals.stt.measure import padded
+from parley.evals.stt.normalise import normalised
+from parley.evals.stt.rows import create
+from parley.evals.turns.audio import RATE_HZ, Speakers
+from parley.models.stt import SpeechStream, SpeechToText
+from parley.turn_taking.utterances import plain
 
 # With a third of its words wrong a question is another one, or none.
 WRONG_SHARE = 1 / 3

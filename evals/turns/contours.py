@@ -4,7 +4,7 @@ from enum import Enum
 
 import numpy as np
 
-from turn_taking.endpointing.evidence_pitch import final_movement_semitones
+from parley.turn_taking.endpointing.evidence_pitch import final_movement_semitones
 
 # Length of audio in which the end of the pitch is measured: the last words and the silence after them.
 CONTOUR_MS = 1_500

@@ -27,16 +27,16 @@ from functools import cache, partial
 
 import numpy as np
 
-from evals.turns.boundary_policy import BoundaryPolicy
-from evals.turns.callers import CallSpec, ScriptedCall
-from evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
-from evals.turns.simulator import Hearing, Outcome, run
-from turn_taking.endpointing.boundary import least_cost_wait_ms
-from turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
-from turn_taking.endpointing.evidence_voice import CallerVoiceAverage
-from turn_taking.endpointing.evidence_words import asked_for
-from turn_taking.endpointing.pauses import SHORTEST_MS, PauseLaw
-from turn_taking.endpointing.policies import Price, SilenceTimer
+from parley.evals.turns.boundary_policy import BoundaryPolicy
+from parley.evals.turns.callers import CallSpec, ScriptedCall
+from parley.evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
+from parley.evals.turns.simulator import Hearing, Outcome, run
+from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
+from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
+from parley.turn_taking.endpointing.evidence_words import asked_for
+from parley.turn_taking.endpointing.pauses import SHORTEST_MS, PauseLaw
+from parley.turn_taking.endpointing.policies import Price, SilenceTimer
 
 TIMERS_MS = (300, 600, 1_000, 1_600)
 # eot-bench's own grid is 100 ms; a finer one finds a better static policy.

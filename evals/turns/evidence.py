@@ -27,9 +27,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from evals.turns.contours import Contour
-from turn_taking.endpointing.evidence_voice import VoiceSigns
-from turn_taking.endpointing.evidence_words import (
+from parley.evals.turns.contours import Contour
+from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
+from parley.turn_taking.endpointing.evidence_words import (
     QuestionKind,
     WordCue,
     reads_as_question,

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import soxr
 
-from core.errors import AgentError
-from evals.command import machine, positive
-from evals.turns.floor import (
+from parley.core.errors import AgentError
+from parley.evals.command import machine, positive
+from parley.evals.turns.floor import (
     CALLERS,
     RATE_HZ,
     area,
@@ -36,9 +36,9 @@ from evals.turns.floor import (
     on_a_line,
     speakers,
 )
-from evals.turns.texts import sentences
-from models.turn.network import SECOND_LAYER, LinearScore, Network
-from models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
+from parley.evals.turns.texts import sentences
+from parley.models.turn.network import SECOND_LAYER, LinearScore, Network
+from parley.models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
 
 FILLERS = ("um", "uh", "er", "um", "uh", "erm")
 HANGING = ("and", "but", "so", "because", "for", "the", "to", "with", "or", "if", "when", "that", "of")

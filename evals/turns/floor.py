@@ -27,18 +27,18 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from core.errors import AgentError
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.command import machine, positive
-from evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, noise
-from evals.echo.speech import BOT, BOT_LINES
-from evals.turns import audio, sounds
-from evals.turns.floor_texts import CLAIMING, LISTENING
-from evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_ECHO_DB, ROOM_DBFS
-from models.echo.control import EchoControl
-from models.echo.webrtc import WebRtcEcho
-from models.keyword_spotting.floor import FloorEncoder
-from models.turn.network import LinearScore
+from parley.core.errors import AgentError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.command import machine, positive
+from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, noise
+from parley.evals.echo.speech import BOT, BOT_LINES
+from parley.evals.turns import audio, sounds
+from parley.evals.turns.floor_texts import CLAIMING, LISTENING
+from parley.evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_ECHO_DB, ROOM_DBFS
+from parley.models.echo.control import EchoControl
+from parley.models.echo.webrtc import WebRtcEcho
+from parley.models.keyword_spotting.floor import FloorEncoder
+from parley.models.turn.network import LinearScore
 
 # Other speakers of espeak: formants, voice quality, accents.
 _VARIANTS = (

@@ -7,8 +7,8 @@ are included here. Few of them have more than two words, and a line that is fitt
 for claims.
 """
 
-from evals.turns import overlap_calls
-from turn_taking.utterances import ENGLISH
+from parley.evals.turns import overlap_calls
+from parley.turn_taking.utterances import ENGLISH
 
 _REPORTED = {
     *overlap_calls.COMMAND_TEXTS,

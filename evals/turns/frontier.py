@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from evals.command import exit_code, positive
-from evals.human.split import Split
-from evals.latency.figures import percentile
-from evals.turns import heard, predictor
-from evals.turns.callers import CallSpec, ScriptedCall
-from evals.turns.endpointing import (
+from parley.core.errors import ConfigError
+from parley.evals.command import exit_code, positive
+from parley.evals.human.split import Split
+from parley.evals.latency.figures import percentile
+from parley.evals.turns import heard, predictor
+from parley.evals.turns.callers import CallSpec, ScriptedCall
+from parley.evals.turns.endpointing import (
     BISECTIONS,
     TIMERS_MS,
     Columns,
@@ -39,11 +39,11 @@ from evals.turns.endpointing import (
     StaticRule,
     best_waits,
 )
-from evals.turns.simulator import Hearing, Outcome, run
-from turn_taking.endpointing.end_predictor import shipped_predictor
-from turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
-from turn_taking.endpointing.pauses import LONGEST_MS
-from turn_taking.endpointing.policies import PredictivePolicy, Price, SilenceTimer
+from parley.evals.turns.simulator import Hearing, Outcome, run
+from parley.turn_taking.endpointing.end_predictor import shipped_predictor
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
+from parley.turn_taking.endpointing.pauses import LONGEST_MS
+from parley.turn_taking.endpointing.policies import PredictivePolicy, Price, SilenceTimer
 
 RATES = (0.10, 0.05)
 PATIENCES = tuple(round(step / 10, 1) for step in range(11))

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.human.callers import CallerSpeech, SpeechKind, open_callers, open_generated, open_tuning
-from evals.human.split import Split
-from evals.turns import audio, recorded, tuning
-from evals.turns.calibration import SEED as TUNING_SEED
-from evals.turns.callers import CallSpec, ScriptedCall, Silence, generate, with_new_pauses
-from evals.turns.texts import FILLERS
+from parley.evals.human.callers import CallerSpeech, SpeechKind, open_callers, open_generated, open_tuning
+from parley.evals.human.split import Split
+from parley.evals.turns import audio, recorded, tuning
+from parley.evals.turns.calibration import SEED as TUNING_SEED
+from parley.evals.turns.callers import CallSpec, ScriptedCall, Silence, generate, with_new_pauses
+from parley.evals.turns.texts import FILLERS
 
 RECOGNISER = "moonshine_tiny"
 REPORT_SEED = 1

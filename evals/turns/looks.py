@@ -26,15 +26,15 @@ from zipfile import BadZipFile
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
-from audio.gain import RampedGain
-from core.call_events import VoiceSuspected
-from core.errors import AgentError, ConfigError
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.command import exit_code, machine, positive
-from evals.echo.rooms import RATE_HZ, at_level, noise
-from evals.turns import audio, sounds
-from evals.turns.floor import area, fitted
-from evals.turns.overlap_calls import (
+from parley.audio.gain import RampedGain
+from parley.core.call_events import VoiceSuspected
+from parley.core.errors import AgentError, ConfigError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.command import exit_code, machine, positive
+from parley.evals.echo.rooms import RATE_HZ, at_level, noise
+from parley.evals.turns import audio, sounds
+from parley.evals.turns.floor import area, fitted
+from parley.evals.turns.overlap_calls import (
     ECHO_DBFS,
     NEAR_OVER_ECHO_DB,
     NEAR_SPREAD_DB,
@@ -42,18 +42,24 @@ from evals.turns.overlap_calls import (
     Reply,
     Sound,
 )
-from evals.turns.overlap_ears import BEGAN_US, PIECE_MS, PIECE_SAMPLES
-from evals.turns.yield_calls import TUNING_CALL, SoundMaterial, SpokenSound, YieldScript, tuning_material
-from models.echo.control import EchoControl
-from models.echo.webrtc import WebRtcEcho
-from models.stt.looks import BEFORE_MS, LOOKS_MS, features
-from models.stt.moonshine_network import MoonshineNetwork
-from models.stt.moonshine_tiny import MoonshineTinySettings
-from models.vad import VAD, VoiceActivityDetector
-from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from runtime.atomic_file import replace_file
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.settings import BargeInTuning
+from parley.evals.turns.overlap_ears import BEGAN_US, PIECE_MS, PIECE_SAMPLES
+from parley.evals.turns.yield_calls import (
+    TUNING_CALL,
+    SoundMaterial,
+    SpokenSound,
+    YieldScript,
+    tuning_material,
+)
+from parley.models.echo.control import EchoControl
+from parley.models.echo.webrtc import WebRtcEcho
+from parley.models.stt.looks import BEFORE_MS, LOOKS_MS, features
+from parley.models.stt.moonshine_network import MoonshineNetwork
+from parley.models.stt.moonshine_tiny import MoonshineTinySettings
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from parley.runtime.atomic_file import replace_file
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.settings import BargeInTuning
 
 RIDGE = 300.0
 FOLDS = 3

@@ -34,21 +34,21 @@ from typing import Any
 
 import numpy as np
 
-from audio.gain import RampedGain
-from evals.echo.rooms import RATE_HZ
-from evals.latency.figures import percentile
-from evals.turns import audio
-from evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
-from evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
-from evals.turns.overlaps import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
-from models.keyword_spotting.floor import LINE_FILE
-from models.keyword_spotting.pocketsphinx import CommandSettings
-from processors.front_end.vad import VadSettings
-from processors.perception.engine_stt import EngineSttSettings
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.self_voice import SelfVoiceSettings
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import Duck, Restore
+from parley.audio.gain import RampedGain
+from parley.evals.echo.rooms import RATE_HZ
+from parley.evals.latency.figures import percentile
+from parley.evals.turns import audio
+from parley.evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
+from parley.evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
+from parley.evals.turns.overlaps import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
+from parley.models.keyword_spotting.floor import LINE_FILE
+from parley.models.keyword_spotting.pocketsphinx import CommandSettings
+from parley.processors.front_end.vad import VadSettings
+from parley.processors.perception.engine_stt import EngineSttSettings
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.self_voice import SelfVoiceSettings
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import Duck, Restore
 
 REPLY_ID = "reply"
 

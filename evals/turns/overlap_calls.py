@@ -14,10 +14,10 @@ from enum import Enum
 
 import numpy as np
 
-from evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
-from evals.echo.speech import BOT, BOT_LINES
-from evals.turns import audio, sounds
-from evals.turns.texts import PROMPTS, Kind, sentences
+from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
+from parley.evals.echo.speech import BOT, BOT_LINES
+from parley.evals.turns import audio, sounds
+from parley.evals.turns.texts import PROMPTS, Kind, sentences
 
 # The bot speaks in slt; any other voice may call, or talk in the background.
 CALLERS: tuple[tuple[str, str], ...] = (

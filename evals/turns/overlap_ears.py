@@ -19,26 +19,26 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from pipecat.audio.vad.vad_analyzer import VADState
 
-from core.call_events import VoicePaused, VoiceSuspected
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from evals.echo.rooms import RATE_HZ
-from evals.turns import audio
-from evals.turns.overlap_calls import Room
-from models.echo import EchoCanceller
-from models.echo.control import EchoControl
-from models.echo.webrtc import WebRtcEcho
-from models.keyword_spotting import COMMANDS
-from models.stt import SpeechStream, SpeechToText, Transcript
-from models.stt.looks import BEFORE_MS as LOOK_BEFORE_MS
-from models.stt.looks import LOOKS_MS, LookJudge
-from models.stt.moonshine_tiny import MoonshineTinyStt
-from models.vad import VAD
-from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from processors.perception.engine_stt import EngineSttSettings
-from processors.turns.stop_words import BEFORE_MS, LONGEST_MS
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.self_voice import SelfVoice, SelfVoiceSettings
-from turn_taking.barge_in.speaker_level import SpeakerLevel
+from parley.core.call_events import VoicePaused, VoiceSuspected
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from parley.evals.echo.rooms import RATE_HZ
+from parley.evals.turns import audio
+from parley.evals.turns.overlap_calls import Room
+from parley.models.echo import EchoCanceller
+from parley.models.echo.control import EchoControl
+from parley.models.echo.webrtc import WebRtcEcho
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.stt import SpeechStream, SpeechToText, Transcript
+from parley.models.stt.looks import BEFORE_MS as LOOK_BEFORE_MS
+from parley.models.stt.looks import LOOKS_MS, LookJudge
+from parley.models.stt.moonshine_tiny import MoonshineTinyStt
+from parley.models.vad import VAD
+from parley.processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from parley.processors.perception.engine_stt import EngineSttSettings
+from parley.processors.turns.stop_words import BEFORE_MS, LONGEST_MS
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.self_voice import SelfVoice, SelfVoiceSettings
+from parley.turn_taking.barge_in.speaker_level import SpeakerLevel
 
 Result = TypeVar("Result")
 PIECE_MS = 20

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from evals.latency.figures import percentile
-from evals.turns.simulator import Hearing
-from evals.turns.texts import sentences
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.table import Cut, Decision
+from parley.evals.latency.figures import percentile
+from parley.evals.turns.simulator import Hearing
+from parley.evals.turns.texts import sentences
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.table import Cut, Decision
 
 REPLY_MS = 12_000
 BACKCHANNELS = ("mhm", "yeah", "uh huh", "okay", "right", "i see")

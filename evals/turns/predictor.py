@@ -22,22 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import AgentError, ConfigError
-from evals.command import exit_code, positive
-from evals.human.split import Split
-from evals.turns import heard
-from evals.turns.callers import ScriptedCall
-from evals.turns.simulator import probability
-from runtime.atomic_file import replace_file
-from turn_taking.endpointing.end_predictor import (
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.command import exit_code, positive
+from parley.evals.human.split import Split
+from parley.evals.turns import heard
+from parley.evals.turns.callers import ScriptedCall
+from parley.evals.turns.simulator import probability
+from parley.runtime.atomic_file import replace_file
+from parley.turn_taking.endpointing.end_predictor import (
     WEIGHTS,
     EndPredictor,
     PauseSigns,
     other_signals,
     sound_signals,
 )
-from turn_taking.endpointing.evidence_voice import CallerVoiceAverage
-from turn_taking.endpointing.evidence_words import asked_for
+from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
+from parley.turn_taking.endpointing.evidence_words import asked_for
 
 # Strong enough that a signal seen ten times gets hardly any weight.
 RIDGE = 3.0

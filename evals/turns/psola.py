@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turn_taking.endpointing.evidence_pitch import HOP_MS, pitch_hz
+from parley.turn_taking.endpointing.evidence_pitch import HOP_MS, pitch_hz
 
 # Length of grains in unvoiced sound.
 UNVOICED_S = 0.01

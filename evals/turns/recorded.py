@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evals.human.callers import CallerSpeech, CallerTurn
-from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
-from turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, SHORTEST_MS
+from parley.evals.human.callers import CallerSpeech, CallerTurn
+from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
+from parley.turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, SHORTEST_MS
 
 # The prompt of every turn, as no recording answers a question.
 PROMPT = "What can I do for you?"

@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evals.turns.boundary_policy import BoundaryPolicy
-from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
-from turn_taking.endpointing.endpointer import EndpointPolicy
+from parley.evals.turns.boundary_policy import BoundaryPolicy
+from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
+from parley.turn_taking.endpointing.endpointer import EndpointPolicy
 
 
 @dataclass(frozen=True, slots=True)

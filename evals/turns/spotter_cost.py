@@ -21,20 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import AgentError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
-from evals.command import machine, positive, positive_number
-from evals.echo.rooms import RATE_HZ
-from evals.latency.figures import percentile
-from evals.turns import audio, overlap_calls, sounds
-from evals.turns.texts import sentences
-from models.keyword_spotting import COMMANDS
-from models.keyword_spotting.pocketsphinx import CommandSettings
-from models.stt import Transcript
-from processors.front_end.vad import VadSettings
-from processors.perception.engine_stt import transcript_from_fields
-from processors.turns.stop_words import StopWords
-from runtime.engine_process import EngineProcess
+from parley.core.errors import AgentError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
+from parley.evals.command import machine, positive, positive_number
+from parley.evals.echo.rooms import RATE_HZ
+from parley.evals.latency.figures import percentile
+from parley.evals.turns import audio, overlap_calls, sounds
+from parley.evals.turns.texts import sentences
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.keyword_spotting.pocketsphinx import CommandSettings
+from parley.models.stt import Transcript
+from parley.processors.front_end.vad import VadSettings
+from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.processors.turns.stop_words import StopWords
+from parley.runtime.engine_process import EngineProcess
 
 PIECE_BYTES = 20 * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE
 # Time that voice activity detection takes to confirm a voice, and its end.

@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.command import positive
-from evals.turns import audio
-from evals.turns.calibration import SEED
-from evals.turns.callers import CallSpec, generate
+from parley.evals.command import positive
+from parley.evals.turns import audio
+from parley.evals.turns.calibration import SEED
+from parley.evals.turns.callers import CallSpec, generate
 
 SPEC = CallSpec(callers=40, turns=12)
 MARKS = 1.0

@@ -18,14 +18,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
-from evals.echo.speech import BOT
-from evals.human.generators import installed
-from evals.human.recordings import RecordedUtterance, edges_of
-from evals.human.split import SpeechSet, Split, load_report, load_tuning
-from evals.turns import audio, overlap_calls, sounds
-from evals.turns.floor_texts import CLAIMING, LISTENING
-from evals.turns.overlap_calls import (
+from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
+from parley.evals.echo.speech import BOT
+from parley.evals.human.generators import installed
+from parley.evals.human.recordings import RecordedUtterance, edges_of
+from parley.evals.human.split import SpeechSet, Split, load_report, load_tuning
+from parley.evals.turns import audio, overlap_calls, sounds
+from parley.evals.turns.floor_texts import CLAIMING, LISTENING
+from parley.evals.turns.overlap_calls import (
     BETWEEN_MS,
     COUGH_DB,
     DELAYS_MS,
@@ -40,7 +40,7 @@ from evals.turns.overlap_calls import (
     Room,
     Sound,
 )
-from evals.turns.texts import sentences
+from parley.evals.turns.texts import sentences
 
 Picked = TypeVar("Picked")
 # Longest interruption, and longest sound of one or two words.

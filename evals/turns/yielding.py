@@ -28,24 +28,24 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError
-from evals.command import exit_code, machine, positive
-from evals.human.split import Split
-from evals.latency.figures import percentile
-from evals.turns import audio
-from evals.turns.overlap_audio import DuckingBot, Trial, cut_in, events_over, wilson
-from evals.turns.overlap_calls import Sound
-from evals.turns.overlap_ears import Ears, default_ears, listen
-from evals.turns.overlaps import BargeInPolicy, VoiceTimer
-from evals.turns.yield_calls import (
+from parley.core.errors import ConfigError
+from parley.evals.command import exit_code, machine, positive
+from parley.evals.human.split import Split
+from parley.evals.latency.figures import percentile
+from parley.evals.turns import audio
+from parley.evals.turns.overlap_audio import DuckingBot, Trial, cut_in, events_over, wilson
+from parley.evals.turns.overlap_calls import Sound
+from parley.evals.turns.overlap_ears import Ears, default_ears, listen
+from parley.evals.turns.overlaps import BargeInPolicy, VoiceTimer
+from parley.evals.turns.yield_calls import (
     SoundMaterial,
     SpokenSound,
     YieldScript,
     report_material,
     tuning_material,
 )
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
 
 OF_A_CALL = 12
 # Sounds of each call that are made and not recorded.

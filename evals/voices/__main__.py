@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import AgentError
-from core.media import PCM_BYTES_PER_SAMPLE
-from evals.command import machine, positive
-from evals.latency.figures import PERCENTILES, percentile
-from models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.core.errors import AgentError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.evals.command import machine, positive
+from parley.evals.latency.figures import PERCENTILES, percentile
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
 
 TEN_WORDS = "The monthly fee is five dollars, and you can cancel."
 ENGINES = ("hibari", "flite", "espeak")

@@ -18,18 +18,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from configs.engines import checked_settings
-from evals.command import machine, positive
-from evals.worker_overhead.measure import heard, spoken
-from models.stt import STT, Transcript
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from models.tts import TTS, SpeechPiece
-from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
-from pipelines.engines.loading import SPEECH_THREADS
-from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess
-from runtime.stream_threads import StreamThreads
+from parley.configs.engines import checked_settings
+from parley.evals.command import machine, positive
+from parley.evals.worker_overhead.measure import heard, spoken
+from parley.models.stt import STT, Transcript
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.tts import TTS, SpeechPiece
+from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
+from parley.pipelines.engines.loading import SPEECH_THREADS
+from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcess
+from parley.runtime.stream_threads import StreamThreads
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET_ENV = "PARLEY_EVALS_WORKER_SECRET"

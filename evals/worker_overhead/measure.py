@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from models.stt import Transcript
-from models.tts import SpeechPiece, TextToSpeech
-from runtime.utterances import UtteranceEngine
+from parley.models.stt import Transcript
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.runtime.utterances import UtteranceEngine
 
 PIECE_S = 0.02
 PIECE_BYTES = 640

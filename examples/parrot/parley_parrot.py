@@ -6,8 +6,8 @@ each caller. The interface and its rules are in ``models/stt/__init__.py`` of Pa
 
 from pydantic import BaseModel, Field
 
-from core.errors import EngineError
-from models.stt import Transcript
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
 
 
 class ParrotSettings(BaseModel, frozen=True, extra="forbid"):

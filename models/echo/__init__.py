@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from core.registry import Registry, Row
+from parley.core.registry import Registry, Row
 
 
 class EchoStream(Protocol):
@@ -47,5 +47,5 @@ class EchoCanceller(Protocol):
 
 ECHO: Registry[EchoCanceller] = Registry(
     "echo",
-    {"webrtc": Row("models.echo.webrtc:WebRtcEcho", "WebRTC's AEC3, noise suppression and high pass")},
+    {"webrtc": Row("parley.models.echo.webrtc:WebRtcEcho", "WebRTC's AEC3, noise suppression and high pass")},
 )

@@ -33,13 +33,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import Field
 
-from audio.echo_alignment import EchoAlignment, Knowledge
-from audio.echo_guard import NOTHING_PLAYED_DB, EchoGuard, Judged
-from audio.framing import Framer
-from audio.resample import Resampler
-from core.media import float_to_pcm16, pcm16_to_float
-from core.strict_model import StrictModel
-from models.echo import EchoCanceller
+from parley.audio.echo_alignment import EchoAlignment, Knowledge
+from parley.audio.echo_guard import NOTHING_PLAYED_DB, EchoGuard, Judged
+from parley.audio.framing import Framer
+from parley.audio.resample import Resampler
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.core.strict_model import StrictModel
+from parley.models.echo import EchoCanceller
 
 # Greatest number of played pieces that wait for the next microphone frame: 10 s of 20 ms.
 MAX_WAITING = 500

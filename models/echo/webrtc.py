@@ -13,9 +13,9 @@ import numpy as np
 from livekit.rtc import AudioFrame, AudioProcessingModule
 from pydantic import Field
 
-from core.errors import EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from core.strict_model import StrictModel
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from parley.core.strict_model import StrictModel
 
 FRAME_MS = 10
 # Exceptions of the binding when the native library is missing, refuses a call or returns no answer.

@@ -15,10 +15,10 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from core.errors import CapacityError, EngineError, PeerError
-from runtime.blocking_socket import connect_for
-from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
-from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
+from parley.core.errors import CapacityError, EngineError, PeerError
+from parley.runtime.blocking_socket import connect_for
+from parley.runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
+from parley.runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
 # Longest time for which a stop of the waiting thread may go unnoticed.
 POLL_S = 0.02

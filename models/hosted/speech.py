@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.errors import PeerError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime
-from models.stt import Transcript
-from models.tts import SpeechPiece
-from protocols.facts import from_facts, to_facts
+from parley.core.errors import PeerError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime
+from parley.models.stt import Transcript
+from parley.models.tts import SpeechPiece
+from parley.protocols.facts import from_facts, to_facts
 
 # Limit for one message; an utterance or a clause has fewer.
 MOST_WORDS = 10_000

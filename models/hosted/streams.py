@@ -10,11 +10,11 @@ from typing import Protocol
 from loguru import logger
 from pydantic import Field
 
-from core.errors import AgentError, CapacityError, EngineBusyError, EngineError
-from core.strict_model import StrictModel
-from models.hosted.link import ConversationLink
-from models.hosted.worker import Leasing
-from runtime.engine_hosting.messages import EngineMessage
+from parley.core.errors import AgentError, CapacityError, EngineBusyError, EngineError
+from parley.core.strict_model import StrictModel
+from parley.models.hosted.link import ConversationLink
+from parley.models.hosted.worker import Leasing
+from parley.runtime.engine_hosting.messages import EngineMessage
 
 
 class StreamLimits(StrictModel):

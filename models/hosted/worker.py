@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from core.errors import ConfigError, EngineError
-from core.strict_model import StrictModel
-from models.hosted.link import ConversationLink
-from models.llm.kv.segments import CacheHandle
-from protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from runtime.worker_secret import secret_in
+from parley.core.errors import ConfigError, EngineError
+from parley.core.strict_model import StrictModel
+from parley.models.hosted.link import ConversationLink
+from parley.models.llm.kv.segments import CacheHandle
+from parley.protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.worker_secret import secret_in
 
 # Validity of a token, which is used at once.
 TOKEN_S = 30

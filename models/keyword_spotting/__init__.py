@@ -8,14 +8,14 @@ floor (``Transcript.floor_log_odds``, ``floor.py``). There are no partials: a co
 the voice has ended.
 """
 
-from core.registry import Registry, Row
-from models.stt import SpeechToText
+from parley.core.registry import Registry, Row
+from parley.models.stt import SpeechToText
 
 COMMANDS: Registry[SpeechToText] = Registry(
     "command spotter",
     {
         "pocketsphinx": Row(
-            "models.keyword_spotting.pocketsphinx:PocketsphinxCommands", "stop words, in English"
+            "parley.models.keyword_spotting.pocketsphinx:PocketsphinxCommands", "stop words, in English"
         )
     },
 )

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import ShapeError
-from models.turn.network import STATE_SAMPLES, STATE_SIZE, THIRD_LAYER, LinearScore, Network, averaged
-from models.turn.smart_turn import RATE_HZ, LogMel
+from parley.core.errors import ShapeError
+from parley.models.turn.network import STATE_SAMPLES, STATE_SIZE, THIRD_LAYER, LinearScore, Network, averaged
+from parley.models.turn.smart_turn import RATE_HZ, LogMel
 
 ENGINE = "floor"
 PARTS = 3

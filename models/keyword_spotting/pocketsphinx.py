@@ -30,12 +30,12 @@ from collections.abc import Sequence
 import pocketsphinx
 from pydantic import Field
 
-from core.errors import ConfigError, EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
-from core.strict_model import StrictModel
-from models.keyword_spotting.floor import FloorJudge
-from models.stt import Transcript
-from models.stt.pocketsphinx import ENGINE, FRAME_MS, RATE_HZ, spoken
+from parley.core.errors import ConfigError, EngineError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.keyword_spotting.floor import FloorJudge
+from parley.models.stt import Transcript
+from parley.models.stt.pocketsphinx import ENGINE, FRAME_MS, RATE_HZ, spoken
 
 # Pronunciations of hums, whose spellings are missing in some dictionaries.
 HUMS = {"mhm": "M HH M", "mm": "M M", "hmm": "HH M", "yep": "Y EH P"}

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from core.registry import Registry, Row
+from parley.core.registry import Registry, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ LLM: Registry[LanguageModel] = Registry(
     "llm engine",
     {
         "documents": Row(
-            "models.llm.documents:DocumentLlm", "answers from the deployment's own documents, no key"
+            "parley.models.llm.documents:DocumentLlm", "answers from the deployment's own documents, no key"
         ),
     },
     is_extensible=False,

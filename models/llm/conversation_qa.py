@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from core.prompt_notes import PromptNotes, parse_notes
-from core.statements import (
+from parley.core.prompt_notes import PromptNotes, parse_notes
+from parley.core.statements import (
     AGE,
     BORN,
     CALL_BACK,
@@ -25,9 +25,9 @@ from core.statements import (
     is_note,
     is_own,
 )
-from models.llm import Message
-from models.llm.small_talk import question_words, spoken_words
-from models.llm.spoken_text import spoken_list
+from parley.models.llm import Message
+from parley.models.llm.small_talk import question_words, spoken_words
+from parley.models.llm.spoken_text import spoken_list
 
 # A correction refers to a statement in one of this many turns.
 _RECENT_TURNS = 3

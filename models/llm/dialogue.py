@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.llm import Message
-from models.llm.small_talk import spoken_words
-from models.retrieval import SpeakableStatement
+from parley.models.llm import Message
+from parley.models.llm.small_talk import spoken_words
+from parley.models.retrieval import SpeakableStatement
 
 # Marks by which sessions end a reply that was cut off: a bracketed remark, dashes or dots.
 _CUT_OFF_MARK = re.compile(r"\s*(?:\[[^\]]*\]|\([^)]*\)|<[^>]*>|\u2014|\u2013|\u2026|\.{3}|-+)\s*$")

@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from core.statements import asks
-from models.llm import Message
-from models.llm.conversation_qa import DialogueHistory, read_conversation
-from models.llm.dialogue import Dialogue, DialogueReader
-from models.llm.intelligible import Intelligible, TurnKind
-from models.llm.misheard import Misheard
-from models.llm.small_talk import (
+from parley.core.statements import asks
+from parley.models.llm import Message
+from parley.models.llm.conversation_qa import DialogueHistory, read_conversation
+from parley.models.llm.dialogue import Dialogue, DialogueReader
+from parley.models.llm.intelligible import Intelligible, TurnKind
+from parley.models.llm.misheard import Misheard
+from parley.models.llm.small_talk import (
     Intent,
     exact_intent,
     is_noise,
@@ -39,13 +39,13 @@ from models.llm.small_talk import (
     question_words,
     spoken_words,
 )
-from models.llm.spoken_text import spoken_list
-from models.llm.statement_choice import Question, StatementChoice
-from models.llm.tables import Tables, is_choice, is_open_choice
-from models.retrieval.index import PassageIndex, Ranking
-from models.retrieval.markdown import sentences
-from models.retrieval.terms import is_negated
-from turn_taking.caller_intents import CallerIntent, caller_intent
+from parley.models.llm.spoken_text import spoken_list
+from parley.models.llm.statement_choice import Question, StatementChoice
+from parley.models.llm.tables import Tables, is_choice, is_open_choice
+from parley.models.retrieval.index import PassageIndex, Ranking
+from parley.models.retrieval.markdown import sentences
+from parley.models.retrieval.terms import is_negated
+from parley.turn_taking.caller_intents import CallerIntent, caller_intent
 
 # A longer turn loses its middle: no question is so long, and the time of every step here grows with length.
 _MOST_CHARS = 1_500

@@ -17,16 +17,16 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.errors import EngineError
-from core.strict_model import StrictModel
-from models.llm import Message
-from models.llm.document_answer import DocumentAnswer
-from models.llm.small_talk import PHRASES
-from models.llm.spoken_text import clauses
-from models.retrieval import Embedder
-from models.retrieval.index import PassageIndex
-from models.retrieval.markdown import load_passages
-from models.retrieval.minilm import MiniLm, MiniLmSettings
+from parley.core.errors import EngineError
+from parley.core.strict_model import StrictModel
+from parley.models.llm import Message
+from parley.models.llm.document_answer import DocumentAnswer
+from parley.models.llm.small_talk import PHRASES
+from parley.models.llm.spoken_text import clauses
+from parley.models.retrieval import Embedder
+from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.markdown import load_passages
+from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
 
 
 def _shipped_documents() -> Path:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
-from models.llm.small_talk import is_noise, spoken_words
+from parley.models.llm.small_talk import is_noise, spoken_words
 
 _LETTERS = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _VOWEL = re.compile(r"[aeiouy]")

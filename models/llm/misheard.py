@@ -13,11 +13,11 @@ of a question may be guessed, but not whether it or its opposite is meant.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from core.spoken_numbers import with_digits
-from models.llm.intelligible import word_forms
-from models.retrieval.index import PassageIndex
-from models.retrieval.sounds import SoundAlikes
-from models.retrieval.terms import EMPTY, is_negated, stem
+from parley.core.spoken_numbers import with_digits
+from parley.models.llm.intelligible import word_forms
+from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.sounds import SoundAlikes
+from parley.models.retrieval.terms import EMPTY, is_negated, stem
 
 # Least phones of a phrase: "cash" and "card" sound like too many other words.
 _LEAST_PHONES = 5

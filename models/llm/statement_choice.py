@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.retrieval import SpeakableStatement
-from models.retrieval.index import PassageIndex
-from models.retrieval.terms import is_negated, stem
+from parley.models.retrieval import SpeakableStatement
+from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.terms import is_negated, stem
 
 # Further statements are added when they fit the question nearly as well as the best one.
 _MARGIN = 0.08

@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from models.retrieval.index import PassageIndex
-from models.retrieval.terms import is_negated, stem
+from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.terms import is_negated, stem
 
 _YES = frozenset(("yes", "y", "true", "\u2713", "\u2714", "supported", "included"))
 _NO = frozenset(("no", "n", "false", "\u2717", "\u2718", "none", "never", "not supported", "not included"))

@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from core.registry import Registry, Row
+from parley.core.registry import Registry, Row
 
 SILENCE = np.zeros(0, dtype=np.float32)
 SILENCE.setflags(write=False)
@@ -254,24 +254,24 @@ OMNI: Registry[OmniHost] = Registry(
     "omni engine",
     {
         "two_tier": Row(
-            "models.omni.two_tier.engine:TwoTierHost",
+            "parley.models.omni.two_tier.engine:TwoTierHost",
             "a policy decides every 80 ms; the deployment's language model and voice produce the content",
         ),
         "moshi": Row(
-            "models.omni.moshi.host:MoshiHost",
+            "parley.models.omni.moshi.host:MoshiHost",
             "listens and speaks in frames of 80 ms, English",
             extra="moshi",
         ),
         "minicpm_o": Row(
-            "models.omni.minicpm_o.engine:MiniCpmOHost",
+            "parley.models.omni.minicpm_o.engine:MiniCpmOHost",
             summary="MiniCPM-o 4.5 on this machine, in a process and Python environment of its own",
         ),
         "minicpm_worker": Row(
-            "models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
+            "parley.models.omni.minicpm_worker.engine:MiniCpmWorkerHost",
             summary="MiniCPM-o 4.5 in a worker of its own server, or behind that server's gateway",
         ),
         "worker": Row(
-            "models.omni.hosted.engine:WorkerOmniHost",
+            "parley.models.omni.hosted.engine:WorkerOmniHost",
             "a self-contained engine in its own process: python runner.py --role worker",
             env=("PARLEY_WORKER_SECRET",),
         ),

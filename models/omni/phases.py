@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from core.errors import IllegalTransition, ShapeError
+from parley.core.errors import IllegalTransition, ShapeError
 
 
 class EnginePhase(Enum):

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import ConfigError
-from models.retrieval import Embedder, Hit, Passage, SpeakableStatement
-from models.retrieval.lexical import Lexicon
-from models.retrieval.markdown import sentences
-from models.retrieval.terms import Names, terms, words_of
-from models.retrieval.vector_cache import read_vectors, vectors_key, write_vectors
+from parley.core.errors import ConfigError
+from parley.models.retrieval import Embedder, Hit, Passage, SpeakableStatement
+from parley.models.retrieval.lexical import Lexicon
+from parley.models.retrieval.markdown import sentences
+from parley.models.retrieval.terms import Names, terms, words_of
+from parley.models.retrieval.vector_cache import read_vectors, vectors_key, write_vectors
 
 _TEXT_WEIGHT = 0.4
 _SENTENCE_WEIGHT = 0.4

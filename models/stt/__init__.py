@@ -8,8 +8,8 @@ The engine holds the weights; a stream is one caller. A stream works in utteranc
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from core.media import WordTime
-from core.registry import Registry, Row
+from parley.core.media import WordTime
+from parley.core.registry import Registry, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +106,30 @@ STT: Registry[SpeechToText] = Registry(
     "stt engine",
     {
         "moonshine_tiny": Row(
-            "models.stt.moonshine_tiny:MoonshineTinyStt",
+            "parley.models.stt.moonshine_tiny:MoonshineTinyStt",
             "the default: partial texts, English, its weights come with `make run`",
         ),
         "pocketsphinx": Row(
-            "models.stt.pocketsphinx:PocketsphinxStt",
+            "parley.models.stt.pocketsphinx:PocketsphinxStt",
             "the fallback, which needs no weights: clear simple English with a small vocabulary",
         ),
         "moonshine": Row(
-            "models.stt.moonshine:MoonshineStt",
+            "parley.models.stt.moonshine:MoonshineStt",
             "Moonshine's larger streaming models, English and some other languages; needs `make models`",
             extra="moonshine",
         ),
         "whisper": Row(
-            "models.stt.whisper:WhisperStt",
+            "parley.models.stt.whisper:WhisperStt",
             "whole utterances, many languages, slow on a CPU; needs `make models`",
             extra="whisper",
         ),
         "nemo": Row(
-            "models.stt.nemo:NemoStt",
+            "parley.models.stt.nemo:NemoStt",
             "NVIDIA's streaming transducers (FastConformer, TDT), in a worker with its own Python "
             "environment",
         ),
         "worker": Row(
-            "models.stt.hosted.engine:WorkerStt",
+            "parley.models.stt.hosted.engine:WorkerStt",
             "any recogniser in a worker (`python runner.py --role worker`), reached at its url",
         ),
     },

@@ -35,7 +35,7 @@ import pocketsphinx
 from loguru import logger
 from pocketsphinx.lm import ArpaBoLM
 
-from core.errors import ConfigError
+from parley.core.errors import ConfigError
 
 # Incremented when the files below change for the same input.
 CACHE_FORMAT = 1

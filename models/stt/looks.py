@@ -17,10 +17,10 @@ from typing import Protocol
 
 import numpy as np
 
-from core.errors import EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
-from runtime.engine_host import Answer
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
+from parley.runtime.engine_host import Answer
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "looks"
 RATE_HZ = 16_000

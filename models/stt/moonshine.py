@@ -35,14 +35,14 @@ from moonshine_voice import MoonshineError, Transcriber, string_to_model_arch
 from moonshine_voice.download import find_model_info, get_components_for_model_info
 from pydantic import Field
 
-from core.errors import ConfigError, EngineError
-from core.files import MODELS_DIR, require_files
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
-from core.strict_model import StrictModel
-from models.stt.pacing import PartialPace
-from models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
-from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
-from models.stt.words import (
+from parley.core.errors import ConfigError, EngineError
+from parley.core.files import MODELS_DIR, require_files
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.stt.pacing import PartialPace
+from parley.models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
+from parley.models.stt.voiced_stream import NOISE_BYTES, VoicedStream
+from parley.models.stt.words import (
     fit_words,
     later,
     plain_text,

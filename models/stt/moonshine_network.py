@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from core.errors import EngineError
+from parley.core.errors import EngineError
 
 ENGINE = "moonshine_tiny"
 RATE_HZ = 16_000

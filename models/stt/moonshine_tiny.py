@@ -28,18 +28,18 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from core.files import MODELS_DIR, require_hashes
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
-from core.pinned_models import PINNED_MODELS
-from core.strict_model import StrictModel
-from models.stt.looks import LookJudge
-from models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
-from models.stt.pacing import PartialPace
-from models.stt.voice import WINDOW_BYTES, VoiceFilter, quietest_cut
-from models.stt.voiced_stream import NOISE_BYTES, VoicedStream
-from models.stt.words import fit_words, later, plain_text, plain_words, spread_over_voice
-from runtime.engine_host import Answer
-from runtime.engine_hosting.messages import EngineMessage
+from parley.core.files import MODELS_DIR, require_hashes
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
+from parley.core.pinned_models import PINNED_MODELS
+from parley.core.strict_model import StrictModel
+from parley.models.stt.looks import LookJudge
+from parley.models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
+from parley.models.stt.pacing import PartialPace
+from parley.models.stt.voice import WINDOW_BYTES, VoiceFilter, quietest_cut
+from parley.models.stt.voiced_stream import NOISE_BYTES, VoicedStream
+from parley.models.stt.words import fit_words, later, plain_text, plain_words, spread_over_voice
+from parley.runtime.engine_host import Answer
+from parley.runtime.engine_hosting.messages import EngineMessage
 
 # Two windows of voice activity.
 TAIL_QUIET_MS = 64

@@ -26,11 +26,11 @@ from typing import Any
 
 from pydantic import Field
 
-from core.errors import ConfigError, EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
-from core.strict_model import StrictModel
-from models.stt import Transcript
-from models.stt.words import fit_words, plain_words
+from parley.core.errors import ConfigError, EngineError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.stt import Transcript
+from parley.models.stt.words import fit_words, plain_words
 
 try:
     import torch

@@ -25,11 +25,11 @@ from typing import ClassVar, Literal
 import pocketsphinx
 from pydantic import Field
 
-from core.errors import EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, samples_to_ms
-from core.strict_model import StrictModel
-from models.stt import Transcript
-from models.stt.language_model import (
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.stt import Transcript
+from parley.models.stt.language_model import (
     CALLER_PHRASES,
     DecoderVocabulary,
     base_word,

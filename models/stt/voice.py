@@ -8,8 +8,8 @@ recogniser that skips pauses it runs to the end (0.3 % of a core while the calle
 
 import numpy as np
 
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
-from models.vad.silero import WINDOW_SAMPLES, SileroSettings, SileroVad
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
+from parley.models.vad.silero import WINDOW_SAMPLES, SileroSettings, SileroVad
 
 RATE_HZ = 16_000
 # Less strict than the threshold that opens an utterance (0.7 over 128 ms). Two windows of 32 ms in a row: a

@@ -8,10 +8,10 @@ is kept.
 
 from abc import ABC, abstractmethod
 
-from core.errors import EngineError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime
-from models.stt import Transcript
-from models.stt.voice import RATE_HZ, UtteranceVoice, VoiceFilter
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime
+from parley.models.stt import Transcript
+from parley.models.stt.voice import RATE_HZ, UtteranceVoice, VoiceFilter
 
 # Audio kept before the first voice of an utterance.
 NOISE_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from core.media import WordTime
+from parley.core.media import WordTime
 
 # Closed pairs only: a lone bracket is an error of the recogniser, and not a reason to drop the rest.
 _REMARK = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>|\*[^*]+\*|♪[^♪]*♪")

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from core.client_rules import ToolClients
-from core.errors import EngineError
-from core.registry import Registry, Row
-from core.strict_model import StrictModel
+from parley.core.client_rules import ToolClients
+from parley.core.errors import EngineError
+from parley.core.registry import Registry, Row
+from parley.core.strict_model import StrictModel
 
 
 class EffectUnknownError(EngineError):
@@ -82,7 +82,7 @@ TOOLS: Registry[Tool] = Registry(
     "tool",
     {
         "webhook": Row(
-            "models.tools.webhook:WebhookTool", "POSTs the arguments to an address that you choose"
+            "parley.models.tools.webhook:WebhookTool", "POSTs the arguments to an address that you choose"
         ),
     },
 )

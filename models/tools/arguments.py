@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from core.errors import ShapeError
-from models.tools.patterns import MAX_TEXT_BYTES, check_pattern, is_searchable, matches
+from parley.core.errors import ShapeError
+from parley.models.tools.patterns import MAX_TEXT_BYTES, check_pattern, is_searchable, matches
 
 # Further errors do not help a model to correct its call.
 MAX_FAULTS = 5

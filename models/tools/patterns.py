@@ -10,7 +10,7 @@ Measured at the bounds: 0.7 ms to compile, 14 ms to search. Python's ``re`` took
 
 import re2
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 MAX_PATTERN_CHARS = 1_000
 # Limit of the compiled pattern; a date takes 1 kB, \p{L}+ takes 20 kB.

@@ -21,9 +21,9 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 from pydantic import Field, field_validator, model_validator
 
-from core.errors import ConfigError, EngineError
-from models.tools import EffectUnknownError, ToolSettings
-from models.tools.arguments import schema_faults
+from parley.core.errors import ConfigError, EngineError
+from parley.models.tools import EffectUnknownError, ToolSettings
+from parley.models.tools.arguments import schema_faults
 
 # Timeout of a connection attempt: a server that has not answered the handshake by then has not received the
 # arguments.

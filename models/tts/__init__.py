@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.media import WordTime
-from core.registry import Registry, Row
+from parley.core.media import WordTime
+from parley.core.registry import Registry, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,17 @@ class TextToSpeech(Protocol):
 TTS: Registry[TextToSpeech] = Registry(
     "tts engine",
     {
-        "hibari": Row("models.tts.hibari:HibariTts", "in process, neural, 13 ms to first audio, US English"),
-        "flite": Row("models.tts.flite:FliteTts", "in process, 14 ms to first audio, US English"),
-        "espeak": Row("models.tts.espeak:EspeakTts", "in process, many languages, robotic"),
-        "kokoro": Row("models.tts.kokoro:KokoroTts", "local neural voice", extra="kokoro"),
-        "piper": Row("models.tts.piper:PiperTts", "local neural voice, GPL-3.0 package", extra="piper"),
+        "hibari": Row(
+            "parley.models.tts.hibari:HibariTts", "in process, neural, 13 ms to first audio, US English"
+        ),
+        "flite": Row("parley.models.tts.flite:FliteTts", "in process, 14 ms to first audio, US English"),
+        "espeak": Row("parley.models.tts.espeak:EspeakTts", "in process, many languages, robotic"),
+        "kokoro": Row("parley.models.tts.kokoro:KokoroTts", "local neural voice", extra="kokoro"),
+        "piper": Row(
+            "parley.models.tts.piper:PiperTts", "local neural voice, GPL-3.0 package", extra="piper"
+        ),
         "worker": Row(
-            "models.tts.hosted.engine:WorkerTts",
+            "parley.models.tts.hosted.engine:WorkerTts",
             "any voice in a worker (`python runner.py --role worker`), reached at its url",
         ),
     },

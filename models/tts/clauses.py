@@ -13,7 +13,7 @@ import re
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 _SENTENCE_MARKS = ".?!。？！"
 _SOFT_MARKS = ",;:"

@@ -6,7 +6,7 @@ clause is kept: it is held back until an audible sample follows. Pure; one insta
 
 import numpy as np
 
-from core.media import ms_to_samples
+from parley.core.media import ms_to_samples
 
 # -46 dBFS: above the noise that flite's awb voice has under its silence, below every onset that was measured.
 # With four flite voices and espeak-ng, five sentences each, the cut falls where the word begins.

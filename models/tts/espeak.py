@@ -17,12 +17,12 @@ from functools import cache
 import numpy as np
 from pydantic import Field
 
-from core.errors import ConfigError, EngineError
-from core.media import WordTime, samples_to_ms
-from core.strict_model import StrictModel
-from models.tts import SpeechPiece
-from models.tts.edges import EdgeTrimmer
-from models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
+from parley.core.errors import ConfigError, EngineError
+from parley.core.media import WordTime, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.tts import SpeechPiece
+from parley.models.tts.edges import EdgeTrimmer
+from parley.models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
 
 ENGINE = "espeak"
 APT_PACKAGE = "libespeak-ng1"

@@ -12,9 +12,9 @@ import numpy as np
 import soxr
 from loguru import logger
 
-from core.errors import EngineError
-from core.media import WordTime
-from models.tts import SpeechPiece, TextToSpeech
+from parley.core.errors import EngineError
+from parley.core.media import WordTime
+from parley.models.tts import SpeechPiece, TextToSpeech
 
 
 class FallbackTts:

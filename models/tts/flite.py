@@ -19,12 +19,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from core.errors import ConfigError
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
-from core.strict_model import StrictModel
-from models.tts import SpeechPiece
-from models.tts.edges import EdgeTrimmer
-from models.tts.spoken_text import PronouncedWord, ascii_token, spoken_words
+from parley.core.errors import ConfigError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.tts import SpeechPiece
+from parley.models.tts.edges import EdgeTrimmer
+from parley.models.tts.spoken_text import PronouncedWord, ascii_token, spoken_words
 
 APT_PACKAGE = "libflite1"
 

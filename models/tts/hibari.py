@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import EngineError
-from core.media import ms_to_samples
-from models.tts.phonemes import WordPhonemes, readable_text, sounds
-from models.tts.spoken_text import PronouncedWord
-from models.tts.windows import Window, WindowedTts, WindowSettings, open_session
+from parley.core.errors import EngineError
+from parley.core.media import ms_to_samples
+from parley.models.tts.phonemes import WordPhonemes, readable_text, sounds
+from parley.models.tts.spoken_text import PronouncedWord
+from parley.models.tts.windows import Window, WindowedTts, WindowSettings, open_session
 
 ENGINE = "hibari"
 PACKAGE = "hibari-tts==0.2.1"

@@ -20,9 +20,9 @@ from kokoro_onnx import SAMPLE_RATE, Kokoro
 from kokoro_onnx.session import resolve_providers
 from pydantic import Field, field_validator
 
-from core.errors import ConfigError, EngineError
-from core.files import MODELS_DIR, require_files
-from models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
+from parley.core.errors import ConfigError, EngineError
+from parley.core.files import MODELS_DIR, require_files
+from parley.models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
 
 ENGINE = "kokoro"
 # Languages of Kokoro 1.0's voices, with espeak-ng's names; a region that is missing is read as its language.

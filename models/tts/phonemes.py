@@ -17,7 +17,7 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
+from parley.models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
 
 SENTENCE_MARKS = ".!?…"
 CLAUSE_MARKS = ",;:"

@@ -12,9 +12,9 @@ synthesise it, and the later result is kept. Owns no task.
 
 from collections.abc import Callable, Iterable
 
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from models.tts import SpeechPiece, TextToSpeech
-from models.tts.clauses import ClauseSettings, split_clauses
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts.clauses import ClauseSettings, split_clauses
 
 
 class PhraseCache:

@@ -19,9 +19,9 @@ import onnxruntime
 from piper import PhonemeType, PiperConfig, PiperVoice, SynthesisConfig
 from pydantic import field_validator
 
-from core.errors import ConfigError, EngineError
-from core.files import MODELS_DIR, require_files
-from models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
+from parley.core.errors import ConfigError, EngineError
+from parley.core.files import MODELS_DIR, require_files
+from parley.models.tts.windows import PhonemizedTts, Window, WindowSettings, open_session
 
 ENGINE = "piper"
 # -1 dBFS. Voices differ in level by more than 10 dB, and piper itself normalises every sentence to full

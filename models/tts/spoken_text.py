@@ -14,7 +14,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from models.tts.identifiers import identifier_groups
+from parley.models.tts.identifiers import identifier_groups
 
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "

@@ -20,12 +20,12 @@ import numpy as np
 import onnxruntime
 from pydantic import Field, model_validator
 
-from core.errors import EngineError
-from core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
-from core.strict_model import StrictModel
-from models.tts import SpeechPiece
-from models.tts.edges import EdgeTrimmer
-from models.tts.phonemes import (
+from parley.core.errors import EngineError
+from parley.core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.tts import SpeechPiece
+from parley.models.tts.edges import EdgeTrimmer
+from parley.models.tts.phonemes import (
     CLAUSE_MARKS,
     SENTENCE_MARKS,
     WordPhonemes,
@@ -35,7 +35,7 @@ from models.tts.phonemes import (
     readable_text,
     readable_words,
 )
-from models.tts.spoken_text import PronouncedWord
+from parley.models.tts.spoken_text import PronouncedWord
 
 PIECE_MS = 40
 # Longest silence kept between two windows, by the mark that ends the first, as in kokoro_onnx.

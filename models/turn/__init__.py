@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from core.registry import Registry, Row
+from parley.core.registry import Registry, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,14 @@ TURN: Registry[TurnCompleteness] = Registry(
     "turn",
     {
         "smart_turn": Row(
-            "models.turn.smart_turn:SmartTurn", "the default: smart-turn v3 from the Pipecat wheel"
+            "parley.models.turn.smart_turn:SmartTurn", "the default: smart-turn v3 from the Pipecat wheel"
         ),
         "turn_1_mini": Row(
-            "models.turn.turn_1:Turn1Mini", "p99lab's small model, English; you provide its folder"
+            "parley.models.turn.turn_1:Turn1Mini", "p99lab's small model, English; you provide its folder"
         ),
         "turn_1": Row(
-            "models.turn.turn_1:Turn1", "p99lab's large model on a GPU, English; you provide its folder"
+            "parley.models.turn.turn_1:Turn1",
+            "p99lab's large model on a GPU, English; you provide its folder",
         ),
     },
 )

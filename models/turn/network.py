@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from core.errors import EngineError
-from models.pipecat_data import pipecat_file
-from models.turn.onnx_graph import with_fusable_gelu, with_output
+from parley.core.errors import EngineError
+from parley.models.pipecat_data import pipecat_file
+from parley.models.turn.onnx_graph import with_fusable_gelu, with_output
 
 # Name of the output with the probability that the turn is complete.
 LOGITS = "logits"

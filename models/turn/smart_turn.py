@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from core.errors import ShapeError
-from core.strict_model import StrictModel
-from models.turn import TurnEstimate
-from models.turn.network import LOGITS, SECOND_LAYER, STATE_SIZE, LinearScore, Network, averaged
+from parley.core.errors import ShapeError
+from parley.core.strict_model import StrictModel
+from parley.models.turn import TurnEstimate
+from parley.models.turn.network import LOGITS, SECOND_LAYER, STATE_SIZE, LinearScore, Network, averaged
 
 ENGINE = "smart_turn"
 RATE_HZ = 16_000

@@ -23,10 +23,10 @@ import numpy as np
 import onnxruntime
 from pydantic import Field
 
-from core.errors import EngineError, ModelFileError, ShapeError
-from core.media import ms_to_samples
-from core.strict_model import StrictModel
-from models.turn import TurnEstimate
+from parley.core.errors import EngineError, ModelFileError, ShapeError
+from parley.core.media import ms_to_samples
+from parley.core.strict_model import StrictModel
+from parley.models.turn import TurnEstimate
 
 RATE_HZ = 16_000
 MAX_SAMPLES = ms_to_samples(8_000, RATE_HZ)

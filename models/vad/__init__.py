@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from core.registry import Registry, Row
+from parley.core.registry import Registry, Row
 
 
 class VoiceActivityStream(Protocol):
@@ -36,5 +36,5 @@ class VoiceActivityDetector(Protocol):
 
 
 VAD: Registry[VoiceActivityDetector] = Registry(
-    "vad", {"silero": Row("models.vad.silero:SileroVad", "Silero ONNX from the Pipecat wheel")}
+    "vad", {"silero": Row("parley.models.vad.silero:SileroVad", "Silero ONNX from the Pipecat wheel")}
 )

@@ -11,8 +11,8 @@ from collections import deque
 
 import numpy as np
 
-from core.media import pcm16_to_float
-from models.vad import VoiceActivityStream
+from parley.core.media import pcm16_to_float
+from parley.models.vad import VoiceActivityStream
 
 Window = tuple[float, float]
 

@@ -17,10 +17,10 @@ import numpy as np
 import onnxruntime
 from pydantic import Field
 
-from core.errors import EngineError, ShapeError
-from core.media import samples_to_ms
-from core.strict_model import StrictModel
-from models.pipecat_data import pipecat_file
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.pipecat_data import pipecat_file
 
 # Samples per window, and samples of the previous window that the network expects before it, by rate.
 WINDOW_SAMPLES = {16_000: 512, 8_000: 256}

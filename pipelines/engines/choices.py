@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from configs.deployment import Choice
-from configs.engines import checked_settings, settings_model
-from configs.load import parse_settings
-from core.errors import ConfigError
-from core.registry import Registry, is_target
-from processors.service_rows import ServiceRow
+from parley.configs.deployment import Choice
+from parley.configs.engines import checked_settings, settings_model
+from parley.configs.load import parse_settings
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, is_target
+from parley.processors.service_rows import ServiceRow
 
 
 def engine_settings(

@@ -15,21 +15,21 @@ from typing import Any
 from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 
-from audio.resample import Resampler
-from configs.deployment import Deployment
-from core.errors import AgentError
-from core.media import float_to_pcm16, pcm16_to_float
-from models.front_end import FrontEndEngines
-from models.keyword_spotting import COMMANDS
-from models.omni import OmniHost, Preparation
-from models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
-from models.stt import STT, Transcript
-from models.stt.hosted.engine import WorkerSttSettings
-from models.tts import SpeechPiece, TextToSpeech
-from models.turn import TURN
-from models.vad import VAD
-from pipelines.engines.llm_runtime import LlmRuntime
-from pipelines.engines.loading import (
+from parley.audio.resample import Resampler
+from parley.configs.deployment import Deployment
+from parley.core.errors import AgentError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.models.front_end import FrontEndEngines
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.omni import OmniHost, Preparation
+from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
+from parley.models.stt import STT, Transcript
+from parley.models.stt.hosted.engine import WorkerSttSettings
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.turn import TURN
+from parley.models.vad import VAD
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.engines.loading import (
     POOLED,
     SPEECH_THREADS,
     Executors,
@@ -46,25 +46,25 @@ from pipelines.engines.loading import (
     pool_of,
     warm,
 )
-from pipelines.engines.plan import plan
-from pipelines.modes import DUPLEX
-from processors.duplex.services import RealtimeRow
-from processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
-from processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from processors.service_rows import ServiceRow
-from processors.speech.engine_tts import EngineTtsService
-from processors.turns.looks import VoiceLooks
-from processors.turns.stop_words import StopWords
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcessSettings
-from runtime.event_stream import CallEvents
-from runtime.shutdown import Shutdown
-from runtime.utterances import UtteranceEngine
-from sequencer.calibration import LearntLatencies
-from serving.gateway.admission import RecogniserLoad as EarsReport
-from serving.pool.omni import PoolOmniSettings
-from serving.pool.pool import Pool
-from serving.pool.streams import PoolSttSettings
+from parley.pipelines.engines.plan import plan
+from parley.pipelines.modes import DUPLEX
+from parley.processors.duplex.services import RealtimeRow
+from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
+from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.processors.service_rows import ServiceRow
+from parley.processors.speech.engine_tts import EngineTtsService
+from parley.processors.turns.looks import VoiceLooks
+from parley.processors.turns.stop_words import StopWords
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcessSettings
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.shutdown import Shutdown
+from parley.runtime.utterances import UtteranceEngine
+from parley.sequencer.calibration import LearntLatencies
+from parley.serving.gateway.admission import RecogniserLoad as EarsReport
+from parley.serving.pool.omni import PoolOmniSettings
+from parley.serving.pool.pool import Pool
+from parley.serving.pool.streams import PoolSttSettings
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
@@ -295,7 +295,7 @@ class Engines:
         if self._front_end is not None or settings is None or not hearing.own_process:
             return
         self._front_end = pool_of(
-            "models.front_end:load_front_end",
+            "parley.models.front_end:load_front_end",
             settings,
             decode=dict,
             name="front_end",

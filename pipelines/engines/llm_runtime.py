@@ -18,24 +18,24 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pydantic import BaseModel
 
-from configs.deployment import Choice, Deployment, Thinking
-from configs.engines import settings_model
-from core.client_rules import ClientRules, prompt_of
-from core.errors import ConfigError, EngineError
-from core.grants import ANONYMOUS, ClientIdentity
-from core.tuning import tuned
-from models.llm import LLM, LanguageModel, Message
-from models.llm.hosted.engine import HostedLlm, WorkerLlm
-from models.llm.kv import Replies
-from models.llm.kv.dialogue import Prefilled
-from models.llm.llamacpp.server import LlamaCppServer
-from models.tools import TOOLS, Tool, ToolSettings
-from pipelines.engines.choices import engine_settings, service_row
-from processors.dialogue.durable_tools import DurableTools, SharedTools
-from processors.dialogue.engine_llm import messages_of
-from processors.dialogue.llm_failover import Failover, LlmFailover
-from processors.dialogue.llm_timeouts import Circuit, GuardTuning
-from processors.dialogue.services import (
+from parley.configs.deployment import Choice, Deployment, Thinking
+from parley.configs.engines import settings_model
+from parley.core.client_rules import ClientRules, prompt_of
+from parley.core.errors import ConfigError, EngineError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.tuning import tuned
+from parley.models.llm import LLM, LanguageModel, Message
+from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
+from parley.models.llm.kv import Replies
+from parley.models.llm.kv.dialogue import Prefilled
+from parley.models.llm.llamacpp.server import LlamaCppServer
+from parley.models.tools import TOOLS, Tool, ToolSettings
+from parley.pipelines.engines.choices import engine_settings, service_row
+from parley.processors.dialogue.durable_tools import DurableTools, SharedTools
+from parley.processors.dialogue.engine_llm import messages_of
+from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_timeouts import Circuit, GuardTuning
+from parley.processors.dialogue.services import (
     LLM_SERVICES,
     Documents,
     LlamaCpp,
@@ -44,17 +44,17 @@ from processors.dialogue.services import (
     Transformers,
     WorkerLlmRow,
 )
-from processors.service_rows import ServiceRow, Shared
-from runtime.engine_thread import EngineThread
-from serving.gateway.auth.usage import UsageLimits
-from serving.pool.streams import StreamWorkers, pooled_llm
-from session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
-from session_store.conversation import Conversation
-from session_store.events import Event
-from session_store.prompt import approximate_tokens
+from parley.processors.service_rows import ServiceRow, Shared
+from parley.runtime.engine_thread import EngineThread
+from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.pool.streams import StreamWorkers, pooled_llm
+from parley.session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Event
+from parley.session_store.prompt import approximate_tokens
 
 if TYPE_CHECKING:
-    from models.llm.kv.replies import CausalReplies
+    from parley.models.llm.kv.replies import CausalReplies
 
 DOCUMENTS = "documents"
 
@@ -426,14 +426,14 @@ class Causal:
 
     def __init__(self, row: Transformers) -> None:
         # Imports torch.
-        from models.llm.kv.causal import CausalLm
+        from parley.models.llm.kv.causal import CausalLm
 
         self._model = CausalLm(row.lm_settings())
         self._thread = EngineThread("causal")
 
     def open_replies(self) -> "CausalReplies":
         """Return the language model of one conversation."""
-        from models.llm.kv.replies import CausalReplies
+        from parley.models.llm.kv.replies import CausalReplies
 
         return CausalReplies(self._model, uuid.uuid4().hex, thread=self._thread)
 

@@ -10,36 +10,36 @@ from typing import Any, TypeVar
 from loguru import logger
 from pydantic import BaseModel
 
-from configs.deployment import Deployment, Hearing
-from core.errors import AgentError, ConfigError
-from core.registry import Registry
-from models.echo import ECHO, EchoCanceller
-from models.front_end import FrontEndSettings
-from models.omni import OMNI, OmniHost, Preparation
-from models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
-from models.stt import Transcript, recogniser_traits
-from models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
-from models.tts import TTS, TextToSpeech
-from models.tts.fallback import FallbackTts
-from models.tts.hosted.engine import HostedTts
-from models.tts.phrase_cache import PhraseCache
-from models.turn import TurnCompleteness
-from models.vad import VoiceActivityDetector
-from pipelines.engines.llm_runtime import LlmRuntime
-from pipelines.engines.plan import Plan
-from processors.duplex.services import RealtimeRow
-from processors.front_end.vad import VOICE
-from processors.service_rows import ServiceRow
-from processors.turns.looks import LookEngine
-from runtime.engine_hosting.messages import EngineSpec
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess, EngineProcessSettings
-from runtime.engine_thread import EngineThread
-from runtime.stream_threads import StreamThreads, StreamThreadSettings
-from runtime.utterances import UtteranceEngine
-from serving.pool.omni import PooledOmni, PoolOmniSettings
-from serving.pool.pool import Pool
-from serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
+from parley.configs.deployment import Deployment, Hearing
+from parley.core.errors import AgentError, ConfigError
+from parley.core.registry import Registry
+from parley.models.echo import ECHO, EchoCanceller
+from parley.models.front_end import FrontEndSettings
+from parley.models.omni import OMNI, OmniHost, Preparation
+from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
+from parley.models.stt import Transcript, recogniser_traits
+from parley.models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
+from parley.models.tts import TTS, TextToSpeech
+from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.hosted.engine import HostedTts
+from parley.models.tts.phrase_cache import PhraseCache
+from parley.models.turn import TurnCompleteness
+from parley.models.vad import VoiceActivityDetector
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.engines.plan import Plan
+from parley.processors.duplex.services import RealtimeRow
+from parley.processors.front_end.vad import VOICE
+from parley.processors.service_rows import ServiceRow
+from parley.processors.turns.looks import LookEngine
+from parley.runtime.engine_hosting.messages import EngineSpec
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcess, EngineProcessSettings
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.stream_threads import StreamThreads, StreamThreadSettings
+from parley.runtime.utterances import UtteranceEngine
+from parley.serving.pool.omni import PooledOmni, PoolOmniSettings
+from parley.serving.pool.pool import Pool
+from parley.serving.pool.streams import PoolSttSettings, PoolTtsSettings, pooled_stt, pooled_tts
 
 # Clauses of different calls that are synthesised at the same moment: one for each core of the smallest
 # machine.

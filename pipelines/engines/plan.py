@@ -13,30 +13,30 @@ import numpy as np
 from loguru import logger
 from pydantic import BaseModel
 
-from audio.wav import decode_wav
-from configs.deployment import Choice, Deployment, Hearing
-from configs.load import parse_settings
-from core.errors import ConfigError, MediaError, ModelFileError
-from core.media import pcm16_to_float
-from core.tuning import tuned
-from models.echo import ECHO
-from models.keyword_spotting import COMMANDS
-from models.omni import OMNI, Preparation
-from models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
-from models.stt import STT, RecogniserTraits, recogniser_traits
-from models.tts import TTS
-from models.turn import TURN
-from models.vad import VAD
-from pipelines.engines.choices import engine_or_service, engine_settings, service_row
-from pipelines.engines.llm_runtime import AnsweringPlan, plan_answering
-from processors.duplex.services import REALTIME_SERVICES, RealtimeRow
-from processors.perception.services import STT_SERVICES
-from processors.service_rows import ServiceRow
-from processors.speech.services import TTS_SERVICES
-from serving.pool.omni import PoolOmniSettings
-from serving.pool.streams import PoolSttSettings, PoolTtsSettings
-from turn_taking.clarification import AskBackSettings
-from turn_taking.endpointing.endpointer import EndpointTuning
+from parley.audio.wav import decode_wav
+from parley.configs.deployment import Choice, Deployment, Hearing
+from parley.configs.load import parse_settings
+from parley.core.errors import ConfigError, MediaError, ModelFileError
+from parley.core.media import pcm16_to_float
+from parley.core.tuning import tuned
+from parley.models.echo import ECHO
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.omni import OMNI, Preparation
+from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
+from parley.models.stt import STT, RecogniserTraits, recogniser_traits
+from parley.models.tts import TTS
+from parley.models.turn import TURN
+from parley.models.vad import VAD
+from parley.pipelines.engines.choices import engine_or_service, engine_settings, service_row
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, plan_answering
+from parley.processors.duplex.services import REALTIME_SERVICES, RealtimeRow
+from parley.processors.perception.services import STT_SERVICES
+from parley.processors.service_rows import ServiceRow
+from parley.processors.speech.services import TTS_SERVICES
+from parley.serving.pool.omni import PoolOmniSettings
+from parley.serving.pool.streams import PoolSttSettings, PoolTtsSettings
+from parley.turn_taking.clarification import AskBackSettings
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
 
 INPUT_RATE_HZ = 16_000
 # Name in place of an engine's: a worker of this deployment.

@@ -6,25 +6,25 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from configs.deployment import Choice, Deployment
-from configs.engines import settings_model
-from configs.load import parse_settings
-from core.errors import ConfigError
-from core.registry import Registry
-from models.echo import ECHO
-from models.keyword_spotting import COMMANDS
-from models.llm import LLM
-from models.omni import OMNI
-from models.stt import STT
-from models.tools import TOOLS
-from models.tts import TTS
-from models.turn import TURN
-from models.vad import VAD
-from processors.dialogue.services import LLM_SERVICES
-from processors.duplex.services import REALTIME_SERVICES
-from processors.perception.services import STT_SERVICES
-from processors.service_rows import ServiceRow
-from processors.speech.services import TTS_SERVICES
+from parley.configs.deployment import Choice, Deployment
+from parley.configs.engines import settings_model
+from parley.configs.load import parse_settings
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry
+from parley.models.echo import ECHO
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.llm import LLM
+from parley.models.omni import OMNI
+from parley.models.stt import STT
+from parley.models.tools import TOOLS
+from parley.models.tts import TTS
+from parley.models.turn import TURN
+from parley.models.vad import VAD
+from parley.processors.dialogue.services import LLM_SERVICES
+from parley.processors.duplex.services import REALTIME_SERVICES
+from parley.processors.perception.services import STT_SERVICES
+from parley.processors.service_rows import ServiceRow
+from parley.processors.speech.services import TTS_SERVICES
 
 # Place in a deployment to the registries in which its names are looked up, embedded engines first.
 REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(

@@ -13,14 +13,14 @@ from typing import Any
 from pipecat.classifiers.base_classifier import BaseClassifier
 from pipecat.processors.frame_processor import FrameProcessor
 
-from core.errors import AgentError
-from core.tuning import tuned
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import INPUT_RATE_HZ
-from pipelines.lifecycle import greeting_of
-from processors.turns.voicemail import ModelClassifier, VoicemailScreen
-from turn_taking.answering_machine import VoicemailTuning
+from parley.core.errors import AgentError
+from parley.core.tuning import tuned
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.lifecycle import greeting_of
+from parley.processors.turns.voicemail import ModelClassifier, VoicemailScreen
+from parley.turn_taking.answering_machine import VoicemailTuning
 
 
 def _nothing_is_held() -> bool:

@@ -14,25 +14,25 @@ import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from audio.speech_level import SpeechLevel, active_level_dbm0
-from core.errors import ConfigError
-from core.media import pcm16_to_float
-from pipelines.call import Call, LiveCall
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import INPUT_RATE_HZ
-from pipelines.phone.control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
-from pipelines.pipeline import Pipeline
-from processors.playout.heard import PlayoutSettings
-from protocols.twilio_media import RATE_HZ
-from serving.gateway.phone.call_manager import CallManager
-from serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from session_store.conversation import Conversation
-from transports.registry import TRANSPORTS
-from transports.twilio.rest import Account, TwilioRest
-from transports.twilio.stream import PhoneStream
-from transports.twilio.transport import PhoneTransport, phone_params
-from turn_taking.answering_machine import VoicemailSettings
+from parley.audio.speech_level import SpeechLevel, active_level_dbm0
+from parley.core.errors import ConfigError
+from parley.core.media import pcm16_to_float
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.phone.control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
+from parley.pipelines.pipeline import Pipeline
+from parley.processors.playout.heard import PlayoutSettings
+from parley.protocols.twilio_media import RATE_HZ
+from parley.serving.gateway.phone.call_manager import CallManager
+from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.session_store.conversation import Conversation
+from parley.transports.registry import TRANSPORTS
+from parley.transports.twilio.rest import Account, TwilioRest
+from parley.transports.twilio.stream import PhoneStream
+from parley.transports.twilio.transport import PhoneTransport, phone_params
+from parley.turn_taking.answering_machine import VoicemailSettings
 
 # Environment variables: the account, with which REST begins, transfers and ends calls; an API key and its
 # secret, in place of the account's auth token.

@@ -28,7 +28,7 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from core.call_events import (
+from parley.core.call_events import (
     ReplyFinished,
     TurnEnded,
     TurnStarted,
@@ -37,13 +37,13 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.errors import AgentError, EngineError
-from core.tuning import tuned
-from models.tools import Tool
-from runtime.event_stream import CallEvents
-from serving.gateway.phone.caller_settings import CallCodeTuning
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from turn_taking.caller_intents import is_farewell, requests_human
+from parley.core.errors import AgentError, EngineError
+from parley.core.tuning import tuned
+from parley.models.tools import Tool
+from parley.runtime.event_stream import CallEvents
+from parley.serving.gateway.phone.caller_settings import CallCodeTuning
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.turn_taking.caller_intents import is_farewell, requests_human
 
 # Keys form one input until none is pressed for this long, or until "#".
 KEYS_S, MOST_KEYS = 2.0, 32

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 
 from loguru import logger
 
-from core.errors import StoreError
-from serving.gateway.phone.caller_directory import CallerDirectory
-from serving.gateway.phone.carriers.carrier import PhoneCall
-from session_store.conversation import Conversation, Conversations
-from transports.twilio.codes import PressedCodes
-from transports.twilio.stream import PhoneStream
+from parley.core.errors import StoreError
+from parley.serving.gateway.phone.caller_directory import CallerDirectory
+from parley.serving.gateway.phone.carriers.carrier import PhoneCall
+from parley.session_store.conversation import Conversation, Conversations
+from parley.transports.twilio.codes import PressedCodes
+from parley.transports.twilio.stream import PhoneStream
 
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000

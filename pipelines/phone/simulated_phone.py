@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import uvicorn
 
-from audio import g711
-from audio.resample import Resampler
-from configs.deployment import Deployment, Phone
-from core.errors import ConfigError, PeerError
-from core.media import float_to_pcm16, pcm16_to_float
-from models.tts import SpeechPiece, TextToSpeech
-from pipelines.call import Call
-from protocols.twilio_media import RATE_HZ
-from recording.stereo import StereoRecording
-from transports.twilio.simulated_caller import SimulatedCall, SimulatedCallResult
+from parley.audio import g711
+from parley.audio.resample import Resampler
+from parley.configs.deployment import Deployment, Phone
+from parley.core.errors import ConfigError, PeerError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.pipelines.call import Call
+from parley.protocols.twilio_media import RATE_HZ
+from parley.recording.stereo import StereoRecording
+from parley.transports.twilio.simulated_caller import SimulatedCall, SimulatedCallResult
 
 QUESTION = "What are your opening hours on Saturday?"
 LOOPBACK = "127.0.0.1"
@@ -72,7 +72,7 @@ async def asked_aloud(deployments: TextToSpeech | None, text: str = QUESTION) ->
 
 
 def _other_voice() -> TextToSpeech | None:
-    from models.tts.flite import FliteSettings, FliteTts
+    from parley.models.tts.flite import FliteSettings, FliteTts
 
     try:
         return FliteTts(FliteSettings(voice="rms"))

@@ -24,19 +24,19 @@ from typing import Any, Literal, TypeVar
 
 from loguru import logger
 
-from core.bounded_dict import BoundedDict
-from core.client_rules import ClientRules
-from core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
-from core.grants import ANONYMOUS
-from core.tuning import tuned
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import Memory
-from pipelines.lifecycle import EXPIRED, OVER_LIMIT
-from pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
-from pipelines.sockets.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
-from pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, TurnCommitted, ask, context_of
-from processors.speech.engine_tts import EngineTtsSettings
-from protocols.chat_ws import (
+from parley.core.bounded_dict import BoundedDict
+from parley.core.client_rules import ClientRules
+from parley.core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from parley.core.grants import ANONYMOUS
+from parley.core.tuning import tuned
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import Memory
+from parley.pipelines.lifecycle import EXPIRED, OVER_LIMIT
+from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
+from parley.pipelines.sockets.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
+from parley.pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, TurnCommitted, ask, context_of
+from parley.processors.speech.engine_tts import EngineTtsSettings
+from parley.protocols.chat_ws import (
     AUDIO_RATE_HZ,
     ChatParts,
     ChatRequest,
@@ -51,12 +51,12 @@ from protocols.chat_ws import (
     prefill_done,
     streaming_message,
 )
-from protocols.client_protocol import STOPPING, Message, ProtocolError
-from session_store.conversation import Conversation, Conversations
-from session_store.events import Draft, Event, Kind
-from session_store.history import DisplayedMessage, Parting, parting
-from transports.websocket.messages import ChatSocketTuning, MessageSocket
-from transports.websocket.session import SocketPeer
+from parley.protocols.client_protocol import STOPPING, Message, ProtocolError
+from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.history import DisplayedMessage, Parting, parting
+from parley.transports.websocket.messages import ChatSocketTuning, MessageSocket
+from parley.transports.websocket.session import SocketPeer
 
 TRANSPORT = "chat"
 READ_EVENTS = 1_000

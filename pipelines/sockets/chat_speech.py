@@ -26,15 +26,15 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from audio.resample import Resampler
-from core.errors import EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
-from models.tts import SpeechPiece, TextToSpeech
-from models.tts.clauses import ClauseSplitter
-from pipelines.builder import Stages
-from pipelines.text.typed_turns import running
-from processors.speech.engine_tts import Crossing, Ended, EngineTtsSettings
-from protocols.chat_ws import VOICE_RATE_HZ
+from parley.audio.resample import Resampler
+from parley.core.errors import EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_float
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts.clauses import ClauseSplitter
+from parley.pipelines.builder import Stages
+from parley.pipelines.text.typed_turns import running
+from parley.processors.speech.engine_tts import Crossing, Ended, EngineTtsSettings
+from parley.protocols.chat_ws import VOICE_RATE_HZ
 
 # Longest audio that is resampled on the loop, in 2.5 ms; longer audio goes to a thread.
 SMALL_MS = 250

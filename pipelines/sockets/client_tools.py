@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from core.call_events import ToolsRenewed
-from models.tools import EffectUnknownError, Tool
-from pipelines.call import Call, SocketClient
-from pipelines.engines.llm_runtime import LlmRuntime
-from processors.dialogue.durable_tools import DurableTools
-from protocols.client_protocol import ClientTool, ProtocolError, json_object
+from parley.core.call_events import ToolsRenewed
+from parley.models.tools import EffectUnknownError, Tool
+from parley.pipelines.call import Call, SocketClient
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.processors.dialogue.durable_tools import DurableTools
+from parley.protocols.client_protocol import ClientTool, ProtocolError, json_object
 
 # The client may have to ask its user in between.
 ANSWER_S = 60.0

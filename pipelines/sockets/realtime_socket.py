@@ -26,7 +26,7 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
-from core.call_events import (
+from parley.core.call_events import (
     CallEnding,
     ReplyBrought,
     ReplyFinished,
@@ -34,20 +34,20 @@ from core.call_events import (
     TurnEnded,
     TurnEndRequested,
 )
-from core.client_rules import ClientRules, prompt_of
-from core.errors import AgentError, EngineError
-from models.tools import EffectUnknownError
-from pipelines.call import OPENING, Call, LiveCall, SocketClient, told_to
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import INPUT_RATE_HZ
-from pipelines.lifecycle import OVER_LIMIT
-from pipelines.voice.cascade import run_conversation
-from pipelines.voice.duplex import run_duplex
-from processors.duplex.camera import CameraSettings
-from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
-from processors.playout.heard import PlayoutSettings
-from processors.playout.playout import reply_named
-from protocols.client_protocol import (
+from parley.core.client_rules import ClientRules, prompt_of
+from parley.core.errors import AgentError, EngineError
+from parley.models.tools import EffectUnknownError
+from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, told_to
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.lifecycle import OVER_LIMIT
+from parley.pipelines.voice.cascade import run_conversation
+from parley.pipelines.voice.duplex import run_duplex
+from parley.processors.duplex.camera import CameraSettings
+from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
+from parley.processors.playout.heard import PlayoutSettings
+from parley.processors.playout.playout import reply_named
+from parley.protocols.client_protocol import (
     Action,
     Began,
     CallerStopped,
@@ -70,10 +70,10 @@ from protocols.client_protocol import (
     Trimmed,
     Typed,
 )
-from session_store.conversation import Conversation
-from transports.unit_input import UnitEntry
-from transports.websocket.session import Check, SurfaceSession
-from transports.websocket.transport import PictureLimits, SocketTransport
+from parley.session_store.conversation import Conversation
+from parley.transports.unit_input import UnitEntry
+from parley.transports.websocket.session import Check, SurfaceSession
+from parley.transports.websocket.transport import PictureLimits, SocketTransport
 
 # Calls of tools that may wait for the client at a time.
 MOST_ASKED = 16

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameProcessor
 
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.phone.answering_machine import Screening
-from pipelines.stages.shared import asking_back, commit_gate, speculation_of, wait_guard
-from processors.dialogue.commit_gate import CommitGate
-from processors.dialogue.engine_llm import EngineLlmService
-from processors.dialogue.filler_processor import FillerProcessor, Say
-from processors.dialogue.speculation import Speculation
-from processors.fusion.perception import Perception
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.phone.answering_machine import Screening
+from parley.pipelines.stages.shared import asking_back, commit_gate, speculation_of, wait_guard
+from parley.processors.dialogue.commit_gate import CommitGate
+from parley.processors.dialogue.engine_llm import EngineLlmService
+from parley.processors.dialogue.filler_processor import FillerProcessor, Say
+from parley.processors.dialogue.speculation import Speculation
+from parley.processors.fusion.perception import Perception
 
 
 @dataclass(frozen=True)

@@ -9,31 +9,31 @@ from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTS
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from models.omni.two_tier.engine import TwoTierHost
-from models.omni.two_tier.speech_input import SpeechInput, Told
-from pipelines.builder import Background
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.queue_announcer import QueueAnnouncer
-from pipelines.stages.omni_ends import EngineEnds
-from pipelines.stages.omni_host import host_of_call, preparation_of
-from pipelines.stages.shared import Listener, gain_of
-from pipelines.stages.ticks import WriteTick
-from pipelines.voice.echo import CallFrontEnd
-from processors.duplex.contents import Contents
-from processors.duplex.dialogue import CallDialogue
-from processors.duplex.omni import DuplexOmniProcessor
-from processors.duplex.outlet import Outlet
-from processors.duplex.succession import EngineSource
-from processors.duplex.turn_monitor import TurnMonitor
-from processors.duplex.turns import IS_WRITTEN, DuplexTurnTracker
-from processors.front_end.vad import VOICE
-from processors.playout.playout import guard_protected
-from processors.taps.notice import NoticeTap
-from processors.taps.response_events import ResponseEvents
-from processors.turns.stop_words import StopWords
-from serving.pool.omni import PooledConversation
-from turn_taking.duplex_policy import DuplexPolicy, Volume, Yield
+from parley.models.omni.two_tier.engine import TwoTierHost
+from parley.models.omni.two_tier.speech_input import SpeechInput, Told
+from parley.pipelines.builder import Background
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.queue_announcer import QueueAnnouncer
+from parley.pipelines.stages.omni_ends import EngineEnds
+from parley.pipelines.stages.omni_host import host_of_call, preparation_of
+from parley.pipelines.stages.shared import Listener, gain_of
+from parley.pipelines.stages.ticks import WriteTick
+from parley.pipelines.voice.echo import CallFrontEnd
+from parley.processors.duplex.contents import Contents
+from parley.processors.duplex.dialogue import CallDialogue
+from parley.processors.duplex.omni import DuplexOmniProcessor
+from parley.processors.duplex.outlet import Outlet
+from parley.processors.duplex.succession import EngineSource
+from parley.processors.duplex.turn_monitor import TurnMonitor
+from parley.processors.duplex.turns import IS_WRITTEN, DuplexTurnTracker
+from parley.processors.front_end.vad import VOICE
+from parley.processors.playout.playout import guard_protected
+from parley.processors.taps.notice import NoticeTap
+from parley.processors.taps.response_events import ResponseEvents
+from parley.processors.turns.stop_words import StopWords
+from parley.serving.pool.omni import PooledConversation
+from parley.turn_taking.duplex_policy import DuplexPolicy, Volume, Yield
 
 
 def is_two_tier(engines: Engines) -> bool:

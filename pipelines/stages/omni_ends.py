@@ -7,13 +7,13 @@ from loguru import logger
 from pipecat.frames.frames import EndFrame, LLMContextFrame, TTSSpeakFrame
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from core.call_events import CallEnding, EnginesGivenUp, PauseExpired
-from core.errors import CapacityError
-from pipelines.call import Call
-from pipelines.lifecycle import LIMITED, OVER_LIMIT
-from serving.gateway.auth.usage import UsageLimits
-from serving.pool.omni import FINAL
-from serving.pool.pool import AssignmentRefused
+from parley.core.call_events import CallEnding, EnginesGivenUp, PauseExpired
+from parley.core.errors import CapacityError
+from parley.pipelines.call import Call
+from parley.pipelines.lifecycle import LIMITED, OVER_LIMIT
+from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.pool.omni import FINAL
+from parley.serving.pool.pool import AssignmentRefused
 
 
 class OmniAllowance:

@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from models.omni import OmniHost, Preparation
-from models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierTuning
-from pipelines.call import Call, told_to
-from pipelines.engines.engines import Engines
-from pipelines.lifecycle import history_of
-from pipelines.queue_announcer import QueueAnnouncer
-from processors.duplex.dialogue import CallDialogue
-from protocols.client_protocol import SessionUpdate
-from serving.pool.omni import PooledOmni
-from serving.scheduler.types import Task
+from parley.models.omni import OmniHost, Preparation
+from parley.models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierTuning
+from parley.pipelines.call import Call, told_to
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.lifecycle import history_of
+from parley.pipelines.queue_announcer import QueueAnnouncer
+from parley.processors.duplex.dialogue import CallDialogue
+from parley.protocols.client_protocol import SessionUpdate
+from parley.serving.pool.omni import PooledOmni
+from parley.serving.scheduler.types import Task
 
 
 class OfCall:

@@ -4,16 +4,16 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from core.call_events import VoiceEnded, VoiceStarted
-from models.omni.two_tier.speech_input import OwnVoice, Spotted, Spotting
-from models.stt import Transcript
-from pipelines.builder import Background
-from pipelines.stages.omni import OmniStages, close_at_end
-from pipelines.stages.shared import Listener, fan_out
-from processors.turns.looks import VoiceLooks
-from processors.turns.stop_words import StopWords
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.self_voice import SelfVoice
+from parley.core.call_events import VoiceEnded, VoiceStarted
+from parley.models.omni.two_tier.speech_input import OwnVoice, Spotted, Spotting
+from parley.models.stt import Transcript
+from parley.pipelines.builder import Background
+from parley.pipelines.stages.omni import OmniStages, close_at_end
+from parley.pipelines.stages.shared import Listener, fan_out
+from parley.processors.turns.looks import VoiceLooks
+from parley.processors.turns.stop_words import StopWords
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.self_voice import SelfVoice
 
 # A command that is spotted this long after the end of its voice has no effect any more.
 COMMAND_LATE_S = 1.5

@@ -10,13 +10,13 @@ from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnS
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from core.call_events import CallerJoined
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.lifecycle import history_of
-from processors.duplex.answer_watch import AnswerWatch
-from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
-from processors.duplex.services import Opening, RealtimeRow, TurnSource
+from parley.core.call_events import CallerJoined
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.lifecycle import history_of
+from parley.processors.duplex.answer_watch import AnswerWatch
+from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
+from parley.processors.duplex.services import Opening, RealtimeRow, TurnSource
 
 # Silence after the end of a voice that ends a turn, where no service reports it: about that of providers.
 TURN_SILENCE_S = 0.6

@@ -7,11 +7,11 @@ from loguru import logger
 from pipecat.frames.frames import EndFrame, ErrorFrame, TTSSpeakFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
-from core.call_events import CallEnding, TurnEnded, TurnTranscribed
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.lifecycle import LIMITED, OVER_LIMIT
-from processors.duplex.realtime import ServiceGate
+from parley.core.call_events import CallEnding, TurnEnded, TurnTranscribed
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.lifecycle import LIMITED, OVER_LIMIT
+from parley.processors.duplex.realtime import ServiceGate
 
 # From an error of the service to the end of the call, for words that it has transcribed meanwhile.
 LATE_WORDS_MS = 1_000

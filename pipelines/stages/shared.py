@@ -8,18 +8,18 @@ from pipecat.frames.frames import LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from core.timeline import Source
-from pipelines.call import OPENING, Call
-from pipelines.engines.engines import Engines
-from processors.dialogue.commit_gate import CommitGate
-from processors.dialogue.filler_processor import FillerProcessor, Say
-from processors.dialogue.speculation import Speculation
-from processors.front_end.hosted import HostedFrontEnd
-from processors.front_end.vad import VOICE, SharedVadAnalyzer
-from processors.fusion.perception import Perception
-from processors.speech.engine_tts import EngineTtsService
-from transports.gain import SupportsGain
-from turn_taking.clarification import Clarification
+from parley.core.timeline import Source
+from parley.pipelines.call import OPENING, Call
+from parley.pipelines.engines.engines import Engines
+from parley.processors.dialogue.commit_gate import CommitGate
+from parley.processors.dialogue.filler_processor import FillerProcessor, Say
+from parley.processors.dialogue.speculation import Speculation
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.front_end.vad import VOICE, SharedVadAnalyzer
+from parley.processors.fusion.perception import Perception
+from parley.processors.speech.engine_tts import EngineTtsService
+from parley.transports.gain import SupportsGain
+from parley.turn_taking.clarification import Clarification
 
 Listener = Callable[[bytes], None]
 

@@ -8,14 +8,14 @@ from functools import partial
 
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from core.call_events import ReplyCut
-from models.omni import Vote
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.pipeline_input import PipelineInput
-from processors.duplex.tick import Tick
-from runtime.event_stream import CallEvents
-from telemetry.ticks import SUFFIX, TickLog
+from parley.core.call_events import ReplyCut
+from parley.models.omni import Vote
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.pipeline_input import PipelineInput
+from parley.processors.duplex.tick import Tick
+from parley.runtime.event_stream import CallEvents
+from parley.telemetry.ticks import SUFFIX, TickLog
 
 # Largest log of the ticks of one call, and how long it is kept.
 LOG_BYTES = 64_000_000

@@ -15,21 +15,21 @@ from pipecat.turns.user_start import (
 )
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from pipelines.builder import Background
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.stages.over_bot import OverBot
-from pipelines.stages.shared import gain_of, voice_detector
-from pipelines.voice.echo import CallFrontEnd
-from processors.front_end.vad import SharedVadAnalyzer
-from processors.turns.backchannel import BackchannelSpeaker, Say
-from processors.turns.barge_in import BargeInStartStrategy
-from processors.turns.endpoint import EndpointStopStrategy
-from processors.turns.floor import FloorHolder
-from turn_taking.backchannel import BackchannelPolicy
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.endpointing.policies import endpoint_policy
-from turn_taking.speculation import Guesser
+from parley.pipelines.builder import Background
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.stages.over_bot import OverBot
+from parley.pipelines.stages.shared import gain_of, voice_detector
+from parley.pipelines.voice.echo import CallFrontEnd
+from parley.processors.front_end.vad import SharedVadAnalyzer
+from parley.processors.turns.backchannel import BackchannelSpeaker, Say
+from parley.processors.turns.barge_in import BargeInStartStrategy
+from parley.processors.turns.endpoint import EndpointStopStrategy
+from parley.processors.turns.floor import FloorHolder
+from parley.turn_taking.backchannel import BackchannelPolicy
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.endpointing.policies import endpoint_policy
+from parley.turn_taking.speculation import Guesser
 
 
 @dataclass(frozen=True)

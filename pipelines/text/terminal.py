@@ -15,15 +15,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import TextIO
 
-from configs.deployment import Deployment
-from core.client_rules import OPERATOR, ClientRules
-from core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
-from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
-from pipelines.sessions import open_conversations
-from pipelines.text.typed_turns import AnswerPiece, ask
-from serving.pool.pool import Pool
-from session_store.conversation import Conversation
-from turn_taking.caller_intents import is_farewell
+from parley.configs.deployment import Deployment
+from parley.core.client_rules import OPERATOR, ClientRules
+from parley.core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
+from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.text.typed_turns import AnswerPiece, ask
+from parley.serving.pool.pool import Pool
+from parley.session_store.conversation import Conversation
+from parley.turn_taking.caller_intents import is_farewell
 
 ANSWER_TIMEOUT_S = 60.0
 READ_BYTES = 65_536

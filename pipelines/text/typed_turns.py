@@ -35,15 +35,15 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.workers.runner import WorkerRunner
 
-from core.client_rules import ClientRules
-from core.errors import EngineError
-from pipelines.builder import Stages, build_turn
-from pipelines.engines.llm_runtime import LlmRuntime, Memory
-from pipelines.release import release_pipeline
-from serving.gateway.limits import ShareError
-from session_store.conversation import DROPPABLE, Conversation
-from session_store.events import Draft, Event, Kind
-from session_store.store import SessionReader
+from parley.core.client_rules import ClientRules
+from parley.core.errors import EngineError
+from parley.pipelines.builder import Stages, build_turn
+from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
+from parley.pipelines.release import release_pipeline
+from parley.serving.gateway.limits import ShareError
+from parley.session_store.conversation import DROPPABLE, Conversation
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.store import SessionReader
 
 TRANSPORT = "text"
 # Pipecat waits up to 20 s for a processor that does not pass on its cancellation.

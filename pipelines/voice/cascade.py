@@ -15,25 +15,25 @@ from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from core.call_events import AnswerHeard
-from pipelines.builder import Background, Stages, build
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.lifecycle import hold, idle_keeper, voice_activity
-from pipelines.phone.answering_machine import Screening, open_screening
-from pipelines.sockets.client_tools import offered_tools
-from pipelines.stages.dialogue import dialogue_of
-from pipelines.stages.over_bot import OverBot
-from pipelines.stages.shared import closed_on_failure, perception_of
-from pipelines.stages.turns import backchannels, guards_protected, turns_of
-from pipelines.voice.echo import open_front_end
-from pipelines.voice.reprompt import Reprompt
-from processors.dialogue.durable_tools import DurableTools
-from processors.front_end.hosted import HostedFrontEnd
-from processors.playout.assistant import HeardAssistantAggregator
-from processors.turns.audio_stop import AudioStop
-from processors.turns.turn_events import publish_turns
-from telemetry.turn_events import TurnLogWriter
+from parley.core.call_events import AnswerHeard
+from parley.pipelines.builder import Background, Stages, build
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.lifecycle import hold, idle_keeper, voice_activity
+from parley.pipelines.phone.answering_machine import Screening, open_screening
+from parley.pipelines.sockets.client_tools import offered_tools
+from parley.pipelines.stages.dialogue import dialogue_of
+from parley.pipelines.stages.over_bot import OverBot
+from parley.pipelines.stages.shared import closed_on_failure, perception_of
+from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
+from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.voice.reprompt import Reprompt
+from parley.processors.dialogue.durable_tools import DurableTools
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.playout.assistant import HeardAssistantAggregator
+from parley.processors.turns.audio_stop import AudioStop
+from parley.processors.turns.turn_events import publish_turns
+from parley.telemetry.turn_events import TurnLogWriter
 
 
 async def run_conversation(engines: Engines, transport: BaseTransport, call: Call) -> None:

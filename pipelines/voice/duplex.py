@@ -22,17 +22,17 @@ from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from core.call_events import AnswerHeard, FinalWords
-from core.errors import ConfigError
-from pipelines.builder import Background, Stages, build
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.lifecycle import hold, idle_keeper, voice_activity
-from pipelines.sockets.client_tools import offered_tools
-from pipelines.stages.omni import OmniStages, is_two_tier
-from pipelines.stages.omni_ends import OmniAllowance
-from pipelines.stages.over_bot import OverBot, own_voice, spotting
-from pipelines.stages.shared import (
+from parley.core.call_events import AnswerHeard, FinalWords
+from parley.core.errors import ConfigError
+from parley.pipelines.builder import Background, Stages, build
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.lifecycle import hold, idle_keeper, voice_activity
+from parley.pipelines.sockets.client_tools import offered_tools
+from parley.pipelines.stages.omni import OmniStages, is_two_tier
+from parley.pipelines.stages.omni_ends import OmniAllowance
+from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
+from parley.pipelines.stages.shared import (
     asking_back,
     closed_on_failure,
     commit_gate,
@@ -41,14 +41,14 @@ from pipelines.stages.shared import (
     voice_detector,
     wait_guard,
 )
-from pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
-from pipelines.voice.echo import open_front_end
-from pipelines.voice.realtime import run_realtime
-from processors.dialogue.durable_tools import DurableTools
-from processors.duplex.question_filter import QuestionFilter
-from processors.front_end.hosted import HostedFrontEnd
-from processors.playout.assistant import HeardAssistantAggregator
-from telemetry.turn_events import TurnLogWriter
+from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
+from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.voice.realtime import run_realtime
+from parley.processors.dialogue.durable_tools import DurableTools
+from parley.processors.duplex.question_filter import QuestionFilter
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.playout.assistant import HeardAssistantAggregator
+from parley.telemetry.turn_events import TurnLogWriter
 
 
 async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> None:

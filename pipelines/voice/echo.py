@@ -18,17 +18,17 @@ from dataclasses import dataclass
 
 from loguru import logger
 
-from configs.deployment import EchoMode
-from core.call_events import WordsSpoken
-from core.errors import EngineError
-from models.echo.control import EchoControl, EchoControlSettings
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from processors.front_end.echo import EchoProcessor
-from processors.front_end.hosted import HostedFrontEnd
-from transports.device_output import StatesLatency
-from transports.registry import Capabilities
-from turn_taking.barge_in.self_voice import OwnWords, SelfVoice
+from parley.configs.deployment import EchoMode
+from parley.core.call_events import WordsSpoken
+from parley.core.errors import EngineError
+from parley.models.echo.control import EchoControl, EchoControlSettings
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.processors.front_end.echo import EchoProcessor
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.transports.device_output import StatesLatency
+from parley.transports.registry import Capabilities
+from parley.turn_taking.barge_in.self_voice import OwnWords, SelfVoice
 
 
 def wants_echo_control(mode: EchoMode, transport: Capabilities, *, peer_cancels: bool | None) -> bool:

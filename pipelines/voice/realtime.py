@@ -24,22 +24,22 @@ from loguru import logger
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.transports.base_transport import BaseTransport
 
-from core.call_events import FinalWords
-from core.errors import ConfigError
-from pipelines.builder import Stages, build
-from pipelines.call import Call
-from pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
-from pipelines.lifecycle import hold, idle_keeper, voice_activity
-from pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
-from pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
-from pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
-from pipelines.voice.echo import open_front_end
-from processors.duplex.caller_turns import CallerTurns
-from processors.duplex.services import RealtimeRow, TypedInput
-from processors.front_end.hosted import HostedFrontEnd
-from processors.playout.assistant import HeardAssistantAggregator
-from processors.turns.turn_events import publish_service_turns
-from telemetry.turn_events import TurnLogWriter
+from parley.core.call_events import FinalWords
+from parley.core.errors import ConfigError
+from parley.pipelines.builder import Stages, build
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
+from parley.pipelines.lifecycle import hold, idle_keeper, voice_activity
+from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
+from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
+from parley.pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
+from parley.pipelines.voice.echo import open_front_end
+from parley.processors.duplex.caller_turns import CallerTurns
+from parley.processors.duplex.services import RealtimeRow, TypedInput
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.playout.assistant import HeardAssistantAggregator
+from parley.processors.turns.turn_events import publish_service_turns
+from parley.telemetry.turn_events import TurnLogWriter
 
 
 async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from pipecat.frames.frames import TTSSpeakFrame
 
-from core.call_events import BotTurnEnded, TurnEnded
-from pipelines.pipeline_input import PipelineInput
-from processors.turns.floor import Floor
-from runtime.event_stream import CallEvents
+from parley.core.call_events import BotTurnEnded, TurnEnded
+from parley.pipelines.pipeline_input import PipelineInput
+from parley.processors.turns.floor import Floor
+from parley.runtime.event_stream import CallEvents
 
 
 class Reprompt:

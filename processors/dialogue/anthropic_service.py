@@ -6,8 +6,8 @@ Everything else is Pipecat's.
 
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
-from processors.dialogue.connections import close_client
-from processors.pipecat_internals import sdk_client
+from parley.processors.dialogue.connections import close_client
+from parley.processors.pipecat_internals import sdk_client
 
 
 class ClaudeService(AnthropicLLMService):

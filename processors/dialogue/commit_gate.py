@@ -52,14 +52,20 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
 
-from core.call_events import BotTurnEnded, FinalWords, QuestionDropped, QuestionReopened, WordsDiscarded
-from core.errors import AgentError
-from core.strict_model import StrictModel
-from processors.dialogue.engine_llm import text_of
-from processors.fusion.perception import Perceived
-from runtime.event_stream import CallEvents
-from session_store.conversation import Conversation
-from turn_taking.clarification import AskBack, Clarification, Confirmed
+from parley.core.call_events import (
+    BotTurnEnded,
+    FinalWords,
+    QuestionDropped,
+    QuestionReopened,
+    WordsDiscarded,
+)
+from parley.core.errors import AgentError
+from parley.core.strict_model import StrictModel
+from parley.processors.dialogue.engine_llm import text_of
+from parley.processors.fusion.perception import Perceived
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.conversation import Conversation
+from parley.turn_taking.clarification import AskBack, Clarification, Confirmed
 
 # Takes the words of a turn.
 Perceive = Callable[[str], Awaitable[Perceived]]

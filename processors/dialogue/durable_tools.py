@@ -42,8 +42,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
-from core.client_rules import ClientRules, ToolClients
-from core.errors import (
+from parley.core.client_rules import ClientRules, ToolClients
+from parley.core.errors import (
     CapacityError,
     ConfigError,
     EngineError,
@@ -51,13 +51,13 @@ from core.errors import (
     StoreError,
     UnknownSessionError,
 )
-from models.tools import EffectUnknownError, Tool
-from models.tools.arguments import argument_faults, schema_faults
-from processors.dialogue.engine_llm import EngineLlmService
-from processors.dialogue.speculation import TurnConfirmedFrame
-from session_store.conversation import Conversation
-from session_store.events import Draft, Event, Kind
-from session_store.memory import has_client_text, text_in
+from parley.models.tools import EffectUnknownError, Tool
+from parley.models.tools.arguments import argument_faults, schema_faults
+from parley.processors.dialogue.engine_llm import EngineLlmService
+from parley.processors.dialogue.speculation import TurnConfirmedFrame
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.memory import has_client_text, text_in
 
 TakeRequest = Callable[[ClientRules], bool]
 # As JSON, in ASCII. More than a model can use, and far below the limit of the store for one event.

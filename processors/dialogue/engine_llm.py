@@ -31,9 +31,9 @@ from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
 from pipecat.utils.types import assert_given
 
-from core.errors import EngineError
-from models.llm import LanguageModel, Message
-from processors.pipecat_internals import push_llm_text
+from parley.core.errors import EngineError
+from parley.models.llm import LanguageModel, Message
+from parley.processors.pipecat_internals import push_llm_text
 
 
 @dataclass

@@ -25,7 +25,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from core.call_events import (
+from parley.core.call_events import (
     PhraseInserted,
     QuestionReopened,
     ResponseEnded,
@@ -38,12 +38,12 @@ from core.call_events import (
     WaitEnded,
     WaitMasked,
 )
-from core.clock import Clock
-from processors.dialogue.engine_llm import text_of
-from processors.dialogue.filler_schedule import FillerSchedule, Phrase, WaitSettings
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from turn_taking.filler_policy import FillerPolicy
+from parley.core.clock import Clock
+from parley.processors.dialogue.engine_llm import text_of
+from parley.processors.dialogue.filler_schedule import FillerSchedule, Phrase, WaitSettings
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.filler_policy import FillerPolicy
 
 Say = Callable[[Frame], Awaitable[None]]
 

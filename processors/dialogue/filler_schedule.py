@@ -12,9 +12,9 @@ from enum import Enum, auto
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from turn_taking.filler_policy import FillerSettings
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.turn_taking.filler_policy import FillerSettings
 
 
 class WaitSettings(StrictModel):

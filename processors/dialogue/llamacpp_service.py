@@ -18,11 +18,11 @@ from openai.types.chat import ChatCompletionChunk
 from pipecat.adapters.llm.services.open_ai_adapter import openai_is_given
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 
-from core.errors import EngineError
-from core.prompt_notes import parse_notes, write_notes
-from models.llm.llamacpp.server import LlamaCppServer
-from models.llm.llamacpp.settings import ENGINE, ServerAddress
-from processors.dialogue.openai_service import OpenAiCompatibleService
+from parley.core.errors import EngineError
+from parley.core.prompt_notes import parse_notes, write_notes
+from parley.models.llm.llamacpp.server import LlamaCppServer
+from parley.models.llm.llamacpp.settings import ENGINE, ServerAddress
+from parley.processors.dialogue.openai_service import OpenAiCompatibleService
 
 # Share of its limit to which a too long dialogue is shortened: the rest is for two or three turns until it is
 # shortened again, because each shortening is read anew.

@@ -52,12 +52,12 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
 
-from core.clock import Clock
-from core.errors import EngineError, IllegalTransition
-from core.tuning import tuned
-from models.llm import LanguageModel
-from processors.dialogue.engine_llm import messages_of, timed_pieces
-from processors.dialogue.llm_timeouts import (
+from parley.core.clock import Clock
+from parley.core.errors import EngineError, IllegalTransition
+from parley.core.tuning import tuned
+from parley.models.llm import LanguageModel
+from parley.processors.dialogue.engine_llm import messages_of, timed_pieces
+from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
     AnswerState,
     AnswerStep,
@@ -69,7 +69,7 @@ from processors.dialogue.llm_timeouts import (
     SaidSoFar,
     SentenceCutter,
 )
-from runtime.loop_clock import LoopClock
+from parley.runtime.loop_clock import LoopClock
 
 REPLY_FRAMES = (
     LLMFullResponseStartFrame,

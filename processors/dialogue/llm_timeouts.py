@@ -11,8 +11,8 @@ from enum import Enum, StrEnum, auto
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from processors.dialogue.filler_schedule import WaitSettings
+from parley.core.strict_model import StrictModel
+from parley.processors.dialogue.filler_schedule import WaitSettings
 
 # A sentence ends at its mark plus closing quotes and brackets; the mark of "3.5" or "x.y" is followed by no
 # space.

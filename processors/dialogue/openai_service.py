@@ -10,7 +10,7 @@ from typing import Any
 from openai import AsyncOpenAI
 from pipecat.services.openai.llm import OpenAILLMService
 
-from processors.dialogue.connections import close_client
+from parley.processors.dialogue.connections import close_client
 
 
 class OpenAiCompatibleService(OpenAILLMService):

@@ -21,8 +21,8 @@ from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi_models
 from pydantic import BaseModel
 
-from processors.pipecat_internals import ClientRequests
-from protocols.client_protocol import TURN_END
+from parley.processors.pipecat_internals import ClientRequests
+from parley.protocols.client_protocol import TURN_END
 
 
 class TurnNamingObserver(RTVIObserver):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
-from core.errors import ConfigError
-from core.registry import Registry, Row
-from models.llm.hosted.engine import PoolLlmSettings, WorkerLlmSettings
-from models.llm.llamacpp.settings import LlamaCppSettings
-from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, Row
+from parley.models.llm.hosted.engine import PoolLlmSettings, WorkerLlmSettings
+from parley.models.llm.llamacpp.settings import LlamaCppSettings
+from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
@@ -87,7 +87,7 @@ class Documents(ServiceRow[DocumentsSettings]):
         """Build the service; see ``LlmRow.build``."""
         if shared.language_model is None:
             raise ConfigError(f"{self.name!r} needs the language model that this process has not loaded")
-        from processors.dialogue.engine_llm import EngineLlmService
+        from parley.processors.dialogue.engine_llm import EngineLlmService
 
         return EngineLlmService(
             shared.language_model,
@@ -128,7 +128,7 @@ class Transformers(ServiceRow[TransformersSettings]):
         Raises:
             ConfigError: an unknown field, a wrong value, no model.
         """
-        from models.llm.kv.causal import CausalSettings
+        from parley.models.llm.kv.causal import CausalSettings
 
         try:
             settings = CausalSettings.model_validate(self.settings.lm)
@@ -153,7 +153,7 @@ def _of_conversation(
     """Build a service around the language model of one conversation, which ends with it."""
     if shared.open_replies is None:
         raise ConfigError(f"{name!r} needs its weights in this process, or a worker")
-    from processors.dialogue.engine_llm import EngineLlmService
+    from parley.processors.dialogue.engine_llm import EngineLlmService
 
     return EngineLlmService(
         shared.open_replies(),
@@ -262,7 +262,7 @@ class Anthropic(ServiceRow[AnthropicSettings]):
         self.check()
         from anthropic import AsyncAnthropic
 
-        from processors.dialogue.anthropic_service import ClaudeService
+        from parley.processors.dialogue.anthropic_service import ClaudeService
 
         settings = self.settings
         key = secret(self.name, settings.api_key_env)
@@ -321,7 +321,7 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
     ) -> "LLMService[Any]":
         """Build the service; see ``LlmRow.build``."""
         self.check()
-        from processors.dialogue.openai_service import OpenAiCompatibleService
+        from parley.processors.dialogue.openai_service import OpenAiCompatibleService
 
         settings = self.settings
         fields: dict[str, Any] = {
@@ -383,7 +383,7 @@ class LlamaCpp(ServiceRow[LlamaCppRowSettings]):
             raise ConfigError(
                 f"{self.name!r} needs the language model server, which this process has not started"
             )
-        from processors.dialogue.llamacpp_service import LlamaCppService
+        from parley.processors.dialogue.llamacpp_service import LlamaCppService
 
         settings = self.settings
         fields: dict[str, Any] = {

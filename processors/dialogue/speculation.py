@@ -60,11 +60,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.utils import obj_id
 
-from core.call_events import AnsweredAhead, GuessWithdrawn, QuestionDropped, TurnContinued, TurnGuessed
-from models.tts.clauses import ClauseSettings, ClauseSplitter
-from processors.dialogue.engine_llm import ReadAheadFrame
-from processors.dialogue.llm_failover import REPLY_FRAMES
-from runtime.event_stream import CallEvents
+from parley.core.call_events import AnsweredAhead, GuessWithdrawn, QuestionDropped, TurnContinued, TurnGuessed
+from parley.models.tts.clauses import ClauseSettings, ClauseSplitter
+from parley.processors.dialogue.engine_llm import ReadAheadFrame
+from parley.processors.dialogue.llm_failover import REPLY_FRAMES
+from parley.runtime.event_stream import CallEvents
 
 # Longer than any pause that ends a turn, and than most outages of a store.
 HOLD_S = 30.0

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from core.call_events import FinalWords, TextTyped, TurnEnded, Wait, WaitBegan, WaitEnded
-from core.clock import Clock
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.core.call_events import FinalWords, TextTyped, TurnEnded, Wait, WaitBegan, WaitEnded
+from parley.core.clock import Clock
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
 
 # Number of consecutive missing answers after which no other is awaited.
 MOST_UNANSWERED = 2

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 
 from loguru import logger
 
-from core.call_events import FinalWords, TextTyped, TurnTranscribed, VoiceEnded, VoiceStarted
-from core.errors import AgentError
-from processors.fusion.perception import Perceived
-from runtime.event_stream import CallEvents
-from session_store.conversation import Conversation
+from parley.core.call_events import FinalWords, TextTyped, TurnTranscribed, VoiceEnded, VoiceStarted
+from parley.core.errors import AgentError
+from parley.processors.fusion.perception import Perceived
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.conversation import Conversation
 
 # A voice that ended so long ago without a transcript was no turn: a cough, a noise.
 FORGOTTEN_MS = 5_000

@@ -19,8 +19,8 @@ from PIL import Image
 from pipecat.frames.frames import InputImageRawFrame
 from pydantic import Field
 
-from core.errors import MediaError
-from core.strict_model import StrictModel
+from parley.core.errors import MediaError
+from parley.core.strict_model import StrictModel
 
 CHANNELS = 3
 FORMATS = ("JPEG", "PNG", "WEBP")

@@ -31,10 +31,10 @@ from pipecat.frames.frames import (
     TTSTextFrame,
 )
 
-from audio.resample import Resampler
-from core.media import pcm16_to_float
-from models.omni.two_tier.content import Content
-from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
+from parley.audio.resample import Resampler
+from parley.core.media import pcm16_to_float
+from parley.models.omni.two_tier.content import Content
+from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
 
 _US_PER_S = 1_000_000
 # Number of contexts whose late frames are recognised.

@@ -24,20 +24,20 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from core.call_events import TurnEndRequested, Wait, WaitEnded
-from core.media import PCM_BYTES_PER_SAMPLE
-from models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
-from models.omni.two_tier.speech_input import Told
-from processors.duplex.engine_recogniser import EngineEars
-from processors.duplex.forced_listening import ForcedListening
-from processors.duplex.outlet import Outlet, Way
-from processors.duplex.settings import DuplexTuning
-from processors.duplex.tick import Tick, TickedCall
-from processors.duplex.ticker import Ticker
-from processors.duplex.voice import EngineVoice
-from protocols.client_protocol import Faltered, Ready, UnitOver
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.core.call_events import TurnEndRequested, Wait, WaitEnded
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni.two_tier.speech_input import Told
+from parley.processors.duplex.engine_recogniser import EngineEars
+from parley.processors.duplex.forced_listening import ForcedListening
+from parley.processors.duplex.outlet import Outlet, Way
+from parley.processors.duplex.settings import DuplexTuning
+from parley.processors.duplex.tick import Tick, TickedCall
+from parley.processors.duplex.ticker import Ticker
+from parley.processors.duplex.voice import EngineVoice
+from parley.protocols.client_protocol import Faltered, Ready, UnitOver
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
 
 # Shorter units are ticked by the clock even where they come from a client that is notified of each.
 LEAST_ARRIVAL_MS = 200

@@ -18,10 +18,10 @@ from typing import Protocol
 
 import numpy as np
 
-from core.media import pcm16_to_float
-from models.omni import Preparation
-from models.omni.two_tier.content import Content
-from models.omni.two_tier.dialogue import Take, UserTurnReady
+from parley.core.media import pcm16_to_float
+from parley.models.omni import Preparation
+from parley.models.omni.two_tier.content import Content
+from parley.models.omni.two_tier.dialogue import Take, UserTurnReady
 
 # A greeting, a prompt, an apology.
 WAITING_CONTENTS = 8

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from loguru import logger
 
-from core.errors import AgentError, EngineError
-from models.omni import OmniEngine, OmniHost, Preparation, UnitResult
-from processors.duplex.tick import TickSettings
+from parley.core.errors import AgentError, EngineError
+from parley.models.omni import OmniEngine, OmniHost, Preparation, UnitResult
+from parley.processors.duplex.tick import TickSettings
 
 T = TypeVar("T")
 

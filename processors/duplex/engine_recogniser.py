@@ -3,10 +3,10 @@
 import numpy as np
 from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame
 
-from audio.resample import Resampler
-from core.media import pcm16_to_float
-from processors.duplex.camera import Camera, CameraSettings
-from processors.duplex.ticker import Ticker
+from parley.audio.resample import Resampler
+from parley.core.media import pcm16_to_float
+from parley.processors.duplex.camera import Camera, CameraSettings
+from parley.processors.duplex.ticker import Ticker
 
 
 class EngineEars:

@@ -7,7 +7,7 @@ has one more reason to listen. The module is pure.
 
 from enum import Enum
 
-from core.errors import IllegalTransition
+from parley.core.errors import IllegalTransition
 
 
 class Hold(Enum):

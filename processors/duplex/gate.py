@@ -13,7 +13,7 @@ from enum import Enum
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 
 class Gating(Enum):

@@ -42,16 +42,16 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from audio.paced_output import PacedOutput
-from core.call_events import PauseExpired
-from core.tuning import tuned
-from models.omni.two_tier.speech_input import Told
-from processors.duplex.conversation import EngineConversation
-from processors.duplex.outlet import Outlet, Way
-from processors.duplex.settings import DuplexSettings, DuplexTuning
-from processors.duplex.succession import EngineSource, EngineSuccession
-from processors.duplex.voice import EngineVoice
-from runtime.event_stream import CallEvents
+from parley.audio.paced_output import PacedOutput
+from parley.core.call_events import PauseExpired
+from parley.core.tuning import tuned
+from parley.models.omni.two_tier.speech_input import Told
+from parley.processors.duplex.conversation import EngineConversation
+from parley.processors.duplex.outlet import Outlet, Way
+from parley.processors.duplex.settings import DuplexSettings, DuplexTuning
+from parley.processors.duplex.succession import EngineSource, EngineSuccession
+from parley.processors.duplex.voice import EngineVoice
+from parley.runtime.event_stream import CallEvents
 
 # An answer that is longer is cut where the call ends.
 END_S = 30

@@ -13,8 +13,8 @@ from typing import Any
 from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 
-from processors.dialogue.engine_llm import text_of
-from processors.pipecat_internals import RealtimeEvents
+from parley.processors.dialogue.engine_llm import text_of
+from parley.processors.pipecat_internals import RealtimeEvents
 
 
 class InterruptedRealtimeService(RealtimeEvents, OpenAIRealtimeLLMService):

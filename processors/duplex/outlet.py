@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from pipecat.frames.frames import Frame
 
-from processors.duplex.contents import Contents
-from processors.duplex.tick import Tick
-from processors.playout.playout import Playout
-from protocols.client_protocol import UnitSink
+from parley.processors.duplex.contents import Contents
+from parley.processors.duplex.tick import Tick
+from parley.processors.playout.playout import Playout
+from parley.protocols.client_protocol import UnitSink
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,16 +34,16 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from audio.audible import is_loud_pcm16
-from core.call_events import TextTyped
-from core.media import PCM_BYTES_PER_SAMPLE
-from processors.dialogue.engine_llm import text_of
-from processors.duplex.services import TypedInput
-from processors.playout.assistant import HEARD_LATER
-from processors.playout.playout import Playout
-from processors.taps.response_events import ResponseEvents
-from processors.turns.floor import FloorHolder
-from runtime.event_stream import CallEvents
+from parley.audio.audible import is_loud_pcm16
+from parley.core.call_events import TextTyped
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.processors.dialogue.engine_llm import text_of
+from parley.processors.duplex.services import TypedInput
+from parley.processors.playout.assistant import HEARD_LATER
+from parley.processors.playout.playout import Playout
+from parley.processors.taps.response_events import ResponseEvents
+from parley.processors.turns.floor import FloorHolder
+from parley.runtime.event_stream import CallEvents
 
 # Silence of a continuous service that ends its reply: Pipecat ends its turns after as much.
 GAP_MS = 800

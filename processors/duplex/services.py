@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from core.errors import ConfigError
-from core.registry import Registry, Row
-from processors.service_rows import NOTHING_SHARED, RowSettings, S, ServiceRow, Shared, secret
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, Row
+from parley.processors.service_rows import NOTHING_SHARED, RowSettings, S, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.llm_service import LLMService
@@ -158,7 +158,7 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
         self.check()
         from pipecat.services.openai.realtime import events
 
-        from processors.duplex.openai_realtime import InterruptedRealtimeService
+        from parley.processors.duplex.openai_realtime import InterruptedRealtimeService
 
         settings = self.settings
         by_silence = settings.turn_detection == "server_vad"

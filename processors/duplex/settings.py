@@ -2,11 +2,11 @@
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from processors.duplex.camera import CameraSettings
-from processors.duplex.gate import Gating
-from processors.duplex.tick import TickSettings
-from processors.duplex.voice import SpeechPacing
+from parley.core.strict_model import StrictModel
+from parley.processors.duplex.camera import CameraSettings
+from parley.processors.duplex.gate import Gating
+from parley.processors.duplex.tick import TickSettings
+from parley.processors.duplex.voice import SpeechPacing
 
 
 class DuplexSettings(StrictModel):

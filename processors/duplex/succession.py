@@ -13,13 +13,13 @@ from typing import Protocol
 
 from loguru import logger
 
-from core.call_events import EnginesGivenUp
-from core.errors import AgentError, CapacityError, EngineError
-from models.omni import OmniEngine, OmniHost, Placing, Preparation
-from processors.duplex.engine_calls import open_engine
-from processors.duplex.settings import DuplexTuning
-from runtime.engine_thread import EngineThread
-from runtime.event_stream import CallEvents
+from parley.core.call_events import EnginesGivenUp
+from parley.core.errors import AgentError, CapacityError, EngineError
+from parley.models.omni import OmniEngine, OmniHost, Placing, Preparation
+from parley.processors.duplex.engine_calls import open_engine
+from parley.processors.duplex.settings import DuplexTuning
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.event_stream import CallEvents
 
 
 @dataclass(frozen=True)

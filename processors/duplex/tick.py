@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from audio.unit_buffer import Overrun
-from core.strict_model import StrictModel
-from models.omni import Preparation, UnitResult, Vote
-from processors.duplex.gate import GateSettings
+from parley.audio.unit_buffer import Overrun
+from parley.core.strict_model import StrictModel
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.processors.duplex.gate import GateSettings
 
 
 class TickSettings(StrictModel):

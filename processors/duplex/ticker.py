@@ -32,16 +32,16 @@ from enum import Enum
 
 import numpy as np
 
-from audio.unit_buffer import UnitBuffer
-from core.clock import Clock
-from core.errors import IllegalTransition
-from models.omni import OmniEngine, Preparation
-from processors.duplex.engine_calls import EngineCalls
-from processors.duplex.gate import UnitGate
-from processors.duplex.schedule import Due, UnitSchedule
-from processors.duplex.tick import Tick, TickedCall, TickSettings
-from processors.duplex.unit_intake import UnitIntake
-from runtime.loop_clock import LoopClock
+from parley.audio.unit_buffer import UnitBuffer
+from parley.core.clock import Clock
+from parley.core.errors import IllegalTransition
+from parley.models.omni import OmniEngine, Preparation
+from parley.processors.duplex.engine_calls import EngineCalls
+from parley.processors.duplex.gate import UnitGate
+from parley.processors.duplex.schedule import Due, UnitSchedule
+from parley.processors.duplex.tick import Tick, TickedCall, TickSettings
+from parley.processors.duplex.unit_intake import UnitIntake
+from parley.runtime.loop_clock import LoopClock
 
 
 class Ticking(Enum):

@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 
 from loguru import logger
 
-from core.call_events import (
+from parley.core.call_events import (
     ClauseAnnounced,
     ReplyAnnounced,
     ReplyFinished,
@@ -26,13 +26,13 @@ from core.call_events import (
     ReplyStarted,
     TurnEndRequested,
 )
-from core.errors import AgentError
-from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
-from models.omni.two_tier.dialogue import UserTurnReady
-from models.omni.two_tier.speech_input import SpeechInput, Told
-from processors.duplex.dialogue import DialogueActions
-from runtime.event_stream import CallEvents
-from turn_taking.duplex_policy import (
+from parley.core.errors import AgentError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from parley.models.omni.two_tier.dialogue import UserTurnReady
+from parley.models.omni.two_tier.speech_input import SpeechInput, Told
+from parley.processors.duplex.dialogue import DialogueActions
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.duplex_policy import (
     Act,
     Ask,
     CloseTurn,

@@ -42,7 +42,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from core.call_events import (
+from parley.core.call_events import (
     GuessWithdrawn,
     TurnEndDecided,
     TurnEnded,
@@ -50,11 +50,11 @@ from core.call_events import (
     TurnStarted,
     WordsDiscarded,
 )
-from core.frame_facts import FrameFact
-from models.omni.two_tier.dialogue import UserTurnReady
-from models.omni.two_tier.speech_input import Told, TranscriptWords
-from models.stt import Transcript
-from runtime.event_stream import CallEvents
+from parley.core.frame_facts import FrameFact
+from parley.models.omni.two_tier.dialogue import UserTurnReady
+from parley.models.omni.two_tier.speech_input import Told, TranscriptWords
+from parley.models.stt import Transcript
+from parley.runtime.event_stream import CallEvents
 
 WAITING = 256
 # The question of a context was typed.

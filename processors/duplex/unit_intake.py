@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio.unit_buffer import MOST_UNITS, Unit, UnitBuffer
-from models.omni import OmniEngine
-from processors.duplex.gate import Gating
-from processors.duplex.tick import TickSettings
+from parley.audio.unit_buffer import MOST_UNITS, Unit, UnitBuffer
+from parley.models.omni import OmniEngine
+from parley.processors.duplex.gate import Gating
+from parley.processors.duplex.tick import TickSettings
 
 # Requests to listen that lie closer together than this share of a unit are one.
 REQUESTS_PER_UNIT = 10

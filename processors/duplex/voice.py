@@ -39,17 +39,17 @@ from pipecat.frames.frames import (
 from pipecat.utils.text.base_text_aggregator import TextType
 from pydantic import Field
 
-from audio.paced_output import PacedOutput
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
-from core.strict_model import StrictModel
-from models.omni import UnitResult, Vote
-from processors.duplex.word_aligner import EngineWordTiming, WordAligner
-from processors.playout.playout import Playout
-from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
-from processors.turns.floor import FloorHolder
-from protocols.client_protocol import TOLD, Happening, UnitSink
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.audio.paced_output import PacedOutput
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
+from parley.core.strict_model import StrictModel
+from parley.models.omni import UnitResult, Vote
+from parley.processors.duplex.word_aligner import EngineWordTiming, WordAligner
+from parley.processors.playout.playout import Playout
+from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from parley.processors.turns.floor import FloorHolder
+from parley.protocols.client_protocol import TOLD, Happening, UnitSink
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
 
 # Softer audio before a reply is padding of the engine's (-60 dBFS).
 SILENT_PEAK = 0.001

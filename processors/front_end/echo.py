@@ -23,15 +23,15 @@ from loguru import logger
 from pipecat.frames.frames import Frame, InputAudioRawFrame
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
-from audio.echo_alignment import Knowledge
-from core.clock import Clock
-from core.errors import AgentError, ConfigError
-from core.media import PCM_BYTES_PER_SAMPLE
-from models.echo.control import EchoControl
-from models.front_end import EchoResult, controlled
-from processors.front_end.hosted import HostedFrontEnd
-from runtime.loop_clock import LoopClock
-from turn_taking.barge_in.self_voice import SelfVoice
+from parley.audio.echo_alignment import Knowledge
+from parley.core.clock import Clock
+from parley.core.errors import AgentError, ConfigError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.models.echo.control import EchoControl
+from parley.models.front_end import EchoResult, controlled
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.barge_in.self_voice import SelfVoice
 
 
 class EchoProcessor(FrameProcessor):

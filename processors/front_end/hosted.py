@@ -24,10 +24,10 @@ from typing import Any, Protocol
 
 from loguru import logger
 
-from core.errors import EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from models.echo.control import MAX_WAITING, EchoControlSettings
-from models.front_end import (
+from parley.core.errors import EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.models.echo.control import MAX_WAITING, EchoControlSettings
+from parley.models.front_end import (
     EchoResult,
     FrontEndEngines,
     Played,
@@ -37,10 +37,10 @@ from models.front_end import (
     asked_piece,
     asked_windows,
 )
-from models.vad.meter import Window
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import ProcessStream
+from parley.models.vad.meter import Window
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import ProcessStream
 
 # Audio of a caller that new engines get replayed: an echo is found in 0.6 s in the median, and a voice
 # detector needs less for a voice. A second costs a tenth of a second of a processor.

@@ -18,16 +18,16 @@ from loguru import logger
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer, VADParams, VADState
 from pydantic import Field
 
-from core.call_events import CallEvent, VoicePaused, VoiceResumed, VoiceSuspected
-from core.errors import ConfigError, EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
-from core.strict_model import StrictModel
-from models.omni.two_tier.speech_input import EarSettings
-from models.vad import VoiceActivityDetector
-from models.vad.meter import VoiceMeter, Window
-from processors.front_end.hosted import HostedFrontEnd
-from runtime.event_stream import CallEvents
-from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
+from parley.core.call_events import CallEvent, VoicePaused, VoiceResumed, VoiceSuspected
+from parley.core.errors import ConfigError, EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from parley.core.strict_model import StrictModel
+from parley.models.omni.two_tier.speech_input import EarSettings
+from parley.models.vad import VoiceActivityDetector
+from parley.models.vad.meter import VoiceMeter, Window
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
 # Pipecat maps loudness from -110 to -10 dB onto 0..1; its ``min_volume`` is read on the same scale.
 QUIETEST_DB = -110.0

@@ -12,10 +12,10 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from core.call_events import FinalWords, PartialWords, TextTyped, VoiceEnded, VoiceStarted
-from models.stt import Transcript
-from processors.dialogue.engine_llm import text_of
-from runtime.event_stream import CallEvents
+from parley.core.call_events import FinalWords, PartialWords, TextTyped, VoiceEnded, VoiceStarted
+from parley.models.stt import Transcript
+from parley.processors.dialogue.engine_llm import text_of
+from parley.runtime.event_stream import CallEvents
 
 
 class PerceivedEvents:

@@ -34,9 +34,9 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
 
-from core.call_events import WordsDiscarded
-from core.strict_model import StrictModel
-from core.timeline import (
+from parley.core.call_events import WordsDiscarded
+from parley.core.strict_model import StrictModel
+from parley.core.timeline import (
     Annotation,
     EnrichedToken,
     Source,
@@ -44,19 +44,19 @@ from core.timeline import (
     SpokenWord,
     TextPayload,
 )
-from models.stt import Transcript
-from processors.dialogue.engine_llm import text_of
-from processors.fusion.perceived_events import PerceivedEvents
-from processors.fusion.tag_alignment import align_tags
-from processors.perception.engine_stt import BEGAN_S
-from runtime.event_stream import CallEvents
-from sequencer.calibration import LearntLatencies
-from sequencer.fusion import Fused, Fusion, FusionSettings
-from sequencer.merge import Committed, Sequencer, SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
-from sequencer.rendering import RenderingSettings, render, tags
-from session_store.conversation import Conversation
-from session_store.events import Draft, Kind
+from parley.models.stt import Transcript
+from parley.processors.dialogue.engine_llm import text_of
+from parley.processors.fusion.perceived_events import PerceivedEvents
+from parley.processors.fusion.tag_alignment import align_tags
+from parley.processors.perception.engine_stt import BEGAN_S
+from parley.runtime.event_stream import CallEvents
+from parley.sequencer.calibration import LearntLatencies
+from parley.sequencer.fusion import Fused, Fusion, FusionSettings
+from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
+from parley.sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
+from parley.sequencer.rendering import RenderingSettings, render, tags
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Draft, Kind
 
 OWN_STREAMS = (Source.STT, Source.TEXT)
 SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)

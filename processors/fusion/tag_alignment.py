@@ -12,8 +12,8 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import groupby
 
-from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
-from processors.dialogue.llm_timeouts import words_of
+from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+from parley.processors.dialogue.llm_timeouts import words_of
 
 _Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None, bool]
 

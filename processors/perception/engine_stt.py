@@ -42,13 +42,13 @@ from pipecat.transcriptions.language import Language
 from pipecat.utils.time import time_now_iso8601
 from pydantic import Field
 
-from core.errors import EngineBusyError, EngineError
-from core.frame_facts import FrameFact
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
-from core.strict_model import StrictModel
-from models.stt import Transcript
-from processors.pipecat_internals import VoiceEdges, record_audio_usage
-from runtime.utterances import UtteranceEngine, UtteranceStream
+from parley.core.errors import EngineBusyError, EngineError
+from parley.core.frame_facts import FrameFact
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
+from parley.core.strict_model import StrictModel
+from parley.models.stt import Transcript
+from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
+from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
 # On a transcription: the loop's time of the first sample of its utterance, to which the word times of the
 # transcript belong.

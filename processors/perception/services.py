@@ -7,9 +7,9 @@ over a socket that the service owns and closes with the pipeline. Engines of thi
 
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError
-from core.registry import Registry, Row
-from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, Row
+from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.stt_service import STTService

@@ -19,8 +19,8 @@ from pipecat.processors.aggregators.llm_response_universal import (
 )
 from pipecat.processors.frame_processor import FrameDirection
 
-from core.frame_facts import FrameFact
-from processors.pipecat_internals import CollectedText, add_words, paired_with
+from parley.core.frame_facts import FrameFact
+from parley.processors.pipecat_internals import CollectedText, add_words, paired_with
 
 # The frame is recorded by the playout clock.
 HEARD_LATER = FrameFact[bool]("heard_later")

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
-from core.bounded_dict import BoundedDict
-from core.strict_model import StrictModel
-from core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
-from processors.playout.word_times import WordTiming, estimate_word_times, spoken_us
+from parley.core.bounded_dict import BoundedDict
+from parley.core.strict_model import StrictModel
+from parley.core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
+from parley.processors.playout.word_times import WordTiming, estimate_word_times, spoken_us
 
 # A reply of which only this much was not played is whole: one packet, and voices end in silence.
 _WHOLE_US = 20_000

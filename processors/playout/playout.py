@@ -53,8 +53,8 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 
-from core.bounded_dict import BoundedDict
-from core.call_events import (
+from parley.core.bounded_dict import BoundedDict
+from parley.core.call_events import (
     ClauseAnnounced,
     ClientDelayReported,
     ReplyAnnounced,
@@ -69,16 +69,16 @@ from core.call_events import (
     UnplayedReported,
     WordsSpoken,
 )
-from core.clock import Clock
-from core.frame_facts import FrameFact
-from core.media import PCM_BYTES_PER_SAMPLE
-from core.timeline import HeardMark, HeardReply
-from processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
-from processors.playout.heard import HeardClock, PlayoutSettings
-from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
-from processors.taps.response_events import ResponseEvents
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.core.clock import Clock
+from parley.core.frame_facts import FrameFact
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.core.timeline import HeardMark, HeardReply
+from parley.processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
+from parley.processors.playout.heard import HeardClock, PlayoutSettings
+from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
+from parley.processors.taps.response_events import ResponseEvents
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
 
 _US_PER_S = 1_000_000
 _NS_PER_US = 1_000

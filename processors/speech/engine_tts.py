@@ -35,13 +35,13 @@ from pipecat.services.tts_service import TTSService
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 from pydantic import Field
 
-from core.errors import EngineError
-from core.frame_facts import FrameFact
-from core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
-from core.strict_model import StrictModel
-from models.tts import SpeechPiece, TextToSpeech
-from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
-from processors.pipecat_internals import (
+from parley.core.errors import EngineError
+from parley.core.frame_facts import FrameFact
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
+from parley.core.strict_model import StrictModel
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
+from parley.processors.pipecat_internals import (
     AnnouncedText,
     end_context_with_turn,
     forget_untimed_words,
@@ -50,7 +50,7 @@ from processors.pipecat_internals import (
     protected_contexts,
     set_text_aggregator,
 )
-from processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
+from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 
 _NS_PER_MS = 1_000_000
 _US_PER_MS = 1_000

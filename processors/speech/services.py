@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from core.errors import ConfigError
-from core.registry import Registry, Row
-from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, Row
+from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.tts_service import TTSService

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipecat.frames.frames import ControlFrame
 
-from core.frame_facts import FrameFact
+from parley.core.frame_facts import FrameFact
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from core.call_events import PhraseInserted, ResponseEnded, ResponseStarted, ResponseText, ToolsCalled
-from runtime.event_stream import CallEvents
+from parley.core.call_events import PhraseInserted, ResponseEnded, ResponseStarted, ResponseText, ToolsCalled
+from parley.runtime.event_stream import CallEvents
 
 
 class ResponseEvents:

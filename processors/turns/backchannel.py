@@ -24,7 +24,7 @@ import numpy as np
 from loguru import logger
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
 
-from core.call_events import (
+from parley.core.call_events import (
     FinalWords,
     PartialWords,
     PauseJudged,
@@ -42,11 +42,11 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.clock import Clock
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from turn_taking.backchannel import Backchannel, BackchannelPolicy
+from parley.core.clock import Clock
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.backchannel import Backchannel, BackchannelPolicy
 
 Say = Callable[[Frame], Awaitable[None]]
 

@@ -30,21 +30,21 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
 
-from core.clock import Clock
-from models.stt import Transcript
-from processors.turns.endpoint import EndpointStopStrategy
-from processors.turns.looks import VoiceLooks
-from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.over_bot.floor import CallerFloor
-from processors.turns.over_bot.replies import BotReplies
-from processors.turns.over_bot.turn import TurnOverBot
-from processors.turns.over_bot.voice import VoiceOverBot
-from processors.turns.over_bot.words import WordsOverBot
-from processors.turns.stop_words import StopWords
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.table import BargeInState, Cut, Decision
+from parley.core.clock import Clock
+from parley.models.stt import Transcript
+from parley.processors.turns.endpoint import EndpointStopStrategy
+from parley.processors.turns.looks import VoiceLooks
+from parley.processors.turns.over_bot.decisions import DecisionQueue
+from parley.processors.turns.over_bot.floor import CallerFloor
+from parley.processors.turns.over_bot.replies import BotReplies
+from parley.processors.turns.over_bot.turn import TurnOverBot
+from parley.processors.turns.over_bot.voice import VoiceOverBot
+from parley.processors.turns.over_bot.words import WordsOverBot
+from parley.processors.turns.stop_words import StopWords
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.table import BargeInState, Cut, Decision
 
 
 class BargeInStartStrategy(BaseUserTurnStartStrategy):

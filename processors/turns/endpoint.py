@@ -36,7 +36,7 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import BaseUserTurnStopStrategy
 
-from core.call_events import (
+from parley.core.call_events import (
     BotTurnEnded,
     GuessWithdrawn,
     PauseJudged,
@@ -50,17 +50,17 @@ from core.call_events import (
     VoiceSuspected,
     WordsAccepted,
 )
-from core.clock import Clock
-from core.errors import EngineError
-from core.frame_facts import FrameFact
-from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
-from models.stt import Transcript
-from models.turn import TurnCompleteness, TurnEstimate
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from turn_taking.endpointing.endpointer import EndpointPolicy
-from turn_taking.endpointing.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
-from turn_taking.speculation import Guesser
+from parley.core.clock import Clock
+from parley.core.errors import EngineError
+from parley.core.frame_facts import FrameFact
+from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from parley.models.stt import Transcript
+from parley.models.turn import TurnCompleteness, TurnEstimate
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.endpointing.endpointer import EndpointPolicy
+from parley.turn_taking.endpointing.evidence_voice import VOICE_END_MS, VoiceEnd, voice_end
+from parley.turn_taking.speculation import Guesser
 
 # Audio before the voice was detected that the completeness model also gets: a soft onset belongs to the turn.
 PRE_SPEECH_MS = 500

@@ -5,8 +5,8 @@ floor (``FloorHolder``). A change is seen after the event that caused it has rea
 Idle prompts and the end of a telephone call query ``Floor``.
 """
 
-from core.call_events import FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
-from runtime.event_stream import CallEvents
+from parley.core.call_events import FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
+from parley.runtime.event_stream import CallEvents
 
 
 class FloorHolder:

@@ -32,7 +32,7 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from core.call_events import (
+from parley.core.call_events import (
     CallerJoined,
     ReplyAnnounced,
     ReplyFinished,
@@ -51,11 +51,11 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.clock import Clock
-from processors.turns.floor import Floor
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, TurnLimit
+from parley.core.clock import Clock
+from parley.processors.turns.floor import Floor
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, TurnLimit
 
 Say = Callable[[Frame], Awaitable[None]]
 

@@ -18,12 +18,12 @@ from typing import Protocol
 
 from loguru import logger
 
-from core.errors import EngineError
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from models.stt import Transcript
-from models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
-from processors.turns.reopened_stream import ReopenedStream
-from runtime.engine_hosting.messages import EngineMessage
+from parley.core.errors import EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.models.stt import Transcript
+from parley.models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
+from parley.processors.turns.reopened_stream import ReopenedStream
+from parley.runtime.engine_hosting.messages import EngineMessage
 
 # Audio kept while the caller is silent: ``BEFORE_MS``, and the voice that voice activity needs to be certain.
 KEPT_MS = 700

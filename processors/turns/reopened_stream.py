@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 from loguru import logger
 
-from core.errors import EngineError
-from models.stt import Transcript
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
 
 # Pause before a dead engine is tried again; while it loads, opening a stream waits for it.
 REOPEN_S = 2.0

@@ -19,10 +19,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from models.stt import Transcript
-from processors.turns.reopened_stream import ReopenedStream
-from runtime.utterances import UtteranceEngine, UtteranceStream
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.models.stt import Transcript
+from parley.processors.turns.reopened_stream import ReopenedStream
+from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
 # Audio before the detected beginning of the voice, for soft first sounds; the recogniser gets as much.
 BEFORE_MS = 250

@@ -16,7 +16,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
 )
 from pipecat.transports.base_transport import BaseTransport
 
-from core.call_events import (
+from parley.core.call_events import (
     BotTurnEnded,
     CallerJoined,
     TurnEndDecided,
@@ -24,7 +24,7 @@ from core.call_events import (
     TurnStarted,
     TurnTranscribed,
 )
-from runtime.event_stream import CallEvents
+from parley.runtime.event_stream import CallEvents
 
 Flush = Callable[[], Awaitable[None]]
 

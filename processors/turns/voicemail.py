@@ -45,8 +45,8 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.utils.sync.event_notifier import EventNotifier
 
-from audio.beep import BeepDetector
-from core.call_events import (
+from parley.audio.beep import BeepDetector
+from parley.core.call_events import (
     CallAnswered,
     CallEnding,
     CallerJoined,
@@ -56,15 +56,15 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.clock import Clock
-from core.frame_facts import FrameFact
-from core.media import pcm16_to_float
-from core.tuning import tuned
-from processors.pipecat_internals import ClassifierAnswers
-from processors.taps.notice import NoticeTap
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from turn_taking.answering_machine import (
+from parley.core.clock import Clock
+from parley.core.frame_facts import FrameFact
+from parley.core.media import pcm16_to_float
+from parley.core.tuning import tuned
+from parley.processors.pipecat_internals import ClassifierAnswers
+from parley.processors.taps.notice import NoticeTap
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.answering_machine import (
     BEEP,
     AnswerScreen,
     VoicemailEvent,

@@ -23,11 +23,19 @@ Source: the API reference and the events of the official client (openai-python, 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from protocols.client_protocol import SHUTDOWN, STOPPING, Action, Format, Happening, Message, ProtocolError
-from protocols.openai_realtime.client_events import Reader
-from protocols.openai_realtime.server_events import Teller
-from protocols.openai_realtime.shapes import Faults, error_event
-from protocols.openai_realtime.state import RealtimeState
+from parley.protocols.client_protocol import (
+    SHUTDOWN,
+    STOPPING,
+    Action,
+    Format,
+    Happening,
+    Message,
+    ProtocolError,
+)
+from parley.protocols.openai_realtime.client_events import Reader
+from parley.protocols.openai_realtime.server_events import Teller
+from parley.protocols.openai_realtime.shapes import Faults, error_event
+from parley.protocols.openai_realtime.state import RealtimeState
 
 __all__ = ["OpenAIRealtime"]
 

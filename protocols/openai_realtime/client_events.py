@@ -7,7 +7,7 @@ refused, and changes the state after them.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     Action,
     Begin,
     CancelResponse,
@@ -27,7 +27,7 @@ from protocols.client_protocol import (
     samples_of,
     text_of,
 )
-from protocols.openai_realtime.shapes import (
+from parley.protocols.openai_realtime.shapes import (
     MOST_CHARS,
     Faults,
     answer_instructions,
@@ -36,7 +36,7 @@ from protocols.openai_realtime.shapes import (
     picture_of,
     updated,
 )
-from protocols.openai_realtime.state import Item, Owed, RealtimeState, done
+from parley.protocols.openai_realtime.state import Item, Owed, RealtimeState, done
 
 # Bounds of one event, and of the audio that waits for a commit.
 MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 55_000

@@ -8,7 +8,7 @@ item of the same response; otherwise it is a response of its own. An item's audi
 from collections.abc import Sequence
 from typing import Any
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     Began,
     CallerStarted,
     CallerStopped,
@@ -24,8 +24,8 @@ from protocols.client_protocol import (
     Trimmed,
     written,
 )
-from protocols.openai_realtime.shapes import error_event, event
-from protocols.openai_realtime.state import Item, RealtimeState, Response, done
+from parley.protocols.openai_realtime.shapes import error_event, event
+from parley.protocols.openai_realtime.state import Item, RealtimeState, Response, done
 
 
 class Teller:

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocols.client_protocol import ClientTool, Codec, Format, Message, ProtocolError, decoded, text_of
+from parley.protocols.client_protocol import (
+    ClientTool,
+    Codec,
+    Format,
+    Message,
+    ProtocolError,
+    decoded,
+    text_of,
+)
 
 PCM = Format(Codec.PCM16, 24_000)
 FORMATS = {"audio/pcm": PCM, "audio/pcmu": Format(Codec.PCMU, 8_000), "audio/pcma": Format(Codec.PCMA, 8_000)}

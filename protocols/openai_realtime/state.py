@@ -9,8 +9,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
-from protocols.openai_realtime.shapes import VOICE, Settings, detection, event, new_id, shown_format
+from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
+from parley.protocols.openai_realtime.shapes import VOICE, Settings, detection, event, new_id, shown_format
 
 MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64

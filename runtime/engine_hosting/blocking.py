@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from loguru import logger
 
-from core.errors import EngineError
-from runtime.engine_hosting.child import ChildSettings, EngineChild
-from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
+from parley.core.errors import EngineError
+from parley.runtime.engine_hosting.child import ChildSettings, EngineChild
+from parley.runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
 T = TypeVar("T")
 # Interval at which a waiting thread checks whether it was stopped, in seconds.

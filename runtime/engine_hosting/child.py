@@ -20,11 +20,11 @@ from typing import Any
 from loguru import logger
 from pydantic import Field
 
-from core.errors import ConfigError, EngineError, PeerError
-from core.strict_model import StrictModel
-from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
-from runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
-from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
+from parley.core.errors import ConfigError, EngineError, PeerError
+from parley.core.strict_model import StrictModel
+from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
+from parley.runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
+from parley.runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 
 # A child counts as hung after this many looks at it without a sign, while it neither used a processor nor
 # waited for one or for a disk. Looks are counted instead of time: while this loop is blocked, it cannot

@@ -9,8 +9,8 @@ length and the number of its stream. Pure; standard library only.
 import json
 import struct
 
-from core.errors import PeerError
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import PeerError
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 LENGTH = struct.Struct("<I")
 # Number of bytes that follow, and stream.

@@ -11,7 +11,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any, Protocol
 
-from core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, EngineError
+from parley.core.errors import AgentError, CapacityError, ConfigError, EngineBusyError, EngineError
 
 # Errors that keep their class; any other becomes an EngineError at the receiver.
 _KEPT = (ConfigError, CapacityError, EngineBusyError)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from core.errors import AgentError, ConfigError, EngineError
+from parley.core.errors import AgentError, ConfigError, EngineError
 
 # Environment variables that are passed to a child. Keys of services are not among them.
 PASSED_ENVIRONMENT = (

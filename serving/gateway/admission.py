@@ -12,9 +12,9 @@ from pathlib import Path
 
 from loguru import logger
 
-from core.call_events import AnswerHeard
-from runtime.event_stream import CallEvents
-from serving.scheduler.admission import Admission, Admitted
+from parley.core.call_events import AnswerHeard
+from parley.runtime.event_stream import CallEvents
+from parley.serving.scheduler.admission import Admission, Admitted
 
 PROBE_S = 0.05
 LOOK_S = 1.0

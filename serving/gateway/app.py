@@ -25,39 +25,39 @@ from pydantic import ValidationError
 from starlette.datastructures import State
 from starlette.middleware.cors import CORSMiddleware
 
-from core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
-from core.grants import ClientIdentity
-from core.tuning import tuned
-from runtime.shutdown import Shutdown
-from serving.gateway.admin.apps import AppDisabledError
-from serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.auth.auth_failures import AuthFailures
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.auth.client_keys import ClientKeys
-from serving.gateway.auth.route_access import check_declared
-from serving.gateway.auth.usage import CallShares, UsageLimits
-from serving.gateway.calls import CallTasks, RunCall
-from serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
-from serving.gateway.http.requests import BodyError
-from serving.gateway.limits import RETRY_S, ShareError
-from serving.gateway.pages import health_router, serve_page, ways_in
-from serving.gateway.phone.call_code_api import caller_api
-from serving.gateway.phone.call_manager import CallManager
-from serving.gateway.phone.caller_directory import CallerDirectory
-from serving.gateway.phone.routes import PhoneRoutes
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.readiness import readiness_router
-from serving.gateway.reference_voices.decoder import VoiceError
-from serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
-from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
-from serving.gateway.sockets.chat_sockets import ChatSockets
-from serving.gateway.sockets.eval_socket import EvalSocket
-from serving.gateway.sockets.realtime_sockets import RealtimeSockets
-from serving.gateway.sockets.unmute_routes import unmute_router
-from serving.gateway.webrtc.first_media import FirstWord
-from serving.gateway.webrtc.routes import (
+from parley.core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from parley.core.grants import ClientIdentity
+from parley.core.tuning import tuned
+from parley.runtime.shutdown import Shutdown
+from parley.serving.gateway.admin.apps import AppDisabledError
+from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.auth.auth_failures import AuthFailures
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.auth.client_keys import ClientKeys
+from parley.serving.gateway.auth.route_access import check_declared
+from parley.serving.gateway.auth.usage import CallShares, UsageLimits
+from parley.serving.gateway.calls import CallTasks, RunCall
+from parley.serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
+from parley.serving.gateway.http.requests import BodyError
+from parley.serving.gateway.limits import RETRY_S, ShareError
+from parley.serving.gateway.pages import health_router, serve_page, ways_in
+from parley.serving.gateway.phone.call_code_api import caller_api
+from parley.serving.gateway.phone.call_manager import CallManager
+from parley.serving.gateway.phone.caller_directory import CallerDirectory
+from parley.serving.gateway.phone.routes import PhoneRoutes
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.readiness import readiness_router
+from parley.serving.gateway.reference_voices.decoder import VoiceError
+from parley.serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
+from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
+from parley.serving.gateway.sockets.chat_sockets import ChatSockets
+from parley.serving.gateway.sockets.eval_socket import EvalSocket
+from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
+from parley.serving.gateway.sockets.unmute_routes import unmute_router
+from parley.serving.gateway.webrtc.first_media import FirstWord
+from parley.serving.gateway.webrtc.routes import (
     OFFERING,
     TRANSPORT,
     BrowserArguments,
@@ -65,9 +65,9 @@ from serving.gateway.webrtc.routes import (
     OnConnection,
     WebRtcRoutes,
 )
-from serving.scheduler.admission import Admitted
-from serving.scheduler.call_queue import CallQueue
-from session_store.conversation import Conversations
+from parley.serving.scheduler.admission import Admitted
+from parley.serving.scheduler.call_queue import CallQueue
+from parley.session_store.conversation import Conversations
 
 
 def create_app(

@@ -22,18 +22,18 @@ from typing import cast
 
 from pipecat.runner.types import RunnerArguments
 
-from core.errors import CapacityError
-from core.grants import ANONYMOUS, ClientIdentity
-from protocols.client_protocol import QueueUpdate
-from runtime.shutdown import Shutdown
-from serving.gateway.auth.usage import CallShares, share_of
-from serving.gateway.limits import ConcurrencyLimit, ShareError, Slot
-from serving.gateway.line_request import LineRequest, Queueing
-from serving.scheduler.admission import Admitted
-from serving.scheduler.call_queue import CallQueue, QueuedCaller
-from serving.scheduler.eta import Eta
-from serving.scheduler.types import Task
-from session_store.faults import log_failure
+from parley.core.errors import CapacityError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.protocols.client_protocol import QueueUpdate
+from parley.runtime.shutdown import Shutdown
+from parley.serving.gateway.auth.usage import CallShares, share_of
+from parley.serving.gateway.limits import ConcurrencyLimit, ShareError, Slot
+from parley.serving.gateway.line_request import LineRequest, Queueing
+from parley.serving.scheduler.admission import Admitted
+from parley.serving.scheduler.call_queue import CallQueue, QueuedCaller
+from parley.serving.scheduler.eta import Eta
+from parley.serving.scheduler.types import Task
+from parley.session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
 # Shares of the lines that silent clients may hold: three quarters in all, and a quarter for one address. The

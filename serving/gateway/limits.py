@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from core.errors import CapacityError
+from parley.core.errors import CapacityError
 
 # Time in which a place is likely to come free.
 RETRY_S = 5.0

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core.errors import CapacityError
-from protocols.client_protocol import QueueUpdate
-from serving.gateway.limits import Slot
+from parley.core.errors import CapacityError
+from parley.protocols.client_protocol import QueueUpdate
+from parley.serving.gateway.limits import Slot
 
 # Seconds until a request tries again on its own, and until an unchanged place is reported with a new estimate
 # (as often as the MiniCPM-o server does).

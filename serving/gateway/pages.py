@@ -14,11 +14,11 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.routing import BaseRoute
 
-from core.errors import ConfigError
-from serving.gateway.admin.pool_view import PoolView
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.calls import CallTasks
-from serving.pool.pool import Pool
+from parley.core.errors import ConfigError
+from parley.serving.gateway.admin.pool_view import PoolView
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.pool.pool import Pool
 
 
 def web_dir() -> Path:

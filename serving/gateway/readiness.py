@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from core.errors import StoreError
-from serving.gateway.calls import CallTasks
-from session_store.store import SessionStore
+from parley.core.errors import StoreError
+from parley.serving.gateway.calls import CallTasks
+from parley.session_store.store import SessionStore
 
 # A server that is full for a moment stays in the balancer: its callers wait, or are refused, for that long.
 FULL_S = 10.0

@@ -39,7 +39,7 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, R
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import (
+from parley.core.errors import (
     AgentError,
     FencedError,
     KeyReusedError,
@@ -47,21 +47,21 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
-from core.grants import ClientIdentity
-from serving.gateway.admin.apps import AppId
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.auth.usage import UsageLimits
-from serving.gateway.http.event_stream import EventStream
-from serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
-from serving.gateway.http.requests import check_origin, client_of, read_lines
-from serving.gateway.limits import ConcurrencyLimit, Slot
-from serving.gateway.settings import ServerTuning
-from session_store.conversation import Conversations
-from session_store.events import Event, Kind
-from session_store.faults import log_failure
-from session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.admin.apps import AppId
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.http.event_stream import EventStream
+from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
+from parley.serving.gateway.http.requests import check_origin, client_of, read_lines
+from parley.serving.gateway.limits import ConcurrencyLimit, Slot
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.conversation import Conversations
+from parley.session_store.events import Event, Kind
+from parley.session_store.faults import log_failure
+from parley.session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
 
 PATH = "/api/sessions"
 # Surface of typed turns, and of sessions that are created for them.

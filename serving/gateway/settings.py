@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from core.strict_model import StrictModel
-from serving.gateway.auth.client_settings import ClientsSettings
-from serving.scheduler.call_queue import CallQueueSettings
+from parley.core.strict_model import StrictModel
+from parley.serving.gateway.auth.client_settings import ClientsSettings
+from parley.serving.scheduler.call_queue import CallQueueSettings
 
 # Variables of the environment: the operator's token, and the keys, separated by commas, of applications whose
 # users may begin calls (docs/operations.md).

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from loguru import logger
 
-from core.errors import PeerError
-from models.omni.minicpm_worker.health import Health
-from serving.pool.settings import PoolTuning
+from parley.core.errors import PeerError
+from parley.models.omni.minicpm_worker.health import Health
+from parley.serving.pool.settings import PoolTuning
 
 # A process that ends may still accept a connection at its last moment.
 BROKEN_S = 0.02

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from core.errors import CapacityError, EngineError, PeerError
-from models.omni import OmniEngine
-from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
-from models.omni.minicpm_worker.health import Health, parse_health
-from models.omni.minicpm_worker.settings import PooledSettings
+from parley.core.errors import CapacityError, EngineError, PeerError
+from parley.models.omni import OmniEngine
+from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from parley.models.omni.minicpm_worker.health import Health, parse_health
+from parley.models.omni.minicpm_worker.settings import PooledSettings
 
 ENGINE = "minicpm_worker"
 # An answer is 250 bytes.

@@ -14,13 +14,13 @@ from concurrent.futures import Executor
 from loguru import logger
 from pydantic import Field
 
-from core.errors import AgentError, CapacityError, EngineError
-from models.omni import OmniEngine
-from models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
-from runtime.engine_hosting.messages import EngineMessage
-from runtime.engine_thread import EngineThread
-from serving.pool.pool import Assignment, AssignmentRefused, Pool
-from serving.scheduler.types import QueuePlace, RefusalReason, RequestRefused, Task, WorkerRequest
+from parley.core.errors import AgentError, CapacityError, EngineError
+from parley.models.omni import OmniEngine
+from parley.models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
+from parley.runtime.engine_hosting.messages import EngineMessage
+from parley.runtime.engine_thread import EngineThread
+from parley.serving.pool.pool import Assignment, AssignmentRefused, Pool
+from parley.serving.scheduler.types import QueuePlace, RefusalReason, RequestRefused, Task, WorkerRequest
 
 ENGINE = "pool"
 # Called with the place in the queue, with the reason for getting no worker, or with None when there is one.

@@ -30,22 +30,22 @@ from typing import Any, Self
 
 from loguru import logger
 
-from core.errors import CapacityError, ConfigError
-from core.tuning import tuned
-from models.omni.minicpm_worker.health import TAKEN, Health
-from protocols.worker_tokens import Claim, sign
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from runtime.loop_clock import LoopClock
-from runtime.worker_secret import secret_in
-from serving.pool.health import HealthWatch
-from serving.pool.minicpm_server import ServerWorker
-from serving.pool.process import WorkerProcess
-from serving.pool.settings import PoolSettings, PoolTuning, WorkerSpec
-from serving.pool.streams import StreamWorkers
-from serving.pool.watch import Watch
-from serving.scheduler.eta import Eta, EtaSettings
-from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.types import (
+from parley.core.errors import CapacityError, ConfigError
+from parley.core.tuning import tuned
+from parley.models.omni.minicpm_worker.health import TAKEN, Health
+from parley.protocols.worker_tokens import Claim, sign
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.loop_clock import LoopClock
+from parley.runtime.worker_secret import secret_in
+from parley.serving.pool.health import HealthWatch
+from parley.serving.pool.minicpm_server import ServerWorker
+from parley.serving.pool.process import WorkerProcess
+from parley.serving.pool.settings import PoolSettings, PoolTuning, WorkerSpec
+from parley.serving.pool.streams import StreamWorkers
+from parley.serving.pool.watch import Watch
+from parley.serving.scheduler.eta import Eta, EtaSettings
+from parley.serving.scheduler.scheduler import Scheduler
+from parley.serving.scheduler.types import (
     Effect,
     Lease,
     LeaseGranted,

@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from loguru import logger
 
-from runtime.engine_hosting.supervisor import ROOT, RestartPauses, Supervisor, child_environment
-from serving.pool.settings import PoolTuning, WorkerSpec
+from parley.runtime.engine_hosting.supervisor import ROOT, RestartPauses, Supervisor, child_environment
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
 
 
 class WorkerProcess(Supervisor):

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from core.strict_model import StrictModel
-from models.omni.minicpm_worker.settings import PooledSettings
-from serving.scheduler.eta import EtaSettings
-from serving.scheduler.scheduler import SchedulerSettings
+from parley.core.strict_model import StrictModel
+from parley.models.omni.minicpm_worker.settings import PooledSettings
+from parley.serving.scheduler.eta import EtaSettings
+from parley.serving.scheduler.scheduler import SchedulerSettings
 
 # Worker of the MiniCPM-o server, which uses that server's protocol and not the worker link.
 MINICPM_SERVER = "minicpm_o_server"

@@ -19,13 +19,13 @@ from typing import Any
 
 from pydantic import Field
 
-from core.errors import EngineBusyError, EngineError
-from models.hosted.streams import StreamLimits
-from models.llm.hosted.engine import HostedLlm, PoolLlmSettings
-from models.llm.kv.segments import CacheHandle
-from models.stt.hosted.engine import HostedStt
-from models.tts.hosted.engine import HostedTts, VoiceLimits
-from runtime.engine_hosting.messages import EngineMessage
+from parley.core.errors import EngineBusyError, EngineError
+from parley.models.hosted.streams import StreamLimits
+from parley.models.llm.hosted.engine import HostedLlm, PoolLlmSettings
+from parley.models.llm.kv.segments import CacheHandle
+from parley.models.stt.hosted.engine import HostedStt
+from parley.models.tts.hosted.engine import HostedTts, VoiceLimits
+from parley.runtime.engine_hosting.messages import EngineMessage
 
 ENGINE = "pool"
 # Time for which a worker that refused a stream is avoided; afterwards its reports are newer than the refusal.

@@ -16,10 +16,10 @@ from loguru import logger
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from core.errors import PeerError
-from runtime.engine_hosting.codec import decode, encode
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from serving.pool.settings import PoolTuning
+from parley.core.errors import PeerError
+from parley.runtime.engine_hosting.codec import decode, encode
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.serving.pool.settings import PoolTuning
 
 MOST_STATE_BYTES = 1_048_576
 

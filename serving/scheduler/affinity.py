@@ -9,7 +9,7 @@ wrong estimate only costs time.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serving.scheduler.types import WorkerRequest
+from parley.serving.scheduler.types import WorkerRequest
 
 # The worth of an unused cache halves in this time: after a longer pause a person rarely returns to it.
 HALF_LIFE_MS = 60_000

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from core.errors import CapacityError
-from core.strict_model import StrictModel
+from parley.core.errors import CapacityError
+from parley.core.strict_model import StrictModel
 
 
 class CallQueueSettings(StrictModel):

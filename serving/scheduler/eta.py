@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from serving.scheduler.types import Task
+from parley.core.strict_model import StrictModel
+from parley.serving.scheduler.types import Task
 
 
 class EtaSettings(StrictModel):

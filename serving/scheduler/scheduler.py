@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from serving.scheduler.affinity import Candidate, Kept, best, holds
-from serving.scheduler.eta import Eta
-from serving.scheduler.types import (
+from parley.core.strict_model import StrictModel
+from parley.serving.scheduler.affinity import Candidate, Kept, best, holds
+from parley.serving.scheduler.eta import Eta
+from parley.serving.scheduler.types import (
     Effect,
     Lease,
     LeaseGranted,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from models.llm.kv.segments import CacheHandle
+from parley.models.llm.kv.segments import CacheHandle
 
 
 class Task(StrEnum):

@@ -23,14 +23,14 @@ from loguru import logger
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from core.errors import AgentError, CapacityError, PeerError
-from runtime.engine_hosting.codec import decode, encode
-from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
-from runtime.engine_thread import EngineThread
-from serving.worker.hosting import EngineSession, Hosted, LeaseHolder
-from serving.worker.leases import Held
-from serving.worker.lifecycle import LifecycleEvent
-from serving.worker.settings import WorkerServerSettings
+from parley.core.errors import AgentError, CapacityError, PeerError
+from parley.runtime.engine_hosting.codec import decode, encode
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
+from parley.runtime.engine_thread import EngineThread
+from parley.serving.worker.hosting import EngineSession, Hosted, LeaseHolder
+from parley.serving.worker.leases import Held
+from parley.serving.worker.lifecycle import LifecycleEvent
+from parley.serving.worker.settings import WorkerServerSettings
 
 LEAST_UNIT_MS = 500
 SEND_S = 5.0

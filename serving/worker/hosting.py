@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from core.errors import PeerError
-from models.omni import OmniEngine, OmniHost
-from models.omni.hosted import codec
-from runtime.engine_hosting.messages import MessageType
+from parley.core.errors import PeerError
+from parley.models.omni import OmniEngine, OmniHost
+from parley.models.omni.hosted import codec
+from parley.runtime.engine_hosting.messages import MessageType
 
 Answer = tuple[dict[str, Any], bytes]
 # Sends a piece of an answer, facts and bytes; returns False when no more of it is wanted. Never waits.

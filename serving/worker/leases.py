@@ -12,8 +12,8 @@ its place is taken.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from core.bounded_dict import BoundedDict
-from core.errors import AgentError
+from parley.core.bounded_dict import BoundedDict
+from parley.core.errors import AgentError
 
 # Sessions whose newest epoch is kept: more than a worker has in the time that an old owner may survive.
 REMEMBERED = 1_024

@@ -10,7 +10,7 @@ state would double the table without a difference in what is permitted. DEAD is 
 from collections.abc import Mapping
 from enum import Enum
 
-from core.errors import IllegalTransition
+from parley.core.errors import IllegalTransition
 
 
 class LifecycleState(Enum):

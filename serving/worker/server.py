@@ -27,17 +27,17 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from core.errors import AgentError, IllegalTransition, PeerError
-from protocols.worker_tokens import Claim, claimed, is_signed
-from runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from runtime.engine_thread import EngineThread
-from runtime.loop_clock import LoopClock
-from serving.worker.conversation import SEND_S, CloseReason, EngineHungError, WorkerConversation
-from serving.worker.hosting import Hosted, LeaseHolder, Load
-from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
-from serving.worker.lifecycle import LifecycleEvent, LifecycleState, follow
-from serving.worker.settings import WorkerServerSettings
+from parley.core.errors import AgentError, IllegalTransition, PeerError
+from parley.protocols.worker_tokens import Claim, claimed, is_signed
+from parley.runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.loop_clock import LoopClock
+from parley.serving.worker.conversation import SEND_S, CloseReason, EngineHungError, WorkerConversation
+from parley.serving.worker.hosting import Hosted, LeaseHolder, Load
+from parley.serving.worker.leases import LeaseRefused, Leases, RefusedBecause
+from parley.serving.worker.lifecycle import LifecycleEvent, LifecycleState, follow
+from parley.serving.worker.settings import WorkerServerSettings
 
 # A lease is a few hundred bytes.
 FIRST_BYTES = 8_192

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 
 class WorkerServerSettings(StrictModel):

@@ -12,19 +12,19 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from core.errors import PeerError
-from models.hosted.speech import of_piece
-from models.llm.hosted.codec import of_answered, of_prefilled, to_asked
-from models.llm.kv.dialogue import GenerationResult, Prefilled
-from models.stt import SpeechStream, SpeechToText
-from models.tts import SpeechPiece, TextToSpeech
-from protocols.facts import to_facts
-from runtime.engine_host import begin
-from runtime.engine_hosting.messages import MessageType
-from serving.worker.hosting import Answer, Emit, EngineSession, Hosted, LeaseHolder
+from parley.core.errors import PeerError
+from parley.models.hosted.speech import of_piece
+from parley.models.llm.hosted.codec import of_answered, of_prefilled, to_asked
+from parley.models.llm.kv.dialogue import GenerationResult, Prefilled
+from parley.models.stt import SpeechStream, SpeechToText
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.protocols.facts import to_facts
+from parley.runtime.engine_host import begin
+from parley.runtime.engine_hosting.messages import MessageType
+from parley.serving.worker.hosting import Answer, Emit, EngineSession, Hosted, LeaseHolder
 
 if TYPE_CHECKING:
-    from models.llm.kv.causal import CausalLm
+    from parley.models.llm.kv.causal import CausalLm
 
 # Longer than any uninterrupted speech of a bot.
 MOST_CHARACTERS = 10_000

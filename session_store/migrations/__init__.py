@@ -8,8 +8,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from core.errors import ConfigError
-from session_store.schema import HEAD, VERSION_TABLE, metadata
+from parley.core.errors import ConfigError
+from parley.session_store.schema import HEAD, VERSION_TABLE, metadata
 
 
 def version(connection: sa.Connection) -> str | None:

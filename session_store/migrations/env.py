@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from session_store.schema import VERSION_TABLE, metadata
+from parley.session_store.schema import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

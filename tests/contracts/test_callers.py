@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from core.errors import UnknownSessionError
-from session_store.store import SessionStore
+from parley.core.errors import UnknownSessionError
+from parley.session_store.store import SessionStore
 from tests.contracts.test_session_store import (  # noqa: F401
     DAY_US,
     NO_SESSION,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError, EngineError, ShapeError
-from models.keyword_spotting import COMMANDS
-from models.keyword_spotting.pocketsphinx import CommandSettings, PocketsphinxCommands, beginning
-from models.stt import SpeechStream, SpeechToText, Transcript
+from parley.core.errors import ConfigError, EngineError, ShapeError
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.keyword_spotting.pocketsphinx import CommandSettings, PocketsphinxCommands, beginning
+from parley.models.stt import SpeechStream, SpeechToText, Transcript
 from tests.listening import play, understand, understood_in_a_child
 from tests.voices import say, silence
 
@@ -156,7 +156,9 @@ def test_callers_share_the_engine(engine: SpeechToText) -> None:
 
 async def test_a_process_of_its_own_can_host_it() -> None:
     heard = await understood_in_a_child(
-        "models.keyword_spotting.pocketsphinx:PocketsphinxCommands", CommandSettings(), utterance("stop")
+        "parley.models.keyword_spotting.pocketsphinx:PocketsphinxCommands",
+        CommandSettings(),
+        utterance("stop"),
     )
     assert heard.text == "stop"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from core.errors import ShapeError
-from models.echo import ECHO, EchoCanceller
-from models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
+from parley.core.errors import ShapeError
+from parley.models.echo import ECHO, EchoCanceller
+from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
 from tests.fakes.echo import PassingEcho
 from tests.voices import say, silence
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from models.retrieval import Embedder
-from models.retrieval.minilm import MiniLm
+from parley.models.retrieval import Embedder
+from parley.models.retrieval.minilm import MiniLm
 from tests.fakes.embedder import WordCountEmbedder
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {"minilm": MiniLm, "word count": WordCountEmbedder}

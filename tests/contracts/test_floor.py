@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import EngineError, ShapeError
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.turns import sounds
-from models.keyword_spotting.floor import FEATURES, LINE_FILE, FloorEncoder, FloorJudge, sounding
-from models.keyword_spotting.pocketsphinx import CommandSettings, PocketsphinxCommands
-from models.pipecat_data import pipecat_file
-from models.turn.network import LinearScore
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.turns import sounds
+from parley.models.keyword_spotting.floor import FEATURES, LINE_FILE, FloorEncoder, FloorJudge, sounding
+from parley.models.keyword_spotting.pocketsphinx import CommandSettings, PocketsphinxCommands
+from parley.models.pipecat_data import pipecat_file
+from parley.models.turn.network import LinearScore
 from tests.listening import understand, understood_in_a_child
 from tests.voices import say, silence
 
@@ -119,6 +119,6 @@ def test_the_spotter_says_it_and_can_be_told_not_to() -> None:
 async def test_it_crosses_to_the_server_from_a_child_process() -> None:
     pcm = float_to_pcm16(heard("tell me the fee", "rms"))
     said = await understood_in_a_child(
-        "models.keyword_spotting.pocketsphinx:PocketsphinxCommands", CommandSettings(), pcm
+        "parley.models.keyword_spotting.pocketsphinx:PocketsphinxCommands", CommandSettings(), pcm
     )
     assert said.floor_log_odds == pytest.approx(FloorJudge().log_odds(pcm16_to_float(pcm)), abs=1e-3)

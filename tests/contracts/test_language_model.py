@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from core.errors import EngineError
-from models.llm import LLM, LanguageModel, Message
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.core.errors import EngineError
+from parley.models.llm import LLM, LanguageModel, Message
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from tests.fakes.embedder import WordCountEmbedder
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import soundfile
 
-from core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
-from evals.duplex_bench.baselines import Phrase, baselines
-from models.omni import OMNI, OmniEngine, OmniHost, Preparation, UnitResult, Vote
-from models.omni.minicpm_o.engine import MiniCpmOHost
-from models.omni.minicpm_o.settings import MiniCpmOSettings
-from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
-from models.omni.moshi.settings import MoshiSettings, MoshiTalk
-from models.omni.two_tier.content import ContentMaker
-from models.omni.two_tier.engine import TwoTierHost
-from models.tts.flite import FliteTts
-from models.turn.smart_turn import SmartTurn
-from models.vad.silero import SileroVad
+from parley.core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
+from parley.evals.duplex_bench.baselines import Phrase, baselines
+from parley.models.omni import OMNI, OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from parley.models.omni.minicpm_o.engine import MiniCpmOHost
+from parley.models.omni.minicpm_o.settings import MiniCpmOSettings
+from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from parley.models.omni.moshi.settings import MoshiSettings, MoshiTalk
+from parley.models.omni.two_tier.content import ContentMaker
+from parley.models.omni.two_tier.engine import TwoTierHost
+from parley.models.tts.flite import FliteTts
+from parley.models.turn.smart_turn import SmartTurn
+from parley.models.vad.silero import SileroVad
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.worker import HostedHost
@@ -42,7 +42,7 @@ def two_tier() -> OmniHost:
 def moshi() -> OmniHost:
     """Return a host of a tiny model, with the loading code, codec and steps of the real one."""
     pytest.importorskip("transformers", reason="needs the extra 'moshi'")
-    from evals.tiny_moshi import install_tiny_moshi
+    from parley.evals.tiny_moshi import install_tiny_moshi
 
     with TemporaryDirectory() as folder:
         install_tiny_moshi(Path(folder))

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from core.clock import Clock
-from core.errors import (
+from parley.core.clock import Clock
+from parley.core.errors import (
     ConfigError,
     FencedError,
     SessionExistsError,
@@ -22,13 +22,13 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
-from session_store import migrations
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.database import read_only_database
-from session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
-from session_store.prompt import prompt_view
-from session_store.store import SessionReader, SessionStore, SessionWriter, StoreTuning
+from parley.session_store import migrations
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.database import read_only_database
+from parley.session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
+from parley.session_store.prompt import prompt_view
+from parley.session_store.store import SessionReader, SessionStore, SessionWriter, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 DAY_US = 86_400_000_000

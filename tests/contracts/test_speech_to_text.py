@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EngineError, ShapeError
-from core.media import samples_to_ms
-from models.stt import STT, SpeechStream, SpeechToText, Transcript
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from models.stt.moonshine_tiny import MoonshineTinyStt
-from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import samples_to_ms
+from parley.models.stt import STT, SpeechStream, SpeechToText, Transcript
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.stt.moonshine_tiny import MoonshineTinyStt
+from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests import human_speech
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.worker import HostedStt, told_secret
@@ -31,14 +31,14 @@ SMALL = PocketsphinxSettings(common_words=500, warm_decoders=2, cache_dir=Path("
 
 
 def moonshine(models_dir: Path, *, word_timestamps: bool = False) -> SpeechToText:
-    from models.stt.moonshine import MoonshineSettings, MoonshineStt
+    from parley.models.stt.moonshine import MoonshineSettings, MoonshineStt
 
     install_moonshine(models_dir, word_times=word_timestamps)
     return MoonshineStt(MoonshineSettings(models_dir=models_dir, word_timestamps=word_timestamps))
 
 
 def whisper(models_dir: Path) -> SpeechToText:
-    from models.stt.whisper import WhisperSettings, WhisperStt
+    from parley.models.stt.whisper import WhisperSettings, WhisperStt
 
     install_whisper(models_dir)
     return WhisperStt(WhisperSettings(models_dir=models_dir, cpu_threads=1, partial_interval_ms=300))

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.tts import TTS, SpeechPiece, TextToSpeech
-from models.tts.espeak import EspeakTts
-from models.tts.fallback import FallbackTts
-from models.tts.flite import FliteSettings, FliteTts
-from models.tts.hibari import HibariTts
-from models.tts.phrase_cache import PhraseCache
+from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts.espeak import EspeakTts
+from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.flite import FliteSettings, FliteTts
+from parley.models.tts.hibari import HibariTts
+from parley.models.tts.phrase_cache import PhraseCache
 from tests.fakes.tts import ToneTts
 from tests.fakes.worker import HostedTts
 from tests.speaking import pcm
@@ -49,7 +49,7 @@ AWKWARD = '– "Your balance" is $1,250.50 at 3 p.m. & rising 🙂, e.g. see htt
 
 
 def tiny_kokoro(folder: Path, *, durations: bool) -> TextToSpeech:
-    from models.tts.kokoro import KokoroSettings, KokoroTts
+    from parley.models.tts.kokoro import KokoroSettings, KokoroTts
     from tests.tiny_voices import write_kokoro
 
     write_kokoro(folder, durations=durations)
@@ -57,7 +57,7 @@ def tiny_kokoro(folder: Path, *, durations: bool) -> TextToSpeech:
 
 
 def tiny_piper(folder: Path, *, durations: bool) -> TextToSpeech:
-    from models.tts.piper import PiperSettings, PiperTts
+    from parley.models.tts.piper import PiperSettings, PiperTts
     from tests.tiny_voices import write_piper
 
     write_piper(folder, durations=durations)

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from core.errors import EngineError
-from models.tools import TOOLS, EffectUnknownError, Tool
-from models.tools.arguments import schema_faults
-from models.tools.webhook import WebhookSettings, WebhookTool
+from parley.core.errors import EngineError
+from parley.models.tools import TOOLS, EffectUnknownError, Tool
+from parley.models.tools.arguments import schema_faults
+from parley.models.tools.webhook import WebhookSettings, WebhookTool
 from tests.fakes.tools import ORDER, FakeTool
 from tests.peers.webhook_server import WebhookServer
 

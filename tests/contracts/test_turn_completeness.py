@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ShapeError
-from core.media import pcm16_to_float
-from models.turn import TURN, TurnCompleteness
-from models.turn.smart_turn import SmartTurn
-from models.turn.turn_1 import Turn1, Turn1Mini, Turn1MiniSettings, Turn1Settings
+from parley.core.errors import ShapeError
+from parley.core.media import pcm16_to_float
+from parley.models.turn import TURN, TurnCompleteness
+from parley.models.turn.smart_turn import SmartTurn
+from parley.models.turn.turn_1 import Turn1, Turn1Mini, Turn1MiniSettings, Turn1Settings
 from tests.fakes.turn import ScriptedTurn
 from tests.tiny_turn_1 import save_turn_1, save_turn_1_mini
 from tests.voices import say, silence

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from core.errors import ShapeError
-from core.media import pcm16_to_float
-from models.vad import VAD, VoiceActivityDetector
-from models.vad.silero import SileroSettings, SileroVad
+from parley.core.errors import ShapeError
+from parley.core.media import pcm16_to_float
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.models.vad.silero import SileroSettings, SileroVad
 from tests.fakes.vad import EnergyVad
 from tests.voices import say
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EngineError
-from models.turn.smart_turn import SmartTurn
-from models.vad.silero import SileroVad
+from parley.core.errors import EngineError
+from parley.models.turn.smart_turn import SmartTurn
+from parley.models.vad.silero import SileroVad
 
 ENGINES: dict[str, Callable[[Path], object]] = {
     "silero": lambda weights: SileroVad(weights=weights),

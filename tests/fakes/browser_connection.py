@@ -6,7 +6,7 @@ from typing import Any
 from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCCallbacks
 
-from transports.webrtc.client import PacedWebRTCClient
+from parley.transports.webrtc.client import PacedWebRTCClient
 
 RATE_HZ = 16_000
 

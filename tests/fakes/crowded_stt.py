@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from core.errors import EngineError
-from models.stt import Transcript
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
 from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
 
 

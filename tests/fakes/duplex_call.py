@@ -11,17 +11,17 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import CallEvent, EnginesGivenUp, PauseExpired, ReplyFinished
-from core.timeline import HeardReply
-from models.omni import Preparation, Vote
-from processors.duplex.contents import Contents
-from processors.duplex.omni import DuplexOmniProcessor
-from processors.duplex.outlet import Outlet
-from processors.duplex.settings import DuplexTuning
-from processors.duplex.succession import EngineSource
-from processors.duplex.tick import Tick
-from processors.playout.playout import Playout
-from runtime.event_stream import CallEvents
+from parley.core.call_events import CallEvent, EnginesGivenUp, PauseExpired, ReplyFinished
+from parley.core.timeline import HeardReply
+from parley.models.omni import Preparation, Vote
+from parley.processors.duplex.contents import Contents
+from parley.processors.duplex.omni import DuplexOmniProcessor
+from parley.processors.duplex.outlet import Outlet
+from parley.processors.duplex.settings import DuplexTuning
+from parley.processors.duplex.succession import EngineSource
+from parley.processors.duplex.tick import Tick
+from parley.processors.playout.playout import Playout
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost

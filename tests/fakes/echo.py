@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from core.errors import EngineError, ShapeError
+from parley.core.errors import EngineError, ShapeError
 
 RATE_HZ = 16_000
 FRAME_SAMPLES = 160

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from core.errors import EngineError
-from models.stt import Transcript
-from runtime.engine_host import BlockingEngine
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
+from parley.runtime.engine_host import BlockingEngine
 from tests.in_place_engine import InPlaceEngine, InPlaceStream
 
 

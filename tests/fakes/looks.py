@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from core.errors import EngineError
-from runtime.engine_host import Answer
-from runtime.engine_hosting.messages import EngineMessage
+from parley.core.errors import EngineError
+from parley.runtime.engine_host import Answer
+from parley.runtime.engine_hosting.messages import EngineMessage
 from tests.fakes.stt import ScriptedStream, ScriptedStt
 
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from models.omni.minicpm_o.binding import DuplexBinding
-from models.omni.minicpm_o.worker import main
+from parley.models.omni.minicpm_o.binding import DuplexBinding
+from parley.models.omni.minicpm_o.worker import main
 from tests.fakes.minicpm_duplex import HubDuplex, StandInDuplex
 
 

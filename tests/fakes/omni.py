@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.errors import CapacityError, ConfigError, EngineError
-from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import EngineCall, EnginePhase, Phases, checked_audio, checked_frames
+from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni.phases import EngineCall, EnginePhase, Phases, checked_audio, checked_frames
 
 TONE_HZ = 440.0
 

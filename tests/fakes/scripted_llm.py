@@ -13,9 +13,9 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallFromLLM, LLMService
 from pipecat.services.settings import LLMSettings
 
-from models.llm import Message
-from processors.dialogue.engine_llm import EngineLlmAdapter
-from processors.service_rows import NOTHING_SHARED, Shared
+from parley.models.llm import Message
+from parley.processors.dialogue.engine_llm import EngineLlmAdapter
+from parley.processors.service_rows import NOTHING_SHARED, Shared
 
 HANG = object()
 TOOL = object()

@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Callable
 
-from core.errors import EngineError
-from core.media import WordTime
-from models.stt import Transcript
-from models.tts import SpeechPiece
+from parley.core.errors import EngineError
+from parley.core.media import WordTime
+from parley.models.stt import Transcript
+from parley.models.tts import SpeechPiece
 
 WAITS_S = 10
 

@@ -9,9 +9,9 @@ import time
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from core.errors import EngineError, ShapeError
-from core.media import WordTime, samples_to_ms
-from models.stt import Transcript
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import WordTime, samples_to_ms
+from parley.models.stt import Transcript
 
 STEP_SAMPLES = 160
 

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from models.stt import Transcript
+from parley.models.stt import Transcript
 from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
 
 CALL_S = 60

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from session_store.events import Draft, Event, Kind
+from parley.session_store.events import Draft, Event, Kind
 
 
 class Timeline:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pipecat.frames.frames import OutputAudioRawFrame, StartFrame
 from pipecat.transports.base_transport import TransportParams
 
-from transports.interruptible_output import InterruptibleOutput
-from transports.webrtc.audio_track import PacedAudioTrack
+from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.webrtc.audio_track import PacedAudioTrack
 
 RATE_HZ = 16_000
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core.errors import EngineError
-from core.media import WordTime, float_to_pcm16, ms_to_samples
-from models.tts import SpeechPiece
-from models.tts.spoken_text import plain_words
+from parley.core.errors import EngineError
+from parley.core.media import WordTime, float_to_pcm16, ms_to_samples
+from parley.models.tts import SpeechPiece
+from parley.models.tts.spoken_text import plain_words
 
 
 class ToneTts:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core.errors import EngineError, ShapeError
-from models.turn import TurnEstimate
+from parley.core.errors import EngineError, ShapeError
+from parley.models.turn import TurnEstimate
 
 
 class ScriptedTurn:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 
 class EnergyVad:

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from models.omni import OmniHost, UnitResult
-from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniHost
-from models.stt import SpeechToText
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from models.tts import TextToSpeech
-from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
-from serving.worker.hosting import HostedOmni, Load
-from serving.worker.server import WorkerServer
-from serving.worker.settings import WorkerServerSettings
-from serving.worker.streams import HostedRecogniser, HostedVoice
+from parley.models.omni import OmniHost, UnitResult
+from parley.models.omni.hosted.engine import HostedOmniSettings, WorkerOmniHost
+from parley.models.stt import SpeechToText
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.tts import TextToSpeech
+from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
+from parley.serving.worker.hosting import HostedOmni, Load
+from parley.serving.worker.server import WorkerServer
+from parley.serving.worker.settings import WorkerServerSettings
+from parley.serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
 
 SECRET = "a secret of the tests, long enough"

@@ -11,7 +11,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from core.media import pcm16_to_float
+from parley.core.media import pcm16_to_float
 
 # Half a second at 16 kHz.
 CHUNK_SAMPLES = 8_000

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from serving.gateway.admin.operations import Operations
-from serving.gateway.app import create_app
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.settings import ServerTuning
-from transports.webrtc.signaling import Signaling
+from parley.serving.gateway.admin.operations import Operations
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.settings import ServerTuning
+from parley.transports.webrtc.signaling import Signaling
 
 TOKEN = "a token of the tests that is long enough"
 TOKEN_ENV = "PARLEY_ADMIN_TOKEN"

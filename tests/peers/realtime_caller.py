@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from openai import AsyncOpenAI
 
-from audio import g711
-from audio.resample import Resampler
-from core.media import float_to_pcm16, pcm16_to_float
+from parley.audio import g711
+from parley.audio.resample import Resampler
+from parley.core.media import float_to_pcm16, pcm16_to_float
 from tests.realtime_order import Order
 from tests.voices import RATE_HZ, say
 

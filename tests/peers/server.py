@@ -14,7 +14,7 @@ import httpx
 import psutil
 import yaml
 
-from configs.load import read_yaml
+from parley.configs.load import read_yaml
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
 ROOT = Path(__file__).resolve().parents[2]

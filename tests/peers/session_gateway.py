@@ -17,18 +17,18 @@ import httpx
 from fastapi import FastAPI
 from pipecat.runner.types import RunnerArguments
 
-from core.grants import ANONYMOUS, ClientIdentity
-from serving.gateway.app import create_app
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.http.server import http_server
-from serving.gateway.session_api import AnswerTyped, TurnEvent
-from serving.gateway.settings import ServerTuning
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.http.server import http_server
+from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import BEARER, TOKEN
-from transports.webrtc.signaling import Signaling
 
 
 class Turns:

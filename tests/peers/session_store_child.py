@@ -8,9 +8,9 @@ writer prints ``fenced`` and ends.
 import asyncio
 import sys
 
-from core.errors import FencedError
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, SessionWriter, StoreTuning
+from parley.core.errors import FencedError
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, SessionWriter, StoreTuning
 
 TASKS = 4
 

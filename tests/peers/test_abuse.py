@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from evals.abuse.controls import SOCKET
-from evals.abuse.exposure import COLUMNS, differences, generated, written
-from evals.abuse.proxies import Proxy
-from evals.abuse.registry import chosen
-from evals.abuse.report import table
-from evals.abuse.rounds import Rounds
+from parley.evals.abuse.controls import SOCKET
+from parley.evals.abuse.exposure import COLUMNS, differences, generated, written
+from parley.evals.abuse.proxies import Proxy
+from parley.evals.abuse.registry import chosen
+from parley.evals.abuse.report import table
+from parley.evals.abuse.rounds import Rounds
 
 pytestmark = pytest.mark.alone
 
@@ -47,7 +47,8 @@ async def test_a_control_call_does_not_hear_the_attacks(tmp_path: Path):
 
 
 @pytest.mark.skipif(
-    find_spec("serving.gateway.auth.admin_token") is None, reason="the page is of servers that make a token"
+    find_spec("parley.serving.gateway.auth.admin_token") is None,
+    reason="the page is of servers that make a token",
 )
 async def test_every_route_lets_in_whom_the_page_says():
     found = await generated(PROXIES, ASKED)

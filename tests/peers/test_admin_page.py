@@ -13,14 +13,14 @@ import pytest
 from fastapi import FastAPI
 from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
-from models.omni import Preparation
-from serving.gateway.admin.apps import AppDisabledError
-from serving.gateway.admin.operations import Operations, OperationsSettings
-from serving.gateway.http.server import http_server
-from serving.gateway.settings import ServerTuning
-from serving.pool.pool import AssignmentRefused, Pool
-from serving.pool.settings import PoolTuning
-from serving.scheduler.types import RefusalReason, Task, WorkerRequest
+from parley.models.omni import Preparation
+from parley.serving.gateway.admin.apps import AppDisabledError
+from parley.serving.gateway.admin.operations import Operations, OperationsSettings
+from parley.serving.gateway.http.server import http_server
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.pool.pool import AssignmentRefused, Pool
+from parley.serving.pool.settings import PoolTuning
+from parley.serving.scheduler.types import RefusalReason, Task, WorkerRequest
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV, gateway

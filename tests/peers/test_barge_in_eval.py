@@ -15,7 +15,7 @@ pytestmark = pytest.mark.alone
 async def test_an_interruption_stops_the_bot_at_the_client_and_a_hum_does_not(tmp_path: Path):
     out = tmp_path / "out.json"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.turns", "--webrtc", "--interruptions", "2", "--per-call", "2",
+        sys.executable, "-m", "parley.evals.turns", "--webrtc", "--interruptions", "2", "--per-call", "2",
         "--json", str(out), "--out-dir", str(tmp_path),
         "--config", str(briefly_greeting(tmp_path)),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

@@ -21,8 +21,8 @@ import httpx
 import pytest
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, StoreTuning
 from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer

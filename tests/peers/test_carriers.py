@@ -15,9 +15,9 @@ import yaml
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from evals.phone.speech import PACKET, packets, quiet, samples_of
-from protocols.twilio_media import PACKET_BYTES, RATE_HZ
-from serving.gateway.phone.carriers import CARRIERS
+from parley.evals.phone.speech import PACKET, packets, quiet, samples_of
+from parley.protocols.twilio_media import PACKET_BYTES, RATE_HZ
+from parley.serving.gateway.phone.carriers import CARRIERS
 from tests.carriers import NETWORKS, PUBLIC, Network, environment
 from tests.peers.operations_gateway import BEARER
 from tests.peers.phone_caller import likeness

@@ -15,7 +15,7 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from evals.tiny_qwen3 import install_tiny_qwen3
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
 from tests.peers.minicpm_page import Page, float32_base64, page, samples_in
 from tests.peers.server import RunningServer, running_server
 from tests.voices import bot_says, say, silence

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
 
-from core.client_rules import CLIENT_HEADING
+from parley.core.client_rules import CLIENT_HEADING
 from tests.peers.minicpm_page import page
 from tests.peers.realtime_caller import RealtimeCaller, calling
 from tests.peers.server import RunningServer, running_server

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from configs.load import load_deployment
-from core.errors import ConfigError
-from models.tts.flite import FliteSettings, FliteTts
+from parley.configs.load import load_deployment
+from parley.core.errors import ConfigError
+from parley.models.tts.flite import FliteSettings, FliteTts
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.server import ROOT
@@ -216,7 +216,7 @@ async def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monk
 
 def test_the_operators_address_is_shown_where_the_token_was_made():
     import bot
-    from serving.gateway.auth.admin_token import AdminToken
+    from parley.serving.gateway.auth.admin_token import AdminToken
 
     names = {"stt": "moonshine", "turn": "-", "llm": "-", "tts": "-", "deployment": "test"}
     made = AdminToken("t" * 43, generated=True, path=Path("/data/operator_token"))
@@ -332,7 +332,7 @@ async def test_a_file_of_questions(tmp_path: Path):
 
 
 async def test_a_farewell_ends_the_conversation_in_the_terminal(tmp_path: Path):
-    from pipelines.text.terminal import talk_in_terminal
+    from parley.pipelines.text.terminal import talk_in_terminal
 
     (tmp_path / "own.yaml").write_text("name: own\n")
     (tmp_path / "questions.txt").write_text(
@@ -364,10 +364,10 @@ PATIENT = "{first_token_ms: 9000, token_gap_ms: 9000, silence_budget_ms: 9000, s
 async def test_a_question_without_an_answer_is_said_and_the_next_one_is_answered(
     tmp_path: Path, guarded: bool
 ):
-    from pipelines.text.terminal import talk_in_terminal
+    from parley.pipelines.text.terminal import talk_in_terminal
 
     # The imports of a process's first turn would use up the deadline, which is meant for the model here.
-    importlib.import_module("processors.dialogue.openai_service")
+    importlib.import_module("parley.processors.dialogue.openai_service")
     stalls = Turn(pieces=["This is ", "late."], stall_after=1)
     async with OpenAiServer([stalls, Turn(pieces=["At ten."])]) as server:
         (tmp_path / "own.yaml").write_text(

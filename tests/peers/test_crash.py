@@ -2,7 +2,7 @@
 
 import pytest
 
-from evals.crash.rounds import run
+from parley.evals.crash.rounds import run
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 

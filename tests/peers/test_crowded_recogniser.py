@@ -14,10 +14,10 @@ from pipecat.frames.frames import (
 )
 from pipecat.tests.utils import SleepFrame, run_test
 
-from models.stt import Transcript
-from models.stt.pocketsphinx import PocketsphinxSettings
-from processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from runtime.engine_process import EngineProcess
+from parley.models.stt import Transcript
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.runtime.engine_process import EngineProcess
 from tests.voices import say, silence
 
 QUESTIONS = ("how much is a replacement card", "what is the fee for an overdraft")
@@ -40,7 +40,7 @@ async def test_both_callers_get_their_words_from_one_decoder() -> None:
     logged: list[str] = []
     sink = logger.add(lambda line: logged.append(line.record["message"]), level="WARNING")
     engine: EngineProcess[Transcript] = EngineProcess(
-        "models.stt.pocketsphinx:PocketsphinxStt",
+        "parley.models.stt.pocketsphinx:PocketsphinxStt",
         PocketsphinxSettings(
             language_model="documents",
             sentences=QUESTIONS,

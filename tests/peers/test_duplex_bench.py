@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.duplex_bench.__main__ import main
-from evals.duplex_bench.hosts import BASELINES
+from parley.evals.duplex_bench.__main__ import main
+from parley.evals.duplex_bench.hosts import BASELINES
 
 
 @pytest.mark.alone

@@ -19,10 +19,10 @@ from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from configs.deployment import DEFAULT_PROMPT
-from core.client_rules import prompt_of
-from models.omni import Preparation
-from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from parley.configs.deployment import DEFAULT_PROMPT
+from parley.core.client_rules import prompt_of
+from parley.models.omni import Preparation
+from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.test_browser import Served, serving
 from tests.peers.test_queue import pooled, worker_of

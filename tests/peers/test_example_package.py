@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from tests.fakes.worker import OPENED_WITHIN_S, SECRET, told_secret
 from tests.voices import say, silence
 

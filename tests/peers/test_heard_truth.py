@@ -16,8 +16,8 @@ pytestmark = pytest.mark.alone
 async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_path: Path, system: str):
     out, table = tmp_path / "out.json", tmp_path / "table.md"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.heard_truth", "--interruptions", "3", "--per-call", "3", "--warmup", "0",
-        "--json", str(out), "--table", str(table), "--out-dir", str(tmp_path),
+        sys.executable, "-m", "parley.evals.heard_truth", "--interruptions", "3", "--per-call", "3",
+        "--warmup", "0", "--json", str(out), "--table", str(table), "--out-dir", str(tmp_path),
         "--system", system,
         "--config", str(briefly_greeting(tmp_path)),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

@@ -22,24 +22,24 @@ pytest.importorskip("torch", reason="needs the extra 'local-llm'")
 pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 
 # ruff: noqa: E402
-from configs.load import load_deployment
-from core.errors import ConfigError, EngineBusyError, EngineError
-from evals.tiny_qwen3 import install_tiny_qwen3
-from models.hosted.link import ConversationLink
-from models.hosted.worker import OneWorker
-from models.llm import Message
-from models.llm.hosted.codec import of_asked, to_answered
-from models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
-from models.llm.kv.causal import CausalLm, CausalSettings
-from models.llm.kv.dialogue import GenerationRequest, Prefilled
-from models.llm.kv.dialogue import GenerationResult as ModelAnswered
-from models.llm.kv.replies import CausalReplies
-from models.llm.kv.segments import CacheHandle
-from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
-from pipelines.sessions import open_conversations
-from pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, ask
-from runtime.engine_hosting.messages import MessageType
-from runtime.engine_thread import EngineThread
+from parley.configs.load import load_deployment
+from parley.core.errors import ConfigError, EngineBusyError, EngineError
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
+from parley.models.hosted.link import ConversationLink
+from parley.models.hosted.worker import OneWorker
+from parley.models.llm import Message
+from parley.models.llm.hosted.codec import of_asked, to_answered
+from parley.models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
+from parley.models.llm.kv.causal import CausalLm, CausalSettings
+from parley.models.llm.kv.dialogue import GenerationRequest, Prefilled
+from parley.models.llm.kv.dialogue import GenerationResult as ModelAnswered
+from parley.models.llm.kv.replies import CausalReplies
+from parley.models.llm.kv.segments import CacheHandle
+from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, ask
+from parley.runtime.engine_hosting.messages import MessageType
+from parley.runtime.engine_thread import EngineThread
 from tests.fakes.worker import SECRET, SECRET_ENV, told_secret
 from tests.peers.minicpm_page import page
 from tests.peers.server import free_port, running_server

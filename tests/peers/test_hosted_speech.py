@@ -17,10 +17,10 @@ from pipecat.frames.frames import (
 )
 from pipecat.tests.utils import SleepFrame, run_test
 
-from models.stt import Transcript
-from models.stt.pocketsphinx import PocketsphinxSettings
-from processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from runtime.engine_process import EngineProcess, EngineProcessSettings
+from parley.models.stt import Transcript
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.runtime.engine_process import EngineProcess, EngineProcessSettings
 from tests.voices import say, silence
 
 QUESTION = "how much is a replacement card"
@@ -31,7 +31,7 @@ PIECE_BYTES = 1_280
 @pytest.fixture
 async def engine() -> AsyncIterator[EngineProcess[Transcript]]:
     process = EngineProcess(
-        "models.stt.pocketsphinx:PocketsphinxStt",
+        "parley.models.stt.pocketsphinx:PocketsphinxStt",
         PocketsphinxSettings(cache_dir=Path("out/test-cache").absolute()),
         decode=transcript_from_fields,
         limits=EngineProcessSettings(restart_min_ms=10),

@@ -17,11 +17,11 @@ from pipecat.frames.frames import (
 )
 from pipecat.tests.utils import SleepFrame, run_test
 
-from models.stt import Transcript
-from models.stt.pocketsphinx import PocketsphinxSettings
-from processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess
+from parley.models.stt import Transcript
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcess
 from tests.voices import say, silence
 
 QUESTIONS = ("how much is a replacement card", "what is the fee for an overdraft")
@@ -36,7 +36,7 @@ def child() -> EngineProcess[Transcript]:
         warm_decoders=1,
     )
     return EngineProcess(
-        "models.stt.pocketsphinx:PocketsphinxStt",
+        "parley.models.stt.pocketsphinx:PocketsphinxStt",
         settings,
         decode=transcript_from_fields,
         name="pocketsphinx",

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.latency.capacity import answers_of, measure, packet_lateness, replies_of
-from evals.latency.client import Line
-from evals.latency.conversation import Manners, ask, converse, hear_greeting
-from evals.latency.figures import summary
-from evals.latency.report import capacity_table
-from evals.latency.speech import RATE_HZ, Spoken, decode, encode, framed
-from evals.serving_process import Server
+from parley.evals.latency.capacity import answers_of, measure, packet_lateness, replies_of
+from parley.evals.latency.client import Line
+from parley.evals.latency.conversation import Manners, ask, converse, hear_greeting
+from parley.evals.latency.figures import summary
+from parley.evals.latency.report import capacity_table
+from parley.evals.latency.speech import RATE_HZ, Spoken, decode, encode, framed
+from parley.evals.serving_process import Server
 from tests.peers.latency_peer import LatencyPeer, serving
 
 pytestmark = pytest.mark.alone

@@ -17,7 +17,7 @@ FIGURES = {"turns", "voice_to_voice_ms", "false_cut_ins", "unanswered", "spans_m
 async def test_both_systems_answer_and_the_report_is_whole(tmp_path: Path):
     out, picture = tmp_path / "out.json", tmp_path / "waterfall.png"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.latency", "--turns", "1", "--warmup", "0", "--baseline", "stock",
+        sys.executable, "-m", "parley.evals.latency", "--turns", "1", "--warmup", "0", "--baseline", "stock",
         "--json", str(out), "--waterfall", str(picture), "--out-dir", str(tmp_path),
         "--config", str(briefly_greeting(tmp_path)),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

@@ -22,18 +22,18 @@ from pipecat.metrics.metrics import LLMTokenUsage, LLMUsageMetricsData
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import LLMService
 
-from configs.deployment import Deployment
-from core.errors import ConfigError, EngineError, ModelFileError
-from models.llm.llamacpp.server import LlamaCppServer
-from models.llm.llamacpp.settings import LlamaCppSettings, has_chat_template
-from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
-from pipelines.sessions import open_conversations
-from processors.dialogue.llm_failover import LlmFailover
-from processors.dialogue.llm_timeouts import GuardTuning
-from processors.dialogue.services import LlamaCpp, LlamaCppRowSettings
-from processors.service_rows import Shared
-from session_store.events import Kind
-from session_store.settings import StoreSettings
+from parley.configs.deployment import Deployment
+from parley.core.errors import ConfigError, EngineError, ModelFileError
+from parley.models.llm.llamacpp.server import LlamaCppServer
+from parley.models.llm.llamacpp.settings import LlamaCppSettings, has_chat_template
+from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.pipelines.sessions import open_conversations
+from parley.processors.dialogue.llm_failover import LlmFailover
+from parley.processors.dialogue.llm_timeouts import GuardTuning
+from parley.processors.dialogue.services import LlamaCpp, LlamaCppRowSettings
+from parley.processors.service_rows import Shared
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreSettings
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.tiny_gguf import CHATML_TOOLS, save_tiny_gguf
@@ -315,8 +315,8 @@ async def test_a_child_ends_with_an_owner_that_is_killed(models: Path):
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from models.llm.llamacpp.server import LlamaCppServer\n"
-        "from models.llm.llamacpp.settings import LlamaCppSettings\n"
+        "from parley.models.llm.llamacpp.server import LlamaCppServer\n"
+        "from parley.models.llm.llamacpp.settings import LlamaCppSettings\n"
         "async def main():\n"
         "    server = LlamaCppServer(LlamaCppSettings(model=Path(sys.argv[1])))\n"
         "    await server.start()\n"

@@ -17,9 +17,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
-from processors.dialogue.llm_failover import Failover, LlmFailover
-from processors.dialogue.llm_timeouts import FailureReason, GuardTuning
-from processors.dialogue.services import (
+from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_timeouts import FailureReason, GuardTuning
+from parley.processors.dialogue.services import (
     Anthropic,
     AnthropicSettings,
     OpenAiCompatible,

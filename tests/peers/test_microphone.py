@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio.audible import AudibleMeter
-from core.media import pcm16_to_float
+from parley.audio.audible import AudibleMeter
+from parley.core.media import pcm16_to_float
 from tests.peers.server import ROOT
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence

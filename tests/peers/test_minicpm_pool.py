@@ -12,13 +12,13 @@ import httpx
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from models.omni import OmniEngine, Preparation
-from serving.gateway.admin.operations import Operations
-from serving.pool.omni import PooledConversation, PooledOmni, PoolOmniSettings
-from serving.pool.pool import Pool
-from serving.pool.settings import PoolTuning, WorkerSpec
-from serving.scheduler.types import Task, WorkerState
+from parley.core.errors import EngineError
+from parley.models.omni import OmniEngine, Preparation
+from parley.serving.gateway.admin.operations import Operations
+from parley.serving.pool.omni import PooledConversation, PooledOmni, PoolOmniSettings
+from parley.serving.pool.pool import Pool
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
+from parley.serving.scheduler.types import Task, WorkerState
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
 from tests.peers.minicpm_server import (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError, EngineError
-from models.stt import STT, Transcript
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from models.stt.words import plain_text
+from parley.core.errors import ConfigError, EngineError
+from parley.models.stt import STT, Transcript
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.stt.words import plain_text
 from tests.fakes.worker import told_secret
 from tests.listening import play, understand
 from tests.nemo_environment import ROOT, nemo_python, nemo_variables, nemo_worker, until_loaded, write_models

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from configs.deployment import DEFAULT_PROMPT
-from core.client_rules import prompt_of
+from parley.configs.deployment import DEFAULT_PROMPT
+from parley.core.client_rules import prompt_of
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.test_browser import chromium, serving, visit
 from tests.voices import RATE_HZ, say, silence

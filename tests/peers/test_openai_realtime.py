@@ -15,7 +15,7 @@ import pytest_asyncio
 import websockets
 from openai import AsyncOpenAI, OpenAIError
 
-from audio import g711
+from parley.audio import g711
 from tests.human_speech import opening
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer

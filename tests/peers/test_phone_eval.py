@@ -18,7 +18,7 @@ SYSTEMS = ("parley", "parley_faked", "line", "stock")
 async def report(folder: Path, *arguments: str, within_s: float = 240) -> dict[str, Any]:
     out = folder / "out.json"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "evals.phone", "--out-dir", str(folder), "--json", str(out),
+        sys.executable, "-m", "parley.evals.phone", "--out-dir", str(folder), "--json", str(out),
         "--greeting", "Hello there.", *arguments,
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip

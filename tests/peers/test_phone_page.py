@@ -7,9 +7,9 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
-from protocols.twilio_media import SILENCE
+from parley.protocols.twilio_media import SILENCE
+from parley.transports.twilio.simulated_caller import Caller, SimulatedCall
 from tests.peers.test_browser import chromium, serving, visit  # noqa: F401
-from transports.twilio.simulated_caller import Caller, SimulatedCall
 
 pytestmark = pytest.mark.browser
 PHONE = "phone: {signatures: false, number: '+15550199'}\n"

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from protocols.twilio_media import RATE_HZ, SILENCE
+from parley.protocols.twilio_media import RATE_HZ, SILENCE
+from parley.transports.twilio.simulated_caller import CALLER, Caller, SimulatedCall, SimulatedCallResult
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
-from transports.twilio.simulated_caller import CALLER, Caller, SimulatedCall, SimulatedCallResult
 
 OTHER = "+15550123"
 AGAIN = "Welcome back."

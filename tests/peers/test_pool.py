@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from core.errors import CapacityError
-from models.omni import Preparation
-from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine
-from runtime.engine_hosting.messages import EngineMessage
-from serving.pool.pool import Assignment, AssignmentRefused, Pool
-from serving.pool.process import WorkerProcess
-from serving.pool.settings import PoolTuning, WorkerSpec
-from serving.scheduler.scheduler import SchedulerSettings
-from serving.scheduler.types import QueuePlace, RefusalReason, Task, WorkerRequest, WorkerState
+from parley.core.errors import CapacityError
+from parley.models.omni import Preparation
+from parley.models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine
+from parley.runtime.engine_hosting.messages import EngineMessage
+from parley.serving.pool.pool import Assignment, AssignmentRefused, Pool
+from parley.serving.pool.process import WorkerProcess
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
+from parley.serving.scheduler.scheduler import SchedulerSettings
+from parley.serving.scheduler.types import QueuePlace, RefusalReason, Task, WorkerRequest, WorkerState
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.minicpm_server import minicpm_server

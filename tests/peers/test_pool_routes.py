@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from models.omni import Preparation
-from serving.gateway.admin.operations import Operations
-from serving.gateway.admin.pool_view import PoolView
-from serving.pool.omni import PooledOmni, PoolOmniSettings
-from serving.pool.pool import Assignment, AssignmentRefused, Pool
-from serving.pool.settings import PoolTuning, WorkerSpec
-from serving.scheduler.types import QueuePlace, RefusalReason, Task, WorkerRequest
+from parley.models.omni import Preparation
+from parley.serving.gateway.admin.operations import Operations
+from parley.serving.gateway.admin.pool_view import PoolView
+from parley.serving.pool.omni import PooledOmni, PoolOmniSettings
+from parley.serving.pool.pool import Assignment, AssignmentRefused, Pool
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
+from parley.serving.scheduler.types import QueuePlace, RefusalReason, Task, WorkerRequest
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.operations_gateway import BEARER, TOKEN_ENV, asking, gateway

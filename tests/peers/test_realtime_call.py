@@ -14,25 +14,26 @@ import soundfile
 from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.transports.base_transport import TransportParams
 
-from configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
-from core.call_events import CallEnding, ReplyFinished
-from core.client_rules import ClientRules
-from core.grants import ANONYMOUS, ClientIdentity, Grants
-from core.media import float_to_pcm16
-from models.stt import Transcript
-from pipelines.call import Call, LiveCall
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from pipelines.engines.loading import Executors, Loaded
-from pipelines.engines.plan import plan_realtime
-from pipelines.lifecycle import EXPIRED, LIMITED, OVER_LIMIT
-from pipelines.sessions import open_conversations
-from pipelines.voice.duplex import run_duplex
-from processors.dialogue.llm_timeouts import GuardTuning
-from processors.dialogue.services import Documents, DocumentsSettings
-from session_store.events import Event, Kind
-from session_store.settings import StoreTuning
-from telemetry.turns import TurnRecord
+from parley.configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
+from parley.core.call_events import CallEnding, ReplyFinished
+from parley.core.client_rules import ClientRules
+from parley.core.grants import ANONYMOUS, ClientIdentity, Grants
+from parley.core.media import float_to_pcm16
+from parley.models.stt import Transcript
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from parley.pipelines.engines.loading import Executors, Loaded
+from parley.pipelines.engines.plan import plan_realtime
+from parley.pipelines.lifecycle import EXPIRED, LIMITED, OVER_LIMIT
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.voice.duplex import run_duplex
+from parley.processors.dialogue.llm_timeouts import GuardTuning
+from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.session_store.events import Event, Kind
+from parley.session_store.settings import StoreTuning
+from parley.telemetry.turns import TurnRecord
+from parley.transports.local.file import FileCall, FileTransport
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
@@ -44,7 +45,6 @@ from tests.peers.openai_live_server import LiveServer
 from tests.peers.openai_realtime_server import Answer, RealtimeServer
 from tests.peers.test_command import command
 from tests.sim.call import RATE_HZ, silence, voice
-from transports.local.file import FileCall, FileTransport
 
 APOLOGY = "Sorry, something is wrong here."
 QUESTION = Answer("How much is it?", (" It", " costs", " five", " euros", "."), audio_ms=1_200)

@@ -19,14 +19,14 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.utils.base_object import BaseObject
 
 import bot
-from configs.load import load_deployment
-from pipelines.call import Call
-from pipelines.engines.engines import Engines
-from pipelines.engines.loading import SPEECH_THREADS
-from pipelines.sessions import open_conversations
-from transports.twilio.stream import PhoneStream
-from transports.websocket.session import SurfaceSession
-from turn_taking.barge_in.barge_in import BargeIn
+from parley.configs.load import load_deployment
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.loading import SPEECH_THREADS
+from parley.pipelines.sessions import open_conversations
+from parley.transports.twilio.stream import PhoneStream
+from parley.transports.websocket.session import SurfaceSession
+from parley.turn_taking.barge_in.barge_in import BargeIn
 
 OF_A_CALL = (
     BaseObject,
@@ -79,7 +79,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
 async def place(url: str, calls: Any) -> dict[str, Any]:
     """Place a call of each kind from another process, and wait until all lines are free again."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "evals.memory_soak.callers", url, "--calls", "1"),
+        *(sys.executable, "-m", "parley.evals.memory_soak.callers", url, "--calls", "1"),
         cwd=Path(__file__).resolve().parents[2],
         stdout=asyncio.subprocess.PIPE,
         env=os.environ,

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from loguru import logger
 
-from core.errors import EngineError
-from serving.gateway.session_api import IMPORT_PATH, TurnEvent
-from session_store.events import Draft, Kind
+from parley.core.errors import EngineError
+from parley.serving.gateway.session_api import IMPORT_PATH, TurnEvent
+from parley.session_store.events import Draft, Kind
 from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import Reader, Server, Turns, application, served
 

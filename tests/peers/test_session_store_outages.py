@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import make_url
 
-from core.errors import (
+from parley.core.errors import (
     ConfigError,
     FencedError,
     SessionExistsError,
@@ -21,9 +21,9 @@ from core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
-from session_store.database import database
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, SessionWriter, StoreTuning
+from parley.session_store.database import database
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, SessionWriter, StoreTuning
 from tests.peers.postgres import (  # noqa: F401
     PostgresServer,
     own_postgres,

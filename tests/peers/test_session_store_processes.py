@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
 
@@ -13,7 +13,7 @@ JOURNAL = {"call_id": "a", "operations": []}
 
 
 def replay(session_id: str, url: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "session_store.replay", session_id, "--url", url)
+    command = (sys.executable, "-m", "parley.session_store.replay", session_id, "--url", url)
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 

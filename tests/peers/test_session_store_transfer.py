@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.peers.server import ROOT
 
@@ -17,7 +17,7 @@ NO_SESSION = "00000000-0000-4000-8000-000000000000"
 
 
 def transfer(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "session_store.transfer", *arguments)
+    command = (sys.executable, "-m", "parley.session_store.transfer", *arguments)
     return subprocess.run(command, cwd=ROOT, input=lines, capture_output=True, text=True, timeout=60)
 
 

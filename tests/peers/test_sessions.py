@@ -141,7 +141,7 @@ async def test_a_call_replays_in_the_same_order(client: httpx.AsyncClient):
     assert list(dict.fromkeys(finals)) == ["stt", "text"]
     assert finals[-1] == "text"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "session_store.replay", session, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "parley.session_store.replay", session, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await asyncio.wait_for(child.communicate(), 30)
     assert child.returncode == 0, out

@@ -20,11 +20,11 @@ from pipecat.frames.frames import (
 )
 from pipecat.tests.utils import SleepFrame, run_test
 
-from configs.deployment import Choice, Deployment, Hearing, Speaking
-from core.errors import ConfigError
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import plan as plan_of
-from serving.pool.settings import PoolTuning, WorkerSpec
+from parley.configs.deployment import Choice, Deployment, Hearing, Speaking
+from parley.core.errors import ConfigError
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import plan as plan_of
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
 from tests.voices import say, silence
 
 pytestmark = pytest.mark.alone

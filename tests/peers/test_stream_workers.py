@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EngineError
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from models.tts import SpeechPiece
-from models.tts.fallback import FallbackTts
-from models.tts.flite import FliteTts
-from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
+from parley.core.errors import EngineError
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.tts import SpeechPiece
+from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.flite import FliteTts
+from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
 from tests.fakes.worker import SECRET, told_secret
 from tests.listening import understand
 from tests.tiny_voices import write_kokoro
@@ -115,7 +115,7 @@ def test_kokoro_is_hosted_with_its_packages_which_nobody_else_needs(tmp_path: Pa
         # The other side needs none of them: it speaks in an environment with only the worker's own few.
         program = (
             "import os, sys\n"
-            "from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings\n"
+            "from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings\n"
             "pieces = []\n"
             f"voice = WorkerTts(WorkerTtsSettings(url={url!r}))\n"
             f"spoken = voice.synthesize({CLAUSE!r}, lambda piece: pieces.append(piece) or True)\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import load_deployment
-from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
-from pipelines.sessions import open_conversations
-from pipelines.text.typed_turns import AnswerCommitted, ask
-from session_store.conversation import Conversation
-from session_store.events import Event, Kind
+from parley.configs.load import load_deployment
+from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.text.typed_turns import AnswerCommitted, ask
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Event, Kind
 from tests.peers.anthropic_server import AnthropicServer
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.openai_server import OpenAiServer

@@ -20,23 +20,23 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAggregator
 from pipecat.services.llm_service import LLMService
 
-from configs.deployment import Deployment
-from configs.load import parse_settings
-from models.tools.webhook import WebhookSettings, WebhookTool
-from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
-from processors.dialogue import durable_tools
-from processors.dialogue.durable_tools import DurableTools
-from processors.dialogue.services import (
+from parley.configs.deployment import Deployment
+from parley.configs.load import parse_settings
+from parley.models.tools.webhook import WebhookSettings, WebhookTool
+from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.processors.dialogue import durable_tools
+from parley.processors.dialogue.durable_tools import DurableTools
+from parley.processors.dialogue.services import (
     Anthropic,
     AnthropicSettings,
     OpenAiCompatible,
     OpenAiCompatibleSettings,
 )
-from session_store.compaction import Compactor
-from session_store.conversation import Conversation, Conversations
-from session_store.events import Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.tools import ORDER
 from tests.peers.anthropic_server import AnthropicServer

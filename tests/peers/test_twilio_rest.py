@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from core.errors import EngineError
-from evals.phone.front import AUTH_TOKEN
+from parley.core.errors import EngineError
+from parley.evals.phone.front import AUTH_TOKEN
+from parley.transports.twilio.rest import Account, TwilioRest
 from tests.peers.server import free_port
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest
-from transports.twilio.rest import Account, TwilioRest
 
 
 async def test_calls_are_begun_redirected_and_ended():

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EngineError
-from pipelines.text.typed_turns import AnswerCommitted, ask
-from session_store.events import Kind
+from parley.core.errors import EngineError
+from parley.pipelines.text.typed_turns import AnswerCommitted, ask
+from parley.session_store.events import Kind
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.test_summaries import LLM, conversation

@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
-from audio.resample import Resampler
+from parley.audio.resample import Resampler
+from parley.transports.websocket.opus import OpusDecoder, OpusEncoder
 from tests.peers.test_browser import serving
 from tests.voices import say, silence
-from transports.websocket.opus import OpusDecoder, OpusEncoder
 
 # All events that its front end knows; any other stops it.
 KNOWN = {

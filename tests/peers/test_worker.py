@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from models.omni import Preparation
-from models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine, WorkerOmniHost
+from parley.core.errors import EngineError
+from parley.models.omni import Preparation
+from parley.models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine, WorkerOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV
 from tests.peers.minicpm_server import minicpm_server
 

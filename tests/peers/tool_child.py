@@ -8,12 +8,12 @@ import sys
 
 import aiohttp
 
-from models.tools.webhook import WebhookSettings, WebhookTool
-from processors.dialogue.durable_tools import DurableTools
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.models.tools.webhook import WebhookSettings, WebhookTool
+from parley.processors.dialogue.durable_tools import DurableTools
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 
 
 async def main(file: str, session_id: str, url: str, kind: str) -> None:

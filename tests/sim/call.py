@@ -11,32 +11,48 @@ import numpy as np
 import soundfile
 from pipecat.transports.base_transport import TransportParams
 
-from configs.deployment import Bot, Deployment, Duplex, EchoMode, Hearing, Remembering, Speaking, Thinking
-from core.call_events import CallEnding
-from core.client_rules import ClientRules
-from core.media import float_to_pcm16
-from models.echo import EchoCanceller
-from models.llm import LanguageModel
-from models.omni import OmniHost
-from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
-from models.stt import Transcript
-from models.tools import Tool
-from models.tts import TextToSpeech
-from models.tts.phrase_cache import PhraseCache
-from pipelines.call import Call, LiveCall
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from pipelines.engines.loading import Executors, Loaded
-from pipelines.sessions import open_conversations
-from pipelines.voice.cascade import run_conversation
-from pipelines.voice.duplex import run_duplex
-from processors.dialogue.durable_tools import SharedTools
-from processors.dialogue.llm_timeouts import GuardTuning
-from processors.dialogue.services import Documents, DocumentsSettings, LlmRow
-from session_store.conversation import Conversations
-from session_store.events import Event
-from session_store.settings import StoreTuning
-from telemetry.turns import TurnRecord
+from parley.configs.deployment import (
+    Bot,
+    Deployment,
+    Duplex,
+    EchoMode,
+    Hearing,
+    Remembering,
+    Speaking,
+    Thinking,
+)
+from parley.core.call_events import CallEnding
+from parley.core.client_rules import ClientRules
+from parley.core.media import float_to_pcm16
+from parley.models.echo import EchoCanceller
+from parley.models.llm import LanguageModel
+from parley.models.omni import OmniHost
+from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
+from parley.models.stt import Transcript
+from parley.models.tools import Tool
+from parley.models.tts import TextToSpeech
+from parley.models.tts.phrase_cache import PhraseCache
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from parley.pipelines.engines.loading import Executors, Loaded
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.voice.cascade import run_conversation
+from parley.pipelines.voice.duplex import run_duplex
+from parley.processors.dialogue.durable_tools import SharedTools
+from parley.processors.dialogue.llm_timeouts import GuardTuning
+from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
+from parley.session_store.conversation import Conversations
+from parley.session_store.events import Event
+from parley.session_store.settings import StoreTuning
+from parley.telemetry.turns import TurnRecord
+from parley.transports.local.file import FileCall, FileTransport
+from parley.turn_taking.answering_machine import VoicemailTuning
+from parley.turn_taking.backchannel import BackchannelTuning
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.clarification import AskBackTuning
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
+from parley.turn_taking.speculation import SpeculationSettings
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
@@ -49,13 +65,6 @@ from tests.fakes.vad import EnergyVad
 from tests.in_place_engine import InPlaceEngine
 from tests.session_files import new_session_file
 from tests.sim.room import Room, RoomTransport
-from transports.local.file import FileCall, FileTransport
-from turn_taking.answering_machine import VoicemailTuning
-from turn_taking.backchannel import BackchannelTuning
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.clarification import AskBackTuning
-from turn_taking.endpointing.endpointer import EndpointTuning
-from turn_taking.speculation import SpeculationSettings
 
 RATE_HZ = 16_000
 # The model is called when the turn has ended, not before.

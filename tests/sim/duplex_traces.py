@@ -42,10 +42,10 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
-from evals.duplex_jitter.reading import read_ticks
-from models.omni import OmniHost
-from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
+from parley.core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
+from parley.evals.duplex_jitter.reading import read_ticks
+from parley.models.omni import OmniHost
+from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost

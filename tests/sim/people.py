@@ -16,33 +16,33 @@ import numpy as np
 import soundfile
 from pipecat.transports.base_transport import TransportParams
 
-from configs.deployment import Deployment
-from configs.load import load_deployment
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.answers.scoring import Statements
-from models.keyword_spotting import COMMANDS
-from models.llm import LanguageModel
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
-from models.stt import STT, Transcript
-from models.stt.voice import RATE_HZ
-from models.tts import TTS, TextToSpeech
-from models.turn import TURN, TurnCompleteness
-from models.vad import VAD, VoiceActivityDetector
-from pipelines.call import Call, LiveCall
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import LlmRuntime
-from pipelines.engines.loading import Executors, Loaded
-from pipelines.engines.plan import Plan, plan
-from pipelines.sessions import open_conversations
-from pipelines.voice.cascade import run_conversation
-from session_store.events import Event, Kind
-from session_store.settings import StoreTuning
-from telemetry.turns import TurnRecord
+from parley.configs.deployment import Deployment
+from parley.configs.load import load_deployment
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.answers.scoring import Statements
+from parley.models.keyword_spotting import COMMANDS
+from parley.models.llm import LanguageModel
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.models.stt import STT, Transcript
+from parley.models.stt.voice import RATE_HZ
+from parley.models.tts import TTS, TextToSpeech
+from parley.models.turn import TURN, TurnCompleteness
+from parley.models.vad import VAD, VoiceActivityDetector
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.engines.loading import Executors, Loaded
+from parley.pipelines.engines.plan import Plan, plan
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.voice.cascade import run_conversation
+from parley.session_store.events import Event, Kind
+from parley.session_store.settings import StoreTuning
+from parley.telemetry.turns import TurnRecord
+from parley.transports.local.file import FileCall, FileTransport
 from tests import human_speech, virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.in_place_engine import InPlaceEngine
 from tests.session_files import new_session_file
-from transports.local.file import FileCall, FileTransport
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -8,13 +8,13 @@ import numpy as np
 from pipecat.frames.frames import InputAudioRawFrame
 from pipecat.transports.base_transport import TransportParams
 
-from audio import g711
-from audio.resample import Resampler
-from core.media import float_to_pcm16, pcm16_to_float
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.audio import g711
+from parley.audio.resample import Resampler
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.local.file import FileCall, FileInput, FileTransport
 from tests.speakerphone import RATE_HZ, room_path
-from transports.local.file import FileCall, FileInput, FileTransport
 
 # Upper bound of a simulated call's length.
 LONGEST_S = 120

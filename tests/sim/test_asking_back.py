@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from session_store.events import Kind
+from parley.session_store.events import Kind
 from tests.sim.call import OFF, SimulatedCall, silence, simulate, voice
 
 WORDS = ("yes", "what", "is", "the", "limit")

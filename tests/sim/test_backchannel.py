@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session_store.events import Kind
+from parley.session_store.events import Kind
 from tests.sim.call import OFF, RATE_HZ, SimulatedCall, silence, simulate, voice
 
 # Talks for five seconds, pauses unfinished, goes on, and ends.

@@ -15,15 +15,15 @@ import soundfile
 import soxr
 from loguru import logger
 
-from core.pinned_models import PINNED_MODELS
-from evals.human.archives import ARCHIVES, cache_folder, is_fetched
-from evals.human.recordings import edges_of
-from evals.human.sources import SOURCES
-from evals.stt.measure import word_errors
-from models.stt.pocketsphinx import PocketsphinxSettings
-from models.stt.voice import RATE_HZ
-from models.tts.espeak import EspeakSettings, EspeakTts
-from pipelines.engines.plan import plan
+from parley.core.pinned_models import PINNED_MODELS
+from parley.evals.human.archives import ARCHIVES, cache_folder, is_fetched
+from parley.evals.human.recordings import edges_of
+from parley.evals.human.sources import SOURCES
+from parley.evals.stt.measure import word_errors
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.models.stt.voice import RATE_HZ
+from parley.models.tts.espeak import EspeakSettings, EspeakTts
+from parley.pipelines.engines.plan import plan
 from scripts.fetch_models import main as fetch_models
 from tests import spoilt_speech
 from tests.human_speech import two_cities

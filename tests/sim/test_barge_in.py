@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.stt.looks import LOOKS_MS
-from session_store.events import Event, Kind
+from parley.models.stt.looks import LOOKS_MS
+from parley.session_store.events import Event, Kind
 from tests.fakes.scripted_llm import HANG
 from tests.sim.call import OFF, RATE_HZ, SimulatedCall, silence, simulate, voice
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 
-from core.client_rules import ClientRules
-from core.errors import EngineError
-from core.grants import ClientIdentity, Grants
-from evals.duplex_jitter.reading import read_ticks
-from models.omni import Vote
-from models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
-from models.tts import SpeechPiece
-from pipelines.lifecycle import LIMITED, OVER_LIMIT
-from session_store.events import Kind
+from parley.core.client_rules import ClientRules
+from parley.core.errors import EngineError
+from parley.core.grants import ClientIdentity, Grants
+from parley.evals.duplex_jitter.reading import read_ticks
+from parley.models.omni import Vote
+from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
+from parley.models.tts import SpeechPiece
+from parley.pipelines.lifecycle import LIMITED, OVER_LIMIT
+from parley.session_store.events import Kind
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import HANG, TOOL, ScriptedRow

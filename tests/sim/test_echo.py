@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.echo import EchoCanceller
-from models.echo.webrtc import WebRtcEcho
-from models.tts.flite import FliteSettings, FliteTts
-from pipelines.voice import cascade, echo
-from pipelines.voice.echo import CallFrontEnd
+from parley.models.echo import EchoCanceller
+from parley.models.echo.webrtc import WebRtcEcho
+from parley.models.tts.flite import FliteSettings, FliteTts
+from parley.pipelines.voice import cascade, echo
+from parley.pipelines.voice.echo import CallFrontEnd
 from tests.fakes.echo import ClosedEcho, FailingEcho
 from tests.sim.call import Beside, SimulatedCall, silence, simulate
 from tests.sim.room import Room, TelephoneLine

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pipecat.frames.frames import LLMMessagesAppendFrame
 
-from session_store.events import Kind
+from parley.session_store.events import Kind
+from parley.turn_taking.idle import IdleTuning
 from tests.fakes.scripted_llm import TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
 from tests.sim.call import OFF, RATE_HZ, Beside, SimulatedCall, silence, simulate, voice
-from turn_taking.idle import IdleTuning
 
 CHOSEN = IdleTuning()
 # A person is at the other end: a file gets no prompts.

@@ -11,9 +11,9 @@ from pipecat.frames.frames import Frame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.utils.base_object import BaseObject
 
-from pipelines.call import Call
+from parley.pipelines.call import Call
+from parley.turn_taking.barge_in.barge_in import BargeIn
 from tests.sim.call import silence, simulate, voice
-from turn_taking.barge_in.barge_in import BargeIn
 
 OF_A_CALL = (BaseObject, LLMContext, Frame, BargeIn, Call)
 

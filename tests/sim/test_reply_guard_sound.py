@@ -10,8 +10,8 @@ from pipecat.processors.aggregators.llm_response_universal import LLMContextAggr
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 
-from core.errors import EngineError
-from processors.dialogue.llm_failover import LlmFailover
+from parley.core.errors import EngineError
+from parley.processors.dialogue.llm_failover import LlmFailover
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel, ScriptedLlmService
 from tests.virtual_time import run

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from pipecat.frames.frames import CancelFrame, EndFrame, Frame
 
-from core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
-from processors.fusion.perception import AnnotationFrame
-from session_store.events import Event, Kind
-from session_store.replay import recorded_calls, replay
+from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
+from parley.processors.fusion.perception import AnnotationFrame
+from parley.session_store.events import Event, Kind
+from parley.session_store.replay import recorded_calls, replay
 from tests.sim.call import OFF, Beside, silence, simulate, voice
 
 QUESTION = [silence(500), voice(1_000), silence(1_500)]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from models.llm import Message
-from session_store.events import Kind
+from parley.models.llm import Message
+from parley.session_store.events import Kind
 from tests.fakes.scripted_llm import TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
 from tests.sim.call import OFF, SimulatedCall, silence, simulate, voice

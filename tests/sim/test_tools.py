@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.deployment import Bot
-from session_store.events import Kind
+from parley.configs.deployment import Bot
+from parley.session_store.events import Kind
 from tests.fakes.scripted_llm import TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
 from tests.sim.call import OFF, silence, simulate, voice

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session_store.events import Kind
+from parley.session_store.events import Kind
 from tests.sim.call import RATE_HZ, SimulatedCall, silence, simulate, voice
 
 GREETING, MESSAGE = "Hello, this is Parley.", "Please call us back."

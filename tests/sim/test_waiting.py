@@ -4,8 +4,8 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
-from core.errors import EngineError
-from session_store.events import Kind
+from parley.core.errors import EngineError
+from parley.session_store.events import Kind
 from tests.sim.call import OFF, Beside, silence, simulate, voice
 
 # The caller stops speaking at 1.5 s.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core.call_events import TurnEnded, TurnStarted
-from models.omni import OmniHost
+from parley.core.call_events import TurnEnded, TurnStarted
+from parley.models.omni import OmniHost
 from tests.sim.call import Beside, silence, simulate, voice
 
 STEP_S = 0.05

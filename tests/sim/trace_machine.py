@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable
 
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
 
 STEPS = 160
 TEXTS = (

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from core.statements import asks, extract_facts
-from models.llm import Message
-from models.llm.conversation_qa import read_conversation
-from models.llm.dialogue import without_cut_off_mark
-from models.tts.clauses import split_clauses
-from processors.playout.word_times import estimate_word_times
-from session_store.prompt import without_remarks
+from parley.core.statements import asks, extract_facts
+from parley.models.llm import Message
+from parley.models.llm.conversation_qa import read_conversation
+from parley.models.llm.dialogue import without_cut_off_mark
+from parley.models.tts.clauses import split_clauses
+from parley.processors.playout.word_times import estimate_word_times
+from parley.session_store.prompt import without_remarks
 
 CHARS = 8_000
 PIECES = (

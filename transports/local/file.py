@@ -17,16 +17,16 @@ from pathlib import Path
 from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from audio.gain import RampedGain
-from core.call_events import ClientDelayReported
-from core.clock import Clock
-from core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
-from recording.stereo import Side, StereoRecording
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from transports.direct_input import DirectAudioInput
-from transports.interruptible_output import InterruptibleOutput
-from transports.pipecat_internals import declare_events, emit
+from parley.audio.gain import RampedGain
+from parley.core.call_events import ClientDelayReported
+from parley.core.clock import Clock
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.recording.stereo import Side, StereoRecording
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.direct_input import DirectAudioInput
+from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.pipecat_internals import declare_events, emit
 
 SETTLE_MS = 500
 FLUSH_MS = 5_000

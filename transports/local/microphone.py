@@ -32,13 +32,13 @@ from pipecat.frames.frames import (
 )
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from core.call_events import ClientDelayReported
-from core.errors import ConfigError
-from core.media import PCM_BYTES_PER_SAMPLE
-from runtime.event_stream import CallEvents
-from transports.direct_input import DirectAudioInput
-from transports.interruptible_output import InterruptibleOutput
-from transports.local.sound_lines import (
+from parley.core.call_events import ClientDelayReported
+from parley.core.errors import ConfigError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.runtime.event_stream import CallEvents
+from parley.transports.direct_input import DirectAudioInput
+from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.local.sound_lines import (
     LOST_MS,
     Backlog,
     Device,
@@ -47,7 +47,7 @@ from transports.local.sound_lines import (
     ToPipeline,
     choose_format,
 )
-from transports.pipecat_internals import declare_events, emit
+from parley.transports.pipecat_internals import declare_events, emit
 
 INPUT_PIECE_MS = 20
 # PortAudio gives the device two of these. Two of 20 ms at 16 kHz on PulseAudio 16 ran dry repeatedly (up to

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import soxr
 
-from audio.gain import RampedGain
-from core.errors import ConfigError
+from parley.audio.gain import RampedGain
+from parley.core.errors import ConfigError
 
 MAX_BACKLOG_PIECES = 25
 # Rates that sound hardware takes; the device's own rate is tried as well.

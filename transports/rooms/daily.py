@@ -13,7 +13,7 @@ from pipecat.runner.types import DailyRunnerArguments
 from pipecat.transports.base_transport import VideoInSourceParams
 from pipecat.transports.daily.transport import DailyParams, DailyTransport
 
-from transports.request import TransportRequest
+from parley.transports.request import TransportRequest
 
 NAME = "Parley"
 

@@ -12,7 +12,7 @@ from pipecat.runner.types import LiveKitRunnerArguments
 from pipecat.transports.base_transport import VideoInSourceParams
 from pipecat.transports.livekit.transport import LiveKitParams, LiveKitTransport
 
-from transports.request import TransportRequest
+from parley.transports.request import TransportRequest
 
 IDENTITY = "parley"
 # Audio that the room buffers. An interruption clears the buffer, and audio in it counts as played.

@@ -13,10 +13,15 @@ from collections.abc import Sequence
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.exotel import ExotelFrameSerializer
 
-from protocols.client_protocol import Message as JsonMessage
-from protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started, part, text
-from transports.phone_protocol import Message
-from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
+from parley.protocols.client_protocol import Message as JsonMessage
+from parley.protocols.twilio_media import PACKET_BYTES, RATE_HZ, Started, part, text
+from parley.transports.phone_protocol import Message
+from parley.transports.telephony.serialized import (
+    NetworkMessageKind,
+    SerializedStream,
+    check_format,
+    check_payload,
+)
 
 PIECE_BYTES = 5 * PACKET_BYTES
 

@@ -10,10 +10,15 @@ Source: plivo.com/docs, "Audio Streaming".
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.plivo import PlivoFrameSerializer
 
-from protocols.client_protocol import Message as JsonMessage
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import ENCODING, RATE_HZ, Started, part, text
-from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
+from parley.protocols.client_protocol import Message as JsonMessage
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import ENCODING, RATE_HZ, Started, part, text
+from parley.transports.telephony.serialized import (
+    NetworkMessageKind,
+    SerializedStream,
+    check_format,
+    check_payload,
+)
 
 
 class PlivoStream(SerializedStream):

@@ -28,11 +28,11 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.serializers.base_serializer import FrameSerializer
 
-from audio import g711
-from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.client_protocol import Message as JsonMessage
-from protocols.client_protocol import ProtocolError, decoded, json_object, json_text
-from protocols.twilio_media import (
+from parley.audio import g711
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.protocols.client_protocol import Message as JsonMessage
+from parley.protocols.client_protocol import ProtocolError, decoded, json_object, json_text
+from parley.protocols.twilio_media import (
     MOST_MESSAGE_CHARS,
     MOST_PAYLOAD_BYTES,
     RATE_HZ,
@@ -43,7 +43,7 @@ from protocols.twilio_media import (
     Started,
     Stopped,
 )
-from transports.phone_protocol import Message
+from parley.transports.phone_protocol import Message
 
 
 class NetworkMessageKind(Enum):

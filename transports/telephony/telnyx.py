@@ -10,10 +10,15 @@ Source: developers.telnyx.com, "Stream call media over WebSocket".
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.telnyx import TelnyxFrameSerializer
 
-from protocols.client_protocol import Message as JsonMessage
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import RATE_HZ, Started, part, text
-from transports.telephony.serialized import NetworkMessageKind, SerializedStream, check_format, check_payload
+from parley.protocols.client_protocol import Message as JsonMessage
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import RATE_HZ, Started, part, text
+from parley.transports.telephony.serialized import (
+    NetworkMessageKind,
+    SerializedStream,
+    check_format,
+    check_payload,
+)
 
 SENT = "PCMU"
 

@@ -11,12 +11,12 @@ Source: developer.vonage.com, "WebSockets" of the Voice API.
 from pipecat.serializers.base_serializer import FrameSerializer
 from pipecat.serializers.vonage import VonageFrameSerializer
 
-from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.client_protocol import Message as JsonMessage
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started, part, text
-from protocols.vonage import CONTENT_TYPE
-from transports.telephony.serialized import NetworkMessageKind, SerializedStream
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.protocols.client_protocol import Message as JsonMessage
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import MOST_PAYLOAD_BYTES, RATE_HZ, Event, Started, part, text
+from parley.protocols.vonage import CONTENT_TYPE
+from parley.transports.telephony.serialized import NetworkMessageKind, SerializedStream
 
 
 class VonageStream(SerializedStream):

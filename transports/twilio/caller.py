@@ -18,10 +18,10 @@ from collections import deque
 
 import numpy as np
 
-from audio import g711
-from audio.concealment import HISTORY_MS, conceal, fade_out
-from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.twilio_media import PACKET_MS, RATE_HZ
+from parley.audio import g711
+from parley.audio.concealment import HISTORY_MS, conceal, fade_out
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.protocols.twilio_media import PACKET_MS, RATE_HZ
 
 SAMPLES_PER_MS = RATE_HZ // 1000
 CONCEALED_MS, LONGEST_HOLE_MS = 60, 1_000

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
+from parley.protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
 
 PACKET_US = PACKET_MS * 1000
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import Event, MediaStream, Started, ToCaller
-from transports.phone_protocol import Message
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import Event, MediaStream, Started, ToCaller
+from parley.transports.phone_protocol import Message
 
 
 class TwilioProtocol:

@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 from loguru import logger
 
-from core.errors import EngineError
+from parley.core.errors import EngineError
 
 ENGINE = "twilio"
 API = "https://api.twilio.com"

@@ -26,11 +26,11 @@ import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from audio import g711
-from core.errors import PeerError
-from protocols.twilio_media import ENCODING, PACKET_BYTES, PACKET_MS, RATE_HZ, SILENCE
-from recording.stereo import Side, StereoRecording
-from runtime.loop_clock import LoopClock
+from parley.audio import g711
+from parley.core.errors import PeerError
+from parley.protocols.twilio_media import ENCODING, PACKET_BYTES, PACKET_MS, RATE_HZ, SILENCE
+from parley.recording.stereo import Side, StereoRecording
+from parley.runtime.loop_clock import LoopClock
 
 CALLER, CALLED = "+15550100", "+15550199"
 # Between comfort noise (66 dB under full scale) and the softest of a voice.

@@ -32,10 +32,10 @@ from typing import Protocol
 from loguru import logger
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import (
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import (
     MOST_REFUSED,
     PACKET_BYTES,
     SILENCE,
@@ -46,14 +46,14 @@ from protocols.twilio_media import (
     Started,
     Stopped,
 )
-from runtime.loop_clock import LoopClock
-from session_store.faults import log_failure
-from telemetry.log_throttle import LogThrottle
-from transports.phone_protocol import Message, StreamProtocol
-from transports.twilio.caller import CallerLine
-from transports.twilio.marks import Back, Marks
-from transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, PacketSound
-from transports.twilio.protocol import TwilioProtocol
+from parley.runtime.loop_clock import LoopClock
+from parley.session_store.faults import log_failure
+from parley.telemetry.log_throttle import LogThrottle
+from parley.transports.phone_protocol import Message, StreamProtocol
+from parley.transports.twilio.caller import CallerLine
+from parley.transports.twilio.marks import Back, Marks
+from parley.transports.twilio.packets import PACKET_US, Mark, Packet, PacketLine, PacketSound
+from parley.transports.twilio.protocol import TwilioProtocol
 
 _US_PER_S = 1_000_000
 # On a line that sends no marks back, speech counts as played this long after its due time.

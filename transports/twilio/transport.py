@@ -40,19 +40,19 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from audio import g711
-from audio.gain import RampedGain
-from audio.resample import Resampler
-from audio.speech_level import SpeechLevel
-from core.call_events import ClientDelayReported, UnplayedReported
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from protocols.twilio_media import PACKET_MS, RATE_HZ
-from runtime.event_stream import CallEvents
-from transports.direct_input import DirectAudioInput
-from transports.interruptible_output import InterruptibleOutput
-from transports.pipecat_internals import declare_events, emit
-from transports.twilio.caller import pcm_ms
-from transports.twilio.stream import MOST_PRESSED_US, PhoneStream
+from parley.audio import g711
+from parley.audio.gain import RampedGain
+from parley.audio.resample import Resampler
+from parley.audio.speech_level import SpeechLevel
+from parley.core.call_events import ClientDelayReported, UnplayedReported
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from parley.protocols.twilio_media import PACKET_MS, RATE_HZ
+from parley.runtime.event_stream import CallEvents
+from parley.transports.direct_input import DirectAudioInput
+from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.pipecat_internals import declare_events, emit
+from parley.transports.twilio.caller import pcm_ms
+from parley.transports.twilio.stream import MOST_PRESSED_US, PhoneStream
 
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
 # Most audio that a slow pipeline may be behind. With more, a turn would be answered too late.

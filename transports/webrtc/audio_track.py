@@ -26,8 +26,8 @@ from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from av.audio.codeccontext import AudioCodecContext
 from av.packet import Packet
 
-from audio.gain import RampedGain
-from core.media import PCM_BYTES_PER_SAMPLE
+from parley.audio.gain import RampedGain
+from parley.core.media import PCM_BYTES_PER_SAMPLE
 
 PACKET_MS = 20
 # RFC 7587: the RTP clock of Opus is 48 kHz at any rate of the codec.

@@ -21,13 +21,13 @@ from aiortc import RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_DCEP
 from loguru import logger
 
-from core.clock import Clock
-from core.token_bucket import TokenBucket
-from protocols.client_protocol import ProtocolError, json_object
-from runtime.busy_time import Metered
-from runtime.loop_clock import LoopClock
-from transports.client_budget import ClientBudget, ClientShare
-from transports.pipecat_internals import (
+from parley.core.clock import Clock
+from parley.core.token_bucket import TokenBucket
+from parley.protocols.client_protocol import ProtocolError, json_object
+from parley.runtime.busy_time import Metered
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.client_budget import ClientBudget, ClientShare
+from parley.transports.pipecat_internals import (
     handle_message,
     handle_packet,
     misordered_packets,

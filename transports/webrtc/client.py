@@ -43,10 +43,10 @@ from pipecat.transports.smallwebrtc.transport import (
 )
 from pipecat.utils.shared import acquires, releases
 
-from transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
-from transports.webrtc.audio_track import PacedAudioTrack
-from transports.webrtc.connection_state import is_over
-from transports.webrtc.jitter_buffer import install
+from parley.transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
+from parley.transports.webrtc.audio_track import PacedAudioTrack
+from parley.transports.webrtc.connection_state import is_over
+from parley.transports.webrtc.jitter_buffer import install
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25

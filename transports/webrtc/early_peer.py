@@ -15,8 +15,8 @@ from typing import Any
 from aiortc import RTCTransportStats
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from transports.pipecat_internals import early_messages, last_ping_s, stop_decoding
-from transports.webrtc.connection_state import is_over
+from parley.transports.pipecat_internals import early_messages, last_ping_s, stop_decoding
+from parley.transports.webrtc.connection_state import is_over
 
 LOOK_S = 0.25
 CLIENT_READY = "client-ready"

@@ -24,7 +24,7 @@ from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtp import RtpPacket
 from loguru import logger
 
-from transports.pipecat_internals import jitter_buffer_of, payload_of, set_jitter_buffer
+from parley.transports.pipecat_internals import jitter_buffer_of, payload_of, set_jitter_buffer
 
 LONGEST_HOLD = 4
 # Ten seconds of packets of 20 ms.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 # Several times the offer of a browser with audio, camera, screen and data.
 MAX_SDP_CHARS = 64_000

@@ -3,8 +3,8 @@
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
 
-from transports.request import TransportRequest
-from transports.webrtc.transport import PacedWebRTCTransport
+from parley.transports.request import TransportRequest
+from parley.transports.webrtc.transport import PacedWebRTCTransport
 
 
 async def open_browser(

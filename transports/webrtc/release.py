@@ -16,7 +16,7 @@ from typing import Any
 from aiortc import RTCPeerConnection
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from transports.pipecat_internals import (
+from parley.transports.pipecat_internals import (
     closing_handlers,
     cut_connection,
     cut_peer_connection,

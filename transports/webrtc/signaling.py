@@ -30,11 +30,11 @@ from loguru import logger
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import CapacityError, ConfigError, PeerError
-from transports.pipecat_internals import emit, ice_transports, stop_connecting
-from transports.webrtc.channel_guard import ChannelGuard
-from transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
-from transports.webrtc.release import release_connection, release_peer_connection
+from parley.core.errors import CapacityError, ConfigError, PeerError
+from parley.transports.pipecat_internals import emit, ice_transports, stop_connecting
+from parley.transports.webrtc.channel_guard import ChannelGuard
+from parley.transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
+from parley.transports.webrtc.release import release_connection, release_peer_connection
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 # Building a connection takes some 10 ms of the loop; further ones wait in order, ``BUILDING_S`` at most.

@@ -37,14 +37,14 @@ from pipecat.transports.smallwebrtc.transport import (
     SmallWebRTCOutputTransport,
 )
 
-from core.call_events import ClientDelayReported
-from runtime.event_stream import CallEvents
-from transports.direct_input import DirectAudioInput
-from transports.interruptible_output import InterruptibleOutput
-from transports.pipecat_internals import declare_events, emit
-from transports.webrtc.audio_track import RTP_RATE_HZ
-from transports.webrtc.client import PacedWebRTCClient
-from transports.webrtc.client_delay import ClientDelay
+from parley.core.call_events import ClientDelayReported
+from parley.runtime.event_stream import CallEvents
+from parley.transports.direct_input import DirectAudioInput
+from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.pipecat_internals import declare_events, emit
+from parley.transports.webrtc.audio_track import RTP_RATE_HZ
+from parley.transports.webrtc.client import PacedWebRTCClient
+from parley.transports.webrtc.client_delay import ClientDelay
 
 # aiortc's peers and browsers report once a second or so.
 REPORT_S = 2.0

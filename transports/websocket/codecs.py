@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio import g711
-from audio.resample import Resampler
-from core.errors import ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from protocols.client_protocol import SAMPLE_BYTES, Codec, Format
-from transports.websocket.opus import OpusDecoder, OpusEncoder
+from parley.audio import g711
+from parley.audio.resample import Resampler
+from parley.core.errors import ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format
+from parley.transports.websocket.opus import OpusDecoder, OpusEncoder
 
 BLOCK_SAMPLES = 12_000
 

@@ -21,11 +21,11 @@ from typing import Any, Generic, TypeVar
 from loguru import logger
 from pydantic import Field
 
-from protocols.client_protocol import Message, ProtocolError, written
-from runtime.busy_time import Metered
-from runtime.loop_clock import LoopClock
-from transports.client_budget import ClientBudget, ClientShare
-from transports.websocket.session import SocketPeer, SocketSettings
+from parley.protocols.client_protocol import Message, ProtocolError, written
+from parley.runtime.busy_time import Metered
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.client_budget import ClientBudget, ClientShare
+from parley.transports.websocket.session import SocketPeer, SocketSettings
 
 # JSON and base64 of this size take a third of a millisecond.
 LARGE_BYTES = 100_000

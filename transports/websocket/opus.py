@@ -13,8 +13,8 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.error import FFmpegError
 
-from audio.ogg import OggReader, OggWriter
-from core.errors import ShapeError
+from parley.audio.ogg import OggReader, OggWriter
+from parley.core.errors import ShapeError
 
 # Opus counts in these at any rate.
 GRANULE_HZ = 48_000

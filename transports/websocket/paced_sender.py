@@ -12,8 +12,8 @@ and the queued speech stays.
 from collections import deque
 from dataclasses import dataclass
 
-from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.client_protocol import Action, Pictures, ProtocolError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.protocols.client_protocol import Action, Pictures, ProtocolError
 
 _US_PER_S = 1_000_000
 # Bounds of one client: actions queued after its speech, and bytes of the picture files among them.

@@ -2,7 +2,7 @@
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from protocols.client_protocol import ProtocolError
+from parley.protocols.client_protocol import ProtocolError
 
 # A close frame has room for 123 bytes of UTF-8.
 REASON_BYTES = 120

@@ -27,12 +27,12 @@ from typing import Protocol
 from loguru import logger
 from pydantic import Field
 
-from core.errors import ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE
-from core.strict_model import StrictModel
-from core.token_bucket import TokenBucket
-from core.tuning import tuned
-from protocols.client_protocol import (
+from parley.core.errors import ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.core.strict_model import StrictModel
+from parley.core.token_bucket import TokenBucket
+from parley.core.tuning import tuned
+from parley.protocols.client_protocol import (
     Action,
     Begin,
     ClientProtocol,
@@ -55,11 +55,11 @@ from protocols.client_protocol import (
     Speech,
     json_text,
 )
-from runtime.busy_time import Metered
-from runtime.loop_clock import LoopClock
-from transports.client_budget import ClientBudget, ClientShare
-from transports.websocket.codecs import Decoder
-from transports.websocket.paced_sender import SpeechLine
+from parley.runtime.busy_time import Metered
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.client_budget import ClientBudget, ClientShare
+from parley.transports.websocket.codecs import Decoder
+from parley.transports.websocket.paced_sender import SpeechLine
 
 OnAction = Callable[[Action], Awaitable[None]]
 Check = Callable[[Action], Action]

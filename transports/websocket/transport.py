@@ -46,9 +46,9 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from audio.gain import RampedGain
-from core.media import PCM_BYTES_PER_SAMPLE
-from protocols.client_protocol import (
+from parley.audio.gain import RampedGain
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.protocols.client_protocol import (
     TOLD,
     TURN_END,
     Action,
@@ -65,13 +65,13 @@ from protocols.client_protocol import (
     ReplyOver,
     ReplyWords,
 )
-from runtime.loop_clock import LoopClock
-from transports.direct_input import DirectAudioInput
-from transports.interruptible_output import InterruptibleOutput
-from transports.pipecat_internals import declare_events, emit, queue_whole
-from transports.unit_input import UnitInput
-from transports.websocket.codecs import PcmEncoder
-from transports.websocket.session import SurfaceSession
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.direct_input import DirectAudioInput
+from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.pipecat_internals import declare_events, emit, queue_whole
+from parley.transports.unit_input import UnitInput
+from parley.transports.websocket.codecs import PcmEncoder
+from parley.transports.websocket.session import SurfaceSession
 
 _US_PER_S = 1_000_000
 PLAYED_MS = 20

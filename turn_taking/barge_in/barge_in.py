@@ -25,12 +25,12 @@ the detector is given with them. Words that wait for the spotter wait in any sta
 
 from collections.abc import Callable
 
-from core.errors import IllegalTransition
-from core.tuning import tuned
-from turn_taking.barge_in.looks import LookVerdict
-from turn_taking.barge_in.replies import ReplyTracker
-from turn_taking.barge_in.settings import BargeInSettings, BargeInTuning
-from turn_taking.barge_in.table import (
+from parley.core.errors import IllegalTransition
+from parley.core.tuning import tuned
+from parley.turn_taking.barge_in.looks import LookVerdict
+from parley.turn_taking.barge_in.replies import ReplyTracker
+from parley.turn_taking.barge_in.settings import BargeInSettings, BargeInTuning
+from parley.turn_taking.barge_in.table import (
     IGNORED,
     TRANSITIONS,
     BargeInAct,
@@ -43,9 +43,9 @@ from turn_taking.barge_in.table import (
     Restore,
     ResumeReply,
 )
-from turn_taking.barge_in.voice import VoiceEvent, VoiceFinding, VoiceState, VoiceTracker
-from turn_taking.barge_in.words import SpotVerdict, WordArbiter
-from turn_taking.utterances import ENGLISH, Utterance, UtteranceKind, UtteranceVocabulary
+from parley.turn_taking.barge_in.voice import VoiceEvent, VoiceFinding, VoiceState, VoiceTracker
+from parley.turn_taking.barge_in.words import SpotVerdict, WordArbiter
+from parley.turn_taking.utterances import ENGLISH, Utterance, UtteranceKind, UtteranceVocabulary
 
 
 class BargeIn:

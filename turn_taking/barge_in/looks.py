@@ -12,7 +12,7 @@ from enum import Enum
 
 from pydantic import Field, model_validator
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 
 class LookVerdict(Enum):

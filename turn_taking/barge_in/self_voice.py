@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 import numpy as np
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 FRAME_MS = 10
 # Reverberation and the canceller's own delay: played audio explains a sound that arrives up to so much later.

@@ -2,10 +2,10 @@
 
 from pydantic import Field, model_validator
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from turn_taking.barge_in.looks import LookSettings
-from turn_taking.utterances import UtteranceSettings, UtteranceTuning
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.turn_taking.barge_in.looks import LookSettings
+from parley.turn_taking.utterances import UtteranceSettings, UtteranceTuning
 
 
 class BargeInSettings(StrictModel):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.settings import BargeInTuning
 
 
 class VoiceState(Enum):

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import BargeInState
-from turn_taking.barge_in.voice import VoiceFinding, VoiceFindings
-from turn_taking.utterances import Classifier, Utterance, UtteranceKind, UtteranceVocabulary
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import BargeInState
+from parley.turn_taking.barge_in.voice import VoiceFinding, VoiceFindings
+from parley.turn_taking.utterances import Classifier, Utterance, UtteranceKind, UtteranceVocabulary
 
 
 class SpotVerdict(Enum):

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from turn_taking.endpointing.pauses import LONGEST_MS, SHORTEST_MS, STEP_MS
+from parley.turn_taking.endpointing.pauses import LONGEST_MS, SHORTEST_MS, STEP_MS
 
 
 def least_cost_wait_ms(

@@ -19,9 +19,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from turn_taking.endpointing.evidence_syntax import syntax_signs
-from turn_taking.endpointing.evidence_voice import VoiceSigns
-from turn_taking.endpointing.evidence_words import QuestionKind, word_cue, words_of
+from parley.turn_taking.endpointing.evidence_syntax import syntax_signs
+from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
+from parley.turn_taking.endpointing.evidence_words import QuestionKind, word_cue, words_of
 
 WEIGHTS = Path(__file__).with_name("end_weights.json")
 # Silence in the model's input from which a look is a late one.

@@ -19,10 +19,10 @@ from typing import Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
-from turn_taking.endpointing.evidence_words import (
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
+from parley.turn_taking.endpointing.evidence_words import (
     TRAILING_WORDS,
     QuestionKind,
     asked_for,
@@ -30,7 +30,7 @@ from turn_taking.endpointing.evidence_words import (
     last_word,
     tells,
 )
-from turn_taking.endpointing.pauses import SHORTEST_MS, CallerHabits
+from parley.turn_taking.endpointing.pauses import SHORTEST_MS, CallerHabits
 
 # With ``learn``, the general share of holds counts as so many pauses added to the caller's own.
 SHARE_WEIGHT = 20

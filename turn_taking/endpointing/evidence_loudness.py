@@ -11,7 +11,7 @@ Pure numpy; about a millisecond for half a second of audio.
 
 import numpy as np
 
-from turn_taking.endpointing.evidence_pitch import FRAME_MS, HOP_MS, last_voiced, robust_slope
+from parley.turn_taking.endpointing.evidence_pitch import FRAME_MS, HOP_MS, last_voiced, robust_slope
 
 # Length of the last word: over less, single sounds decide.
 FINAL_MS = 400

@@ -12,7 +12,7 @@ Pure numpy; about a millisecond for half a second of audio.
 
 import numpy as np
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
 
 LOWEST_HZ, HIGHEST_HZ = 60.0, 400.0
 FRAME_MS = 40

@@ -13,7 +13,7 @@ The module is pure.
 
 from enum import Enum
 
-from turn_taking.endpointing.evidence_words import (
+from parley.turn_taking.endpointing.evidence_words import (
     FILLERS,
     OPENING_WORDS,
     QUESTION_WORDS,

@@ -20,7 +20,7 @@ from functools import cache
 
 import numpy as np
 
-from turn_taking.endpointing.evidence_pitch import HOP_MS
+from parley.turn_taking.endpointing.evidence_pitch import HOP_MS
 
 FRAME_MS = 25
 LOWEST_HZ, HIGHEST_HZ, BANDS = 100.0, 3_800.0, 19

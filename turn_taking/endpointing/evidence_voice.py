@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.errors import ShapeError
-from turn_taking.endpointing.evidence_loudness import loudness_slope_db_s
-from turn_taking.endpointing.evidence_pitch import movement_semitones, pitch_hz
-from turn_taking.endpointing.evidence_tempo import Tempo, tempo_of
+from parley.core.errors import ShapeError
+from parley.turn_taking.endpointing.evidence_loudness import loudness_slope_db_s
+from parley.turn_taking.endpointing.evidence_pitch import movement_semitones, pitch_hz
+from parley.turn_taking.endpointing.evidence_tempo import Tempo, tempo_of
 
 # Length of the audio that is analysed: the last words, the speech before them for comparison, and the silence
 # after them.

@@ -19,17 +19,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turn_taking.endpointing.boundary import least_cost_wait_ms
-from turn_taking.endpointing.end_predictor import EndPredictor, PauseSigns, shipped_predictor
-from turn_taking.endpointing.endpointer import (
+from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
+from parley.turn_taking.endpointing.end_predictor import EndPredictor, PauseSigns, shipped_predictor
+from parley.turn_taking.endpointing.endpointer import (
     Endpointer,
     EndpointPolicy,
     EndpointSettings,
     Grounds,
     TurnSilence,
 )
-from turn_taking.endpointing.pauses import SHORTEST_MS, CallerHabits
-from turn_taking.endpointing.score_calibration import ScoreCalibration
+from parley.turn_taking.endpointing.pauses import SHORTEST_MS, CallerHabits
+from parley.turn_taking.endpointing.score_calibration import ScoreCalibration
 
 # Cost of a cut-in at no patience and at full patience, and the longest wait at each. Between the two, both
 # grow by the same factor for each step of patience.

@@ -7,19 +7,19 @@ from contextlib import suppress
 
 import numpy as np
 
-from core.errors import AgentError
-from evals.abuse.attacks.requests import GONE
-from evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
-from evals.abuse.registry import AttackRun, Outcome, attack
-from evals.abuse.settings import GOODBYE
-from evals.latency.client import Line
-from evals.latency.speech import RATE_HZ as LINE_HZ
-from evals.openai_realtime import RATE_HZ as SOCKET_HZ
-from evals.openai_realtime import Caller as SocketCaller
-from evals.phone.caller import Recording, Script, call
-from evals.phone.front import front_of
-from evals.phone.speech import samples_of
-from protocols.client_protocol import STOPPING
+from parley.core.errors import AgentError
+from parley.evals.abuse.attacks.requests import GONE
+from parley.evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
+from parley.evals.abuse.registry import AttackRun, Outcome, attack
+from parley.evals.abuse.settings import GOODBYE
+from parley.evals.latency.client import Line
+from parley.evals.latency.speech import RATE_HZ as LINE_HZ
+from parley.evals.openai_realtime import RATE_HZ as SOCKET_HZ
+from parley.evals.openai_realtime import Caller as SocketCaller
+from parley.evals.phone.caller import Recording, Script, call
+from parley.evals.phone.front import front_of
+from parley.evals.phone.speech import samples_of
+from parley.protocols.client_protocol import STOPPING
 
 SPEAKS_S, ENDS_S = 20.0, 60.0
 LOOK_S = 0.05

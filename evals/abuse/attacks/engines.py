@@ -5,9 +5,9 @@ import os
 import signal
 from dataclasses import asdict, dataclass
 
-from evals.abuse.footprint import FRONT_END, RECOGNISER, engine_children, wakes
-from evals.abuse.registry import AttackRun, Outcome, attack
-from evals.openai_realtime import Caller
+from parley.evals.abuse.footprint import FRONT_END, RECOGNISER, engine_children, wakes
+from parley.evals.abuse.registry import AttackRun, Outcome, attack
+from parley.evals.openai_realtime import Caller
 
 # Time within which the present call ends and the next one asks its question.
 LEAST_S = 40.0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import aiohttp
 
-from evals.abuse.attacks.requests import GONE, new_session, status_of, type_turn
-from evals.abuse.proxies import Proxy, behind
-from evals.abuse.registry import AttackRun, Outcome, attack
-from evals.phone.front import PUBLIC
+from parley.evals.abuse.attacks.requests import GONE, new_session, status_of, type_turn
+from parley.evals.abuse.proxies import Proxy, behind
+from parley.evals.abuse.registry import AttackRun, Outcome, attack
+from parley.evals.phone.front import PUBLIC
 
 HOSTS = {
     Proxy.DIRECT: "localhost",

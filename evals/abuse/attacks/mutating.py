@@ -14,16 +14,16 @@ from functools import partial
 import aiohttp
 from websockets.asyncio.client import ClientConnection
 
-from core.errors import AgentError
-from evals.abuse.attacks.floods import drain
-from evals.abuse.attacks.requests import GONE, new_session
-from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
-from evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
-from evals.abuse.registry import Attack, AttackRun, Outcome, Run, add
-from evals.abuse.routes import TELEPHONE, Entry, entries
-from evals.abuse.samples import FORM, OFFER, body_of, path_of
-from evals.latency.client import Line
-from evals.phone.front import PUBLIC, Front, front_of
+from parley.core.errors import AgentError
+from parley.evals.abuse.attacks.floods import drain
+from parley.evals.abuse.attacks.requests import GONE, new_session
+from parley.evals.abuse.mutations import mutated, mutated_bytes, mutated_text
+from parley.evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
+from parley.evals.abuse.registry import Attack, AttackRun, Outcome, Run, add
+from parley.evals.abuse.routes import TELEPHONE, Entry, entries
+from parley.evals.abuse.samples import FORM, OFFER, body_of, path_of
+from parley.evals.latency.client import Line
+from parley.evals.phone.front import PUBLIC, Front, front_of
 
 CLIENTS, MESSAGES_A_S = 3, 40
 # Messages in one conversation: with a server that accepts everything a new one begins now and then.

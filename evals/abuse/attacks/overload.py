@@ -10,11 +10,11 @@ from functools import partial
 
 from websockets.exceptions import InvalidStatus
 
-from evals.abuse.attacks.requests import GONE
-from evals.abuse.registry import Attack, AttackRun, Outcome, add
-from evals.abuse.samples import OFFER
-from evals.abuse.target import own_address
-from evals.openai_realtime import Caller
+from parley.evals.abuse.attacks.requests import GONE
+from parley.evals.abuse.registry import Attack, AttackRun, Outcome, add
+from parley.evals.abuse.samples import OFFER
+from parley.evals.abuse.target import own_address
+from parley.evals.openai_realtime import Caller
 
 TURNS = 2
 CALLERS = (8, 16, 32)

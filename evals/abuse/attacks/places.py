@@ -13,10 +13,10 @@ from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from evals.abuse.attacks.requests import GONE
-from evals.abuse.registry import Attack, AttackRun, Outcome, add, attack
-from evals.abuse.routes import TELEPHONE, sockets
-from evals.abuse.samples import path_of
+from parley.evals.abuse.attacks.requests import GONE
+from parley.evals.abuse.registry import Attack, AttackRun, Outcome, add, attack
+from parley.evals.abuse.routes import TELEPHONE, sockets
+from parley.evals.abuse.samples import path_of
 
 SILENT_SOCKETS, HALF_HEADS = 40, 1_500
 SILENT_PEERS, PING_S = 12, 1.0

@@ -13,13 +13,13 @@ import secrets
 import socket
 from functools import partial
 
-from evals.abuse.attacks.requests import GONE, new_session
-from evals.abuse.protocols import PROTOCOLS
-from evals.abuse.registry import Attack, AttackRun, Outcome, add
-from evals.abuse.routes import TELEPHONE, Entry, entries, sockets
-from evals.abuse.samples import body_of, path_of
-from evals.abuse.target import own_address
-from evals.phone.front import PUBLIC
+from parley.evals.abuse.attacks.requests import GONE, new_session
+from parley.evals.abuse.protocols import PROTOCOLS
+from parley.evals.abuse.registry import Attack, AttackRun, Outcome, add
+from parley.evals.abuse.routes import TELEPHONE, Entry, entries, sockets
+from parley.evals.abuse.samples import body_of, path_of
+from parley.evals.abuse.target import own_address
+from parley.evals.phone.front import PUBLIC
 
 SMALL_BUFFER = 4_096
 EACH, SPEAKS_A_S = 3, 4

@@ -7,8 +7,8 @@ from contextlib import suppress
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from evals.abuse.attacks.requests import GONE, new_session
-from evals.abuse.registry import AttackRun, Outcome, attack
+from parley.evals.abuse.attacks.requests import GONE, new_session
+from parley.evals.abuse.registry import AttackRun, Outcome, attack
 
 QUESTIONS = ("What are your opening hours on Saturday?", "How do I report a lost card?")
 ANSWER_S, ROUNDS = 10.0, 2

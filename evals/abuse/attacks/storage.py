@@ -14,10 +14,10 @@ from pathlib import Path
 
 import aiohttp
 
-from evals.abuse.attacks.requests import new_session, status_of, type_turn
-from evals.abuse.registry import AttackRun, Outcome, attack
-from evals.abuse.shifted_clock import shift
-from evals.abuse.target import Target
+from parley.evals.abuse.attacks.requests import new_session, status_of, type_turn
+from parley.evals.abuse.registry import AttackRun, Outcome, attack
+from parley.evals.abuse.shifted_clock import shift
+from parley.evals.abuse.target import Target
 
 WRONG_S, AHEAD_DAYS = 12.0, 40.0
 SECONDS_A_DAY = 86_400.0

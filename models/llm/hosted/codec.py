@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.errors import PeerError
-from models.llm import Message
-from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
-from models.llm.kv.segments import CacheHandle
-from protocols.facts import from_facts, from_rows, to_facts, to_rows
+from parley.core.errors import PeerError
+from parley.models.llm import Message
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
+from parley.models.llm.kv.segments import CacheHandle
+from parley.protocols.facts import from_facts, from_rows, to_facts, to_rows
 
 # A million tokens of text are about four megabytes, and six bytes a character for text that is not ASCII.
 MOST_DIALOGUE_BYTES = 33_554_432

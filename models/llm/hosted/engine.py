@@ -26,17 +26,17 @@ from typing import Any, Protocol
 from loguru import logger
 from pydantic import Field
 
-from core.errors import AgentError, EngineError, PeerError
-from models.hosted.link import POLL_S, ConversationLink
-from models.hosted.streams import StreamLimits, open_link
-from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
-from models.llm import Message
-from models.llm.hosted.codec import of_asked, to_answered, to_prefilled
-from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled, Remembered
-from models.llm.kv.segments import CacheHandle
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from runtime.engine_thread import EngineThread
-from runtime.thread_stream import Emit, stream_from_thread
+from parley.core.errors import AgentError, EngineError, PeerError
+from parley.models.hosted.link import POLL_S, ConversationLink
+from parley.models.hosted.streams import StreamLimits, open_link
+from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
+from parley.models.llm import Message
+from parley.models.llm.hosted.codec import of_asked, to_answered, to_prefilled
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled, Remembered
+from parley.models.llm.kv.segments import CacheHandle
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.thread_stream import Emit, stream_from_thread
 
 ENGINE = "worker"
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from core.registry import Registry, Row
-from models.llm import LanguageModel, Message
-from models.llm.kv.dialogue import GenerationResult, Prefilled
+from parley.core.registry import Registry, Row
+from parley.models.llm import LanguageModel, Message
+from parley.models.llm.kv.dialogue import GenerationResult, Prefilled
 
 
 class Replies(LanguageModel, Protocol):
@@ -53,7 +53,7 @@ CAUSAL: Registry[Any] = Registry(
     "causal model",
     {
         "transformers": Row(
-            "models.llm.kv.causal:CausalLm", "any causal model of transformers", extra="local-llm"
+            "parley.models.llm.kv.causal:CausalLm", "any causal model of transformers", extra="local-llm"
         )
     },
 )

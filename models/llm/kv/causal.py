@@ -35,14 +35,14 @@ from loguru import logger
 from pydantic import Field
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from core.errors import ConfigError, EngineError
-from core.strict_model import StrictModel
-from models.library_internals import attention_of
-from models.llm import Message
-from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
-from models.llm.kv.growable_cache import growing
-from models.llm.kv.segments import Fed, Scope, extended
-from runtime.fair_lock import FairLock
+from parley.core.errors import ConfigError, EngineError
+from parley.core.strict_model import StrictModel
+from parley.models.library_internals import attention_of
+from parley.models.llm import Message
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
+from parley.models.llm.kv.growable_cache import growing
+from parley.models.llm.kv.segments import Fed, Scope, extended
+from parley.runtime.fair_lock import FairLock
 
 ENGINE = "causal"
 CONFIG_FILE = "config.json"

@@ -14,7 +14,7 @@ answer that was generated again, edited or left out is cropped where the dialogu
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from models.llm import Message
+from parley.models.llm import Message
 
 
 @dataclass(frozen=True, slots=True)

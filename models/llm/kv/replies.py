@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, closing
 from functools import partial
 
-from core.errors import AgentError, EngineError
-from models.llm import Message
-from models.llm.kv.causal import ENGINE, CausalLm
-from models.llm.kv.dialogue import GenerationResult, Prefilled, Remembered
-from runtime.engine_thread import EngineThread
-from runtime.thread_stream import Emit, stream_from_thread
+from parley.core.errors import AgentError, EngineError
+from parley.models.llm import Message
+from parley.models.llm.kv.causal import ENGINE, CausalLm
+from parley.models.llm.kv.dialogue import GenerationResult, Prefilled, Remembered
+from parley.runtime.engine_thread import EngineThread
+from parley.runtime.thread_stream import Emit, stream_from_thread
 
 
 class CausalReplies:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from xllamacpp import CommonParams, Server
 
-from core.errors import EngineError
-from models.llm.llamacpp.settings import ENGINE, LlamaCppSettings, ServerAddress
+from parley.core.errors import EngineError
+from parley.models.llm.llamacpp.settings import ENGINE, LlamaCppSettings, ServerAddress
 
 LOOPBACK = "127.0.0.1"
 # Logs errors only, and no content of a request.

@@ -6,11 +6,11 @@ it has another port and another key. ``endpoint`` must therefore be called befor
 the file is loaded again.
 """
 
-from models.llm.llamacpp.settings import ENGINE, LlamaCppSettings, ServerAddress
-from protocols.facts import from_facts
-from runtime.engine_process import EngineProcess, EngineProcessSettings
+from parley.models.llm.llamacpp.settings import ENGINE, LlamaCppSettings, ServerAddress
+from parley.protocols.facts import from_facts
+from parley.runtime.engine_process import EngineProcess, EngineProcessSettings
 
-FACTORY = "models.llm.llamacpp.engine:LlamaCppEngine"
+FACTORY = "parley.models.llm.llamacpp.engine:LlamaCppEngine"
 
 
 class LlamaCppServer:

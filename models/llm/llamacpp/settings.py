@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.errors import ConfigError, ModelFileError
-from core.files import MODELS_DIR
-from core.strict_model import StrictModel
+from parley.core.errors import ConfigError, ModelFileError
+from parley.core.files import MODELS_DIR
+from parley.core.strict_model import StrictModel
 
 ENGINE = "llamacpp"
 MAGIC = b"GGUF"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import PeerError
-from models.omni import Preparation, UnitResult
-from protocols.facts import from_facts, to_facts
+from parley.core.errors import PeerError
+from parley.models.omni import Preparation, UnitResult
+from parley.protocols.facts import from_facts, to_facts
 
 FLOAT32 = np.dtype("<f4")
 VOICES = ("llm_ref_audio", "tts_ref_audio")

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from core.errors import AgentError, EngineError, PeerError
-from core.strict_model import StrictModel
-from models.hosted.link import ConversationLink
-from models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
-from models.omni import OmniEngine, Preparation, UnitResult, Vote
-from models.omni.hosted import codec
-from models.omni.phases import EngineCall, Phases
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import AgentError, EngineError, PeerError
+from parley.core.strict_model import StrictModel
+from parley.models.hosted.link import ConversationLink
+from parley.models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
+from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni.hosted import codec
+from parley.models.omni.phases import EngineCall, Phases
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
 

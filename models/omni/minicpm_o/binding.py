@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ConfigError, EngineError
-from models.library_internals import listening, weigh_listening
+from parley.core.errors import ConfigError, EngineError
+from parley.models.library_internals import listening, weigh_listening
 
 ENGINE = "minicpm_o"
 VOICE_RATE_HZ = 16_000

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from loguru import logger
 
-from core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
-from models.omni import OmniEngine, Preparation, UnitResult, Vote
-from models.omni.hosted.codec import of_preparation, of_unit
-from models.omni.minicpm_o.settings import (
+from parley.core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
+from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni.hosted.codec import of_preparation, of_unit
+from parley.models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     LOOK_AHEAD_MS,
     OUTPUT_RATE_HZ,
@@ -36,15 +36,15 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
-from models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
-from models.omni.phases import EngineCall, Phases
-from protocols.facts import from_facts
-from runtime.engine_hosting.blocking import BlockingChild
-from runtime.engine_hosting.child import ChildSettings
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
+from parley.models.omni.phases import EngineCall, Phases
+from parley.protocols.facts import from_facts
+from parley.runtime.engine_hosting.blocking import BlockingChild
+from parley.runtime.engine_hosting.child import ChildSettings
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "minicpm_o"
-WORKER = "models.omni.minicpm_o.worker"
+WORKER = "parley.models.omni.minicpm_o.worker"
 
 
 class MiniCpmOHost:

@@ -13,8 +13,8 @@ import soundfile
 import soxr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from core.errors import ConfigError
-from core.strict_model import StrictModel
+from parley.core.errors import ConfigError
+from parley.core.strict_model import StrictModel
 
 INPUT_RATE_HZ = 16_000
 OUTPUT_RATE_HZ = 24_000

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.errors import EngineError
-from models.omni import SILENCE, UnitResult, Vote
-from models.omni.minicpm_o.settings import OUTPUT_RATE_HZ
+from parley.core.errors import EngineError
+from parley.models.omni import SILENCE, UnitResult, Vote
+from parley.models.omni.minicpm_o.settings import OUTPUT_RATE_HZ
 
 # A unit makes 1.3 at most; audio longer than two has another rate, or is invalid.
 MOST_UNITS = 2

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from core.errors import AgentError, ConfigError, EngineError, PeerError
-from models.omni.hosted.codec import to_preparation, to_unit
-from models.omni.minicpm_o.binding import DuplexBinding
-from runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
-from runtime.engine_hosting.messages import EngineMessage, MessageType, failed
+from parley.core.errors import AgentError, ConfigError, EngineError, PeerError
+from parley.models.omni.hosted.codec import to_preparation, to_unit
+from parley.models.omni.minicpm_o.binding import DuplexBinding
+from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 
 ENGINE = "minicpm_o"
 WAITING = 8

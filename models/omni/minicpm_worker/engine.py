@@ -31,9 +31,9 @@ from pydantic import Field, field_validator
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from core.errors import CapacityError, ConfigError, EngineError, PeerError
-from models.omni import Preparation, UnitResult, Vote
-from models.omni.minicpm_o.settings import (
+from parley.core.errors import CapacityError, ConfigError, EngineError, PeerError
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     OUTPUT_RATE_HZ,
     SamplingSettings,
@@ -43,11 +43,11 @@ from models.omni.minicpm_o.settings import (
     read_voice,
     with_history,
 )
-from models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
-from models.omni.minicpm_worker import wire
-from models.omni.minicpm_worker.settings import RemoteConversationSettings
-from models.omni.phases import EngineCall, Phases
-from runtime.blocking_socket import connect_for
+from parley.models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
+from parley.models.omni.minicpm_worker import wire
+from parley.models.omni.minicpm_worker.settings import RemoteConversationSettings
+from parley.models.omni.phases import EngineCall, Phases
+from parley.runtime.blocking_socket import connect_for
 
 ENGINE = "minicpm_worker"
 # The server takes only units of a second, also at the beginning, where it pads the unit itself.

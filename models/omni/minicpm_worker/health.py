@@ -7,7 +7,7 @@ idle in the latter: it is idle only when both agree.
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 IDLE = "idle"
 TAKEN = frozenset({"busy_chat", "busy_half_duplex", "duplex_active", "duplex_paused"})

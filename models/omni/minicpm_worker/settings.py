@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from models.omni.minicpm_o.settings import SamplingSettings
+from parley.core.strict_model import StrictModel
+from parley.models.omni.minicpm_o.settings import SamplingSettings
 
 
 class RemoteConversationSettings(StrictModel):

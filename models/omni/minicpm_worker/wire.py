@@ -18,7 +18,7 @@ import orjson
 import pybase64
 from PIL import Image
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 # Meant for photographs of a camera; a third of the size of quality 95.
 JPEG_QUALITY = 85

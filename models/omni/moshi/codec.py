@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache, MimiModel
 from transformers.models.mimi.modeling_mimi import MimiConv1d, MimiConvTranspose1d, MimiResnetBlock
 
-from core.errors import EngineError
-from models.omni.moshi.settings import ENGINE
+from parley.core.errors import EngineError
+from parley.models.omni.moshi.settings import ENGINE
 
 
 def check_codec(codec: MimiModel) -> None:

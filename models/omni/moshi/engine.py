@@ -21,15 +21,15 @@ from loguru import logger
 from pydantic import ValidationError
 from torch import Tensor
 
-from core.errors import ConfigError, EngineError
-from models.omni import Preparation, UnitResult, Vote
-from models.omni.moshi.codec import DecoderStream, EncoderStream
-from models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
-from models.omni.moshi.settings import ENGINE, MoshiTalk
-from models.omni.moshi.speech import SpeechGate, level_dbfs
-from models.omni.moshi.steps import MoshiSteps
-from models.omni.moshi.words import WordDecoder
-from models.omni.phases import EngineCall, EnginePhase, Phases
+from parley.core.errors import ConfigError, EngineError
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni.moshi.codec import DecoderStream, EncoderStream
+from parley.models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
+from parley.models.omni.moshi.settings import ENGINE, MoshiTalk
+from parley.models.omni.moshi.speech import SpeechGate, level_dbfs
+from parley.models.omni.moshi.steps import MoshiSteps
+from parley.models.omni.moshi.words import WordDecoder
+from parley.models.omni.phases import EngineCall, EnginePhase, Phases
 
 
 class _Talk:

@@ -18,14 +18,14 @@ from torch import Tensor
 from transformers import MoshiConfig, MoshiForConditionalGeneration, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from core.errors import CapacityError, ConfigError, EngineError
-from models.library_internals import keep_exact
-from models.omni import OmniEngine
-from models.omni.moshi.codec import DecoderStream, EncoderStream, check_codec
-from models.omni.moshi.settings import ENGINE, MoshiSettings
+from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.models.library_internals import keep_exact
+from parley.models.omni import OmniEngine
+from parley.models.omni.moshi.codec import DecoderStream, EncoderStream, check_codec
+from parley.models.omni.moshi.settings import ENGINE, MoshiSettings
 
 if TYPE_CHECKING:
-    from models.omni.moshi.engine import MoshiEngine
+    from parley.models.omni.moshi.engine import MoshiEngine
 
 UNIT_MS = 80
 # Units of silence that are encoded before its codes are taken, by which time the effect of the start is gone.
@@ -115,7 +115,7 @@ class MoshiHost:
             CapacityError: the limit of open engines is reached.
             EngineError: the host is closed.
         """
-        from models.omni.moshi.engine import MoshiEngine  # imports this module, too
+        from parley.models.omni.moshi.engine import MoshiEngine  # imports this module, too
 
         if self._weights is None:
             raise EngineError("the host is closed", engine=ENGINE, retryable=False)

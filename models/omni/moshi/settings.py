@@ -7,8 +7,8 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from pydantic import Field
 
-from core.errors import ConfigError
-from core.strict_model import StrictModel
+from parley.core.errors import ConfigError
+from parley.core.strict_model import StrictModel
 
 ENGINE = "moshi"
 CONFIG_FILE = "config.json"

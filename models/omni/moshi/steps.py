@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, MoshiForConditionalGeneration
 
-from core.errors import EngineError
-from models.omni.moshi.settings import ENGINE, MoshiTalk
-from models.omni.moshi.window import RingCache
+from parley.core.errors import EngineError
+from parley.models.omni.moshi.settings import ENGINE, MoshiTalk
+from parley.models.omni.moshi.window import RingCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from contextlib import aclosing, suppress
 import numpy as np
 from pydantic import Field
 
-from core.errors import AgentError, EngineError
-from core.media import pcm16_to_float
-from core.strict_model import StrictModel
-from models.llm import LanguageModel, Message
-from models.tts import SpeechPiece, TextToSpeech
-from models.tts.clauses import ClauseSettings, ClauseSplitter
+from parley.core.errors import AgentError, EngineError
+from parley.core.media import pcm16_to_float
+from parley.core.strict_model import StrictModel
+from parley.models.llm import LanguageModel, Message
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts.clauses import ClauseSettings, ClauseSplitter
 
 ENGINE = "two_tier"
 # How far ``rewind`` can go back. A false interruption is detected after a second or two, and goes back by a

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.llm import Message
-from models.omni import Preparation
-from models.omni.two_tier.content import Content, ContentMaker
+from parley.models.llm import Message
+from parley.models.omni import Preparation
+from parley.models.omni.two_tier.content import Content, ContentMaker
 
 Take = Callable[[Content], None]
 

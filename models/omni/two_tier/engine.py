@@ -21,17 +21,17 @@ import numpy as np
 from loguru import logger
 from pydantic import Field, ValidationError
 
-from core.errors import ConfigError
-from core.strict_model import StrictModel
-from core.tuning import tuned
-from models.omni import Preparation, UnitResult, Vote
-from models.omni.phases import EngineCall, Phases
-from models.omni.two_tier.content import Content, ContentMaker
-from models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
-from models.omni.two_tier.speech_input import EarSettings, SpeechInput, Told
-from models.turn import TurnCompleteness
-from models.vad import VoiceActivityDetector
-from turn_taking.duplex_policy import (
+from parley.core.errors import ConfigError
+from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni.phases import EngineCall, Phases
+from parley.models.omni.two_tier.content import Content, ContentMaker
+from parley.models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
+from parley.models.omni.two_tier.speech_input import EarSettings, SpeechInput, Told
+from parley.models.turn import TurnCompleteness
+from parley.models.vad import VoiceActivityDetector
+from parley.turn_taking.duplex_policy import (
     Act,
     Ask,
     CloseTurn,

@@ -18,12 +18,12 @@ import numpy as np
 from loguru import logger
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from models.turn import TurnCompleteness, TurnEstimate
-from models.vad import VoiceActivityDetector
-from turn_taking.barge_in.speaker_level import SpeakerLevel
-from turn_taking.duplex_policy import DuplexPolicy
-from turn_taking.voice_gate import GateEvent, GateState, VoiceGate
+from parley.core.strict_model import StrictModel
+from parley.models.turn import TurnCompleteness, TurnEstimate
+from parley.models.vad import VoiceActivityDetector
+from parley.turn_taking.barge_in.speaker_level import SpeakerLevel
+from parley.turn_taking.duplex_policy import DuplexPolicy
+from parley.turn_taking.voice_gate import GateEvent, GateState, VoiceGate
 
 # Greatest number of transcripts that wait for the next unit; a recogniser makes fewer.
 WAITING_WORDS = 64

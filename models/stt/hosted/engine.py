@@ -14,14 +14,14 @@ when it is available again.
 from contextlib import suppress
 from typing import Any
 
-from core.errors import AgentError, EngineError, PeerError, ShapeError
-from core.media import PCM_BYTES_PER_SAMPLE
-from models.hosted.link import ConversationLink
-from models.hosted.speech import to_transcript
-from models.hosted.streams import StreamLeasing, StreamLimits, open_link
-from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
-from models.stt import Transcript
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import AgentError, EngineError, PeerError, ShapeError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.models.hosted.link import ConversationLink
+from parley.models.hosted.speech import to_transcript
+from parley.models.hosted.streams import StreamLeasing, StreamLimits, open_link
+from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
+from parley.models.stt import Transcript
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "worker"
 

@@ -22,13 +22,13 @@ from contextlib import suppress
 from loguru import logger
 from pydantic import Field
 
-from core.errors import AgentError, EngineError, PeerError
-from models.hosted.link import ConversationLink
-from models.hosted.speech import to_piece
-from models.hosted.streams import StreamLeasing, StreamLimits, open_link
-from models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
-from models.tts import SpeechPiece
-from runtime.engine_hosting.messages import MessageType
+from parley.core.errors import AgentError, EngineError, PeerError
+from parley.models.hosted.link import ConversationLink
+from parley.models.hosted.speech import to_piece
+from parley.models.hosted.streams import StreamLeasing, StreamLimits, open_link
+from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
+from parley.models.tts import SpeechPiece
+from parley.runtime.engine_hosting.messages import MessageType
 
 ENGINE = "worker"
 # Interval at which the sink is called while no piece comes.

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from loguru import logger
 
-from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.table import Cut, Decision, Duck, Restore, ResumeReply
+from parley.core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.table import Cut, Decision, Duck, Restore, ResumeReply
 
 
 class DecisionQueue:

@@ -17,16 +17,16 @@ from pipecat.frames.frames import TranscriptionFrame
 from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
 from pipecat.utils.time import time_now_iso8601
 
-from core.call_events import BotTurnEnded, WordsDiscarded
-from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
-from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.over_bot.replies import BotReplies
-from processors.turns.over_bot.turn import TurnOverBot
-from processors.turns.over_bot.voice import VoiceOverBot
-from processors.turns.over_bot.words import WordsOutcome, WordsOverBot
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
+from parley.core.call_events import BotTurnEnded, WordsDiscarded
+from parley.processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
+from parley.processors.turns.over_bot.decisions import DecisionQueue
+from parley.processors.turns.over_bot.replies import BotReplies
+from parley.processors.turns.over_bot.turn import TurnOverBot
+from parley.processors.turns.over_bot.voice import VoiceOverBot
+from parley.processors.turns.over_bot.words import WordsOutcome, WordsOverBot
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
 
 # An interruption is recorded after the output has dropped it; a reply that is not for the context has no
 # record.

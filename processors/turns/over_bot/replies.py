@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
 
-from core.call_events import (
+from parley.core.call_events import (
     ClauseAnnounced,
     ReplyAnnounced,
     ReplyFinished,
@@ -27,13 +27,13 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.clock import Clock
-from core.timeline import HeardReply
-from processors.turns.over_bot.decisions import DecisionQueue
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.table import BargeInState, Cut
-from turn_taking.utterances import asks
+from parley.core.clock import Clock
+from parley.core.timeline import HeardReply
+from parley.processors.turns.over_bot.decisions import DecisionQueue
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.table import BargeInState, Cut
+from parley.turn_taking.utterances import asks
 
 # An interruption has passed the output, where the heard part is known, within a few milliseconds.
 BOOKS_MS = 500

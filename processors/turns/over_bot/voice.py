@@ -7,16 +7,16 @@ its level and its audio, as voice activity has judged them. Output: the facts th
 from collections.abc import Callable
 from functools import partial
 
-from core.call_events import ReplyFinished, ReplyStarted, VoicePaused, VoiceSuspected
-from core.clock import Clock
-from models.stt import Transcript
-from processors.turns.looks import VoiceLooks
-from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.stop_words import StopWords
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.speaker_level import SpeakerLevel
-from turn_taking.barge_in.table import BargeInState, Decision
+from parley.core.call_events import ReplyFinished, ReplyStarted, VoicePaused, VoiceSuspected
+from parley.core.clock import Clock
+from parley.models.stt import Transcript
+from parley.processors.turns.looks import VoiceLooks
+from parley.processors.turns.over_bot.decisions import DecisionQueue
+from parley.processors.turns.stop_words import StopWords
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.speaker_level import SpeakerLevel
+from parley.turn_taking.barge_in.table import BargeInState, Decision
 
 # A voice lasts as long as its audio does. When voice activity is late by more than a window and a frame, a
 # voice that ended long ago may seem to continue: the decision about it waits, but no longer than this.

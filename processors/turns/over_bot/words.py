@@ -9,13 +9,13 @@ from enum import Enum
 
 from loguru import logger
 
-from core.clock import Clock
-from models.stt import Transcript
-from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.over_bot.turn import TurnOverBot
-from processors.turns.over_bot.voice import VoiceOverBot
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.table import BargeInState, Cut
+from parley.core.clock import Clock
+from parley.models.stt import Transcript
+from parley.processors.turns.over_bot.decisions import DecisionQueue
+from parley.processors.turns.over_bot.turn import TurnOverBot
+from parley.processors.turns.over_bot.voice import VoiceOverBot
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.table import BargeInState, Cut
 
 # A command that is spotted so long after the end of its voice has no effect.
 COMMAND_LATE_MS = 1_500

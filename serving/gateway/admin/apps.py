@@ -15,8 +15,8 @@ from typing import Literal, get_args
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from core.errors import AgentError
-from runtime.atomic_file import replace_file
+from parley.core.errors import AgentError
+from parley.runtime.atomic_file import replace_file
 
 AppId = Literal[
     "browser", "turnbased", "half_duplex_audio", "omni", "audio_duplex", "openai_realtime", "unmute"

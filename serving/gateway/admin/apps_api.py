@@ -8,10 +8,10 @@ PUT /api/admin/apps/{app_id}   {enabled}; for the operator
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, StrictBool
 
-from serving.gateway.admin.apps import App, Apps, UnknownAppError
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.http.requests import check_origin
-from serving.gateway.settings import ServerSettings
+from parley.serving.gateway.admin.apps import App, Apps, UnknownAppError
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.http.requests import check_origin
+from parley.serving.gateway.settings import ServerSettings
 
 
 class AppList(BaseModel):

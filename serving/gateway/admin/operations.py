@@ -10,21 +10,21 @@ from pathlib import Path
 from fastapi import APIRouter
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from serving.gateway.admin.apps import AppId, Apps
-from serving.gateway.admin.apps_api import apps_api
-from serving.gateway.admin.pool_api import pool_api
-from serving.gateway.admin.presets import Presets
-from serving.gateway.admin.presets_api import FrontendDefaults, presets_api
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.calls import CallTasks
-from serving.gateway.http.read_pace import ReadPace
-from serving.gateway.reference_voices.settings import ReferenceVoiceSettings
-from serving.gateway.reference_voices.voices import Voices
-from serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
-from serving.gateway.reference_voices.voices_api import voices_api
-from serving.gateway.settings import ServerTuning
-from serving.pool.pool import Pool
+from parley.core.strict_model import StrictModel
+from parley.serving.gateway.admin.apps import AppId, Apps
+from parley.serving.gateway.admin.apps_api import apps_api
+from parley.serving.gateway.admin.pool_api import pool_api
+from parley.serving.gateway.admin.presets import Presets
+from parley.serving.gateway.admin.presets_api import FrontendDefaults, presets_api
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.http.read_pace import ReadPace
+from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings
+from parley.serving.gateway.reference_voices.voices import Voices
+from parley.serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
+from parley.serving.gateway.reference_voices.voices_api import voices_api
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.pool.pool import Pool
 
 # Paths whose answers no browser or proxy stores.
 PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)

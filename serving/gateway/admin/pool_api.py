@@ -17,14 +17,21 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, HTTPException, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.gateway.admin.pool_view import EtaView, PoolView, QueueView, TicketView, WorkerList, eta_view
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.calls import CallTasks
-from serving.gateway.http.requests import check_origin
-from serving.gateway.settings import ServerSettings
-from serving.pool.pool import REASONS, Pool
-from serving.scheduler.eta import Eta, EtaSettings
-from serving.scheduler.types import RefusalReason
+from parley.serving.gateway.admin.pool_view import (
+    EtaView,
+    PoolView,
+    QueueView,
+    TicketView,
+    WorkerList,
+    eta_view,
+)
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.http.requests import check_origin
+from parley.serving.gateway.settings import ServerSettings
+from parley.serving.pool.pool import REASONS, Pool
+from parley.serving.scheduler.eta import Eta, EtaSettings
+from parley.serving.scheduler.types import RefusalReason
 
 Ticket = Annotated[str, Path(min_length=1, max_length=100)]
 EtaSeconds = Annotated[float | None, Field(gt=0, le=86_400)]

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from serving.gateway.calls import CallTasks
-from serving.pool.pool import Pool, WorkerStatus
-from serving.scheduler.call_queue import QueuedCaller
-from serving.scheduler.eta import Eta
-from serving.scheduler.types import QueuePlace, Running, Task
-from session_store.rows import SHOWN_CHARS
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.pool.pool import Pool, WorkerStatus
+from parley.serving.scheduler.call_queue import QueuedCaller
+from parley.serving.scheduler.eta import Eta
+from parley.serving.scheduler.types import QueuePlace, Running, Task
+from parley.session_store.rows import SHOWN_CHARS
 
 Status = Literal[
     "loading",

@@ -14,10 +14,10 @@ from typing import Annotated, Literal, get_args
 from loguru import logger
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from core.errors import AgentError, ConfigError, MediaError
-from core.strict_model import StrictModel
-from core.yaml_text import parse_yaml_value
-from serving.gateway.reference_voices.pcm import Pcm, read_pcm
+from parley.core.errors import AgentError, ConfigError, MediaError
+from parley.core.strict_model import StrictModel
+from parley.core.yaml_text import parse_yaml_value
+from parley.serving.gateway.reference_voices.pcm import Pcm, read_pcm
 
 Mode = Literal["turnbased", "half_duplex_audio", "omni", "audio_duplex"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -10,11 +10,11 @@ import asyncio
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import Field
 
-from core.strict_model import StrictModel
-from serving.gateway.admin.presets import Mode, PresetError, Presets, PresetSounds, PresetView
-from serving.gateway.http.read_pace import ReadPace
-from serving.gateway.http.requests import client_of
-from serving.gateway.settings import ServerSettings
+from parley.core.strict_model import StrictModel
+from parley.serving.gateway.admin.presets import Mode, PresetError, Presets, PresetSounds, PresetView
+from parley.serving.gateway.http.read_pace import ReadPace
+from parley.serving.gateway.http.requests import client_of
+from parley.serving.gateway.settings import ServerSettings
 
 
 class FrontendDefaults(StrictModel):

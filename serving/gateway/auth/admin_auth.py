@@ -26,13 +26,13 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
-from core.bounded_dict import BoundedDict
-from serving.gateway.auth.admin_token import LEAST_CHARS
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.auth.auth_failures import AuthFailures
-from serving.gateway.http.requests import check_origin, client_of
-from serving.gateway.settings import ADMIN_TOKEN_ENV, COUNTED_CLIENTS, ServerSettings
-from session_store.rows import SHOWN_CHARS
+from parley.core.bounded_dict import BoundedDict
+from parley.serving.gateway.auth.admin_token import LEAST_CHARS
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.auth.auth_failures import AuthFailures
+from parley.serving.gateway.http.requests import check_origin, client_of
+from parley.serving.gateway.settings import ADMIN_TOKEN_ENV, COUNTED_CLIENTS, ServerSettings
+from parley.session_store.rows import SHOWN_CHARS
 
 PATH = "/api/admin"
 COOKIE = "parley_operator"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from loguru import logger
 
-from core.errors import ConfigError
-from serving.gateway.settings import ADMIN_TOKEN_ENV
+from parley.core.errors import ConfigError
+from parley.serving.gateway.settings import ADMIN_TOKEN_ENV
 
 FILE = "operator_token"
 MOST_BYTES = 1_000

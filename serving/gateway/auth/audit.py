@@ -26,7 +26,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from serving.gateway.limits import Rate, ShareError
+from parley.serving.gateway.limits import Rate, ShareError
 
 WRONG_PER_ADDRESS, WRONG_IN_ALL = 30, 120
 COUNTED_ADDRESSES = 1_000

@@ -11,7 +11,7 @@ import asyncio
 
 from fastapi import HTTPException
 
-from core.bounded_dict import BoundedDict
+from parley.core.bounded_dict import BoundedDict
 
 # Mistakes of people, and of programs that are being configured: this many have no delay.
 FREE = 3

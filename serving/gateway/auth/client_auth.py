@@ -37,12 +37,12 @@ from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
-from core.grants import ClientIdentity, Grants
-from serving.gateway.admin.apps import AppId
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.auth.auth_failures import AuthFailures
-from serving.gateway.auth.client_keys import (
+from parley.core.grants import ClientIdentity, Grants
+from parley.serving.gateway.admin.apps import AppId
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.auth.auth_failures import AuthFailures
+from parley.serving.gateway.auth.client_keys import (
     CALL_TOKEN_S,
     MOST_TOKEN_CHARS,
     ClientKeys,
@@ -50,8 +50,8 @@ from serving.gateway.auth.client_keys import (
     TokenError,
     narrowed,
 )
-from serving.gateway.http.requests import check_origin, client_of
-from serving.gateway.settings import CALL_KEYS_ENV, COUNTED_CLIENTS, ServerSettings
+from parley.serving.gateway.http.requests import check_origin, client_of
+from parley.serving.gateway.settings import CALL_KEYS_ENV, COUNTED_CLIENTS, ServerSettings
 
 MOST_USED = 100_000
 SUBPROTOCOLS = ("parley.token.", "openai-insecure-api-key.")

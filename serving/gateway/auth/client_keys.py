@@ -21,9 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.errors import ConfigError, PeerError
-from core.grants import USER_SEPARATOR, Grants
-from serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
+from parley.core.errors import ConfigError, PeerError
+from parley.core.grants import USER_SEPARATOR, Grants
+from parley.serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
 LEAST_KEY_CHARS = 16
 # Enough for grants that name 20 sessions; a handshake carries it as a subprotocol.

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import Field
 
-from core.grants import Grants
-from core.strict_model import StrictModel
+from parley.core.grants import Grants
+from parley.core.strict_model import StrictModel
 
 # Settings load nothing of the server, so the apps of ``serving.gateway.admin.apps`` are not imported.
 Names = tuple[str, ...]

@@ -2,9 +2,9 @@
 
 import os
 
-from core.errors import ConfigError
-from serving.gateway.http.middleware import is_loopback
-from serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
+from parley.core.errors import ConfigError
+from parley.serving.gateway.http.middleware import is_loopback
+from parley.serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
 
 def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | None:

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, WebSocketRoute
 
-from serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.admin_auth import AdminAuth
 
 
 class Audience(StrEnum):

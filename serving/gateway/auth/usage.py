@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from core.grants import ClientIdentity, Grants
-from serving.gateway.limits import Rate, ShareError, Slot
-from serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
+from parley.core.grants import ClientIdentity, Grants
+from parley.serving.gateway.limits import Rate, ShareError, Slot
+from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
 
 # Share of the lines for one address whose client presents no key.
 ADDRESS_LINES = 0.75

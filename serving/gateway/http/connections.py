@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-from serving.gateway.http.requests import IPV6_CLIENT_BITS
+from parley.serving.gateway.http.requests import IPV6_CLIENT_BITS
 
 # Descriptors other than connections of clients: store, engines, files, the listening socket and its backlog.
 OTHER_DESCRIPTORS = 256

@@ -18,8 +18,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from serving.gateway.http.connections import Connection, ConnectionPhase, ConnectionTable, counted_address
-from serving.uvicorn_internals import RequestStarts, disconnect
+from parley.serving.gateway.http.connections import (
+    Connection,
+    ConnectionPhase,
+    ConnectionTable,
+    counted_address,
+)
+from parley.serving.uvicorn_internals import RequestStarts, disconnect
 
 # Headers of one request. Each costs a call into Python; browsers send some 20.
 MOST_HEADERS = 100

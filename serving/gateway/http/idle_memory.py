@@ -16,7 +16,7 @@ from typing import Protocol
 
 from loguru import logger
 
-from runtime.heap import trim_heap
+from parley.runtime.heap import trim_heap
 
 LOOK_S = 10.0
 GROWN_MB = 16.0

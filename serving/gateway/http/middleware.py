@@ -14,8 +14,8 @@ from collections.abc import Collection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.gateway.settings import ServerSettings
-from session_store.faults import log_failure
+from parley.serving.gateway.settings import ServerSettings
+from parley.session_store.faults import log_failure
 
 # WebSocket close code (RFC 6455, 7.4.1).
 POLICY_VIOLATION = 1008

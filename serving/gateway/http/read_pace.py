@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from fastapi import Response
 
-from core.token_bucket import TokenBucket
-from runtime.loop_clock import LoopClock
-from serving.gateway.limits import ConcurrencyLimit, Slot
-from serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
+from parley.core.token_bucket import TokenBucket
+from parley.runtime.loop_clock import LoopClock
+from parley.serving.gateway.limits import ConcurrencyLimit, Slot
+from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 
 # A page of an administrator reads a session or two at once.
 BURST_S = 4

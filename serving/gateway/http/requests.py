@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
 
 # A provider gives a customer a network of this size, and the customer chooses addresses within it.
 IPV6_CLIENT_BITS = 64

@@ -20,16 +20,16 @@ import uvicorn
 from fastapi import FastAPI
 from loguru import logger
 
-from core.tuning import tuned
-from runtime.descriptors import raise_descriptor_limit
-from serving.gateway.http.connections import (
+from parley.core.tuning import tuned
+from parley.runtime.descriptors import raise_descriptor_limit
+from parley.serving.gateway.http.connections import (
     ConnectionTable,
     Deadlines,
     connection_limit,
 )
-from serving.gateway.http.guarded_protocols import GuardedHttp, GuardedSocket, TenantOf, close_late
-from serving.gateway.settings import MAX_SOCKET_BYTES, ServerSettings, ServerTuning
-from telemetry.log_throttle import LogThrottle
+from parley.serving.gateway.http.guarded_protocols import GuardedHttp, GuardedSocket, TenantOf, close_late
+from parley.serving.gateway.settings import MAX_SOCKET_BYTES, ServerSettings, ServerTuning
+from parley.telemetry.log_throttle import LogThrottle
 
 LOOK_S = 0.1
 # Connections that wait to be accepted. Each takes a descriptor before it is counted.

@@ -15,15 +15,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.grants import ClientIdentity
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.auth.usage import RequestRate
-from serving.gateway.http.requests import check_origin
-from serving.gateway.phone.caller_directory import CallerDirectory
-from serving.gateway.session_api import PATH, SessionId
-from serving.gateway.settings import ServerSettings
-from session_store.conversation import Conversations
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.auth.usage import RequestRate
+from parley.serving.gateway.http.requests import check_origin
+from parley.serving.gateway.phone.caller_directory import CallerDirectory
+from parley.serving.gateway.session_api import PATH, SessionId
+from parley.serving.gateway.settings import ServerSettings
+from parley.session_store.conversation import Conversations
 
 
 class CallCode(BaseModel):

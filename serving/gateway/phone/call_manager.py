@@ -22,9 +22,9 @@ from typing import Any, Protocol
 
 from loguru import logger
 
-from core.bounded_dict import BoundedDict
-from core.errors import EngineError
-from protocols import twiml
+from parley.core.bounded_dict import BoundedDict
+from parley.core.errors import EngineError
+from parley.protocols import twiml
 
 # An offer of ``pipelines.phone.control`` is spoken twice, followed by a wait for the key.
 MOST_OFFER_S = 90.0

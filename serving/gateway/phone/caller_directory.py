@@ -12,17 +12,17 @@ import secrets
 import time
 from collections.abc import Callable
 
-from core.errors import CapacityError, ConfigError, PeerError
-from core.tuning import tuned
-from protocols.phone_numbers import is_attested, known_number, number_digest
-from serving.gateway.limits import Rate, ShareError
-from serving.gateway.phone.caller_settings import (
+from parley.core.errors import CapacityError, ConfigError, PeerError
+from parley.core.tuning import tuned
+from parley.protocols.phone_numbers import is_attested, known_number, number_digest
+from parley.serving.gateway.limits import Rate, ShareError
+from parley.serving.gateway.phone.caller_settings import (
     CALLER_KEY_ENV,
     CallCodeSettings,
     CallCodeTuning,
     CallerSettings,
 )
-from session_store.store import SessionStore
+from parley.session_store.store import SessionStore
 
 LEAST_KEY_CHARS = 16
 # Attempts to draw a code that no other session has at this moment.

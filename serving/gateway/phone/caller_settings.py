@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 # Variable of the environment with the key of the digests by which numbers are stored.
 CALLER_KEY_ENV = "PARLEY_CALLER_KEY"

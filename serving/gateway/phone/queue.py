@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from pydantic import Field, field_validator
 
-from core.errors import CapacityError
-from core.strict_model import StrictModel
-from core.templates import validate_template
-from serving.scheduler.call_queue import CallQueue
+from parley.core.errors import CapacityError
+from parley.core.strict_model import StrictModel
+from parley.core.templates import validate_template
+from parley.serving.scheduler.call_queue import CallQueue
 
 # Time after the pause: Twilio's voice speaks a phrase in less. Without words: the round trip to Twilio.
 GONE_S = 30.0

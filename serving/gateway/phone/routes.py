@@ -26,13 +26,13 @@ from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
-from core.errors import AgentError, CapacityError, ConfigError
-from core.grants import ANONYMOUS
-from serving.gateway.auth.audit import AuditLog
-from serving.gateway.calls import CallTasks
-from serving.gateway.phone.call_manager import CallManager
-from serving.gateway.phone.carriers import CARRIERS
-from serving.gateway.phone.carriers.carrier import (
+from parley.core.errors import AgentError, CapacityError, ConfigError
+from parley.core.grants import ANONYMOUS
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.phone.call_manager import CallManager
+from parley.serving.gateway.phone.carriers import CARRIERS
+from parley.serving.gateway.phone.carriers.carrier import (
     CallDocument,
     CallRequest,
     Carrier,
@@ -41,15 +41,15 @@ from serving.gateway.phone.carriers.carrier import (
     base_of,
     secrets_of,
 )
-from serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV, TwilioCarrier
-from serving.gateway.phone.queue import LOOK_S, PhoneQueue
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.phone.tokens import TOKEN_S, SpentError, StreamTokens
-from serving.gateway.phone.twilio_routes import TwilioRoutes
-from serving.gateway.settings import ServerSettings, ServerTuning
-from serving.gateway.sockets.eval_socket import close_socket
-from serving.gateway.sockets.realtime_sockets import CheckBody, deny
-from telemetry.log_throttle import LogThrottle
+from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV, TwilioCarrier
+from parley.serving.gateway.phone.queue import LOOK_S, PhoneQueue
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.tokens import TOKEN_S, SpentError, StreamTokens
+from parley.serving.gateway.phone.twilio_routes import TwilioRoutes
+from parley.serving.gateway.settings import ServerSettings, ServerTuning
+from parley.serving.gateway.sockets.eval_socket import close_socket
+from parley.serving.gateway.sockets.realtime_sockets import CheckBody, deny
+from parley.telemetry.log_throttle import LogThrottle
 
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 FORBIDDEN = 403

@@ -5,12 +5,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from core.strict_model import StrictModel
-from core.templates import validate_template
-from protocols.phone_numbers import NUMBER
-from serving.gateway.phone.caller_settings import CallCodeSettings, CallerSettings
-from serving.gateway.phone.carriers import CARRIERS
-from serving.gateway.phone.queue import PhoneQueueSettings
+from parley.core.strict_model import StrictModel
+from parley.core.templates import validate_template
+from parley.protocols.phone_numbers import NUMBER
+from parley.serving.gateway.phone.caller_settings import CallCodeSettings, CallerSettings
+from parley.serving.gateway.phone.carriers import CARRIERS
+from parley.serving.gateway.phone.queue import PhoneQueueSettings
 
 # A number, or a SIP address.
 REACHED = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"

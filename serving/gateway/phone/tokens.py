@@ -12,11 +12,11 @@ from collections.abc import Callable
 from fastapi import HTTPException
 from loguru import logger
 
-from core.bounded_dict import BoundedDict
-from core.errors import AgentError, CapacityError
-from serving.gateway.calls import CallTasks
-from serving.gateway.phone.carriers.carrier import PhoneCall
-from serving.gateway.phone.queue import PhoneQueue
+from parley.core.bounded_dict import BoundedDict
+from parley.core.errors import AgentError, CapacityError
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.phone.carriers.carrier import PhoneCall
+from parley.serving.gateway.phone.queue import PhoneQueue
 
 # Calls that have had their stream. Beyond this number the oldest are evicted; a network signs no webhook of
 # calls that old.

@@ -11,18 +11,18 @@ from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.errors import EngineError
-from core.grants import ANONYMOUS
-from protocols import twiml
-from serving.gateway.auth.audit import AuditLog, masked
-from serving.gateway.limits import Rate
-from serving.gateway.phone.call_manager import ENDED, CallManager
-from serving.gateway.phone.carriers.carrier import PhoneCall, as_socket, field_of
-from serving.gateway.phone.carriers.twilio import IN_PROGRESS, TwilioCarrier
-from serving.gateway.phone.queue import PhoneQueue
-from serving.gateway.phone.settings import REACHED, PhoneRoutesSettings
-from serving.gateway.phone.tokens import StreamTokens
-from serving.gateway.sockets.realtime_sockets import CheckBody
+from parley.core.errors import EngineError
+from parley.core.grants import ANONYMOUS
+from parley.protocols import twiml
+from parley.serving.gateway.auth.audit import AuditLog, masked
+from parley.serving.gateway.limits import Rate
+from parley.serving.gateway.phone.call_manager import ENDED, CallManager
+from parley.serving.gateway.phone.carriers.carrier import PhoneCall, as_socket, field_of
+from parley.serving.gateway.phone.carriers.twilio import IN_PROGRESS, TwilioCarrier
+from parley.serving.gateway.phone.queue import PhoneQueue
+from parley.serving.gateway.phone.settings import REACHED, PhoneRoutesSettings
+from parley.serving.gateway.phone.tokens import StreamTokens
+from parley.serving.gateway.sockets.realtime_sockets import CheckBody
 
 # Twilio limits the calls placed per second, and queues others for this long; it reports when one has ended.
 MOST_QUEUED_S = 300.0

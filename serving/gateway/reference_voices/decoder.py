@@ -12,12 +12,16 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import AgentError
-from core.media import ms_to_samples
-from runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT
-from serving.gateway.limits import ConcurrencyLimit
-from serving.gateway.reference_voices.decoder_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE, EXIT_TOO_LONG
-from serving.gateway.reference_voices.settings import VoiceTuning
+from parley.core.errors import AgentError
+from parley.core.media import ms_to_samples
+from parley.runtime.engine_hosting.supervisor import PASSED_ENVIRONMENT
+from parley.serving.gateway.limits import ConcurrencyLimit
+from parley.serving.gateway.reference_voices.decoder_child import (
+    EXIT_NOT_AUDIO,
+    EXIT_TOO_LARGE,
+    EXIT_TOO_LONG,
+)
+from parley.serving.gateway.reference_voices.settings import VoiceTuning
 
 RATE_HZ = 16_000
 CHILD = Path(__file__).with_name("voice_child.py")

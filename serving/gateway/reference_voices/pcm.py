@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from audio.wav import decode_wav
-from core.media import pcm16_to_float
-from serving.gateway.reference_voices.decoder import RATE_HZ
+from parley.audio.wav import decode_wav
+from parley.core.media import pcm16_to_float
+from parley.serving.gateway.reference_voices.decoder import RATE_HZ
 
 
 class Pcm(BaseModel):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.strict_model import StrictModel
+from parley.core.strict_model import StrictModel
 
 
 class ReferenceVoiceSettings(StrictModel):

@@ -20,13 +20,13 @@ import numpy as np
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from audio.wav import decode_wav
-from core.errors import MediaError
-from core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float, samples_to_ms
-from core.tuning import tuned
-from runtime.atomic_file import replace_file, sweep
-from serving.gateway.reference_voices.decoder import RATE_HZ, VoiceDecoder, VoiceError
-from serving.gateway.reference_voices.settings import ReferenceVoiceSettings, VoiceTuning
+from parley.audio.wav import decode_wav
+from parley.core.errors import MediaError
+from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float, samples_to_ms
+from parley.core.tuning import tuned
+from parley.runtime.atomic_file import replace_file, sweep
+from parley.serving.gateway.reference_voices.decoder import RATE_HZ, VoiceDecoder, VoiceError
+from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings, VoiceTuning
 
 REGISTRY = "registry.json"
 VOICE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -19,13 +19,13 @@ from fastapi.responses import FileResponse
 from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
-from core.errors import MediaError
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.http.read_pace import ReadPace
-from serving.gateway.http.requests import check_origin, client_of, read_body
-from serving.gateway.reference_voices.pcm import Pcm, read_pcm
-from serving.gateway.reference_voices.voices import Voice, Voices
-from serving.gateway.settings import ServerTuning
+from parley.core.errors import MediaError
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.http.read_pace import ReadPace
+from parley.serving.gateway.http.requests import check_origin, client_of, read_body
+from parley.serving.gateway.reference_voices.pcm import Pcm, read_pcm
+from parley.serving.gateway.reference_voices.voices import Voice, Voices
+from parley.serving.gateway.settings import ServerTuning
 
 PATH = "/api/assets/ref_audio"
 # Part of a body other than the file: the name, and the overhead of JSON.

@@ -14,13 +14,13 @@ from typing import Literal
 from fastapi import APIRouter, HTTPException, WebSocket
 from pipecat.runner.types import RunnerArguments
 
-from core.errors import AgentError
-from core.grants import ANONYMOUS, ClientIdentity
-from protocols.client_name import check_name
-from serving.gateway.calls import CallTasks
-from serving.gateway.settings import ServerTuning
-from serving.gateway.sockets.eval_socket import Admit, close_socket
-from serving.gateway.sockets.realtime_sockets import deny
+from parley.core.errors import AgentError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.protocols.client_name import check_name
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.sockets.eval_socket import Admit, close_socket
+from parley.serving.gateway.sockets.realtime_sockets import deny
 
 Protocol = Literal["chat", "streaming"]
 

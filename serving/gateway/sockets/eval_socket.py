@@ -17,15 +17,15 @@ from pipecat.runner.types import WebSocketRunnerArguments
 from pipecat.runner.utils import parse_telephony_websocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from core.errors import AgentError, CapacityError, PeerError, StoreUnavailableError
-from core.grants import ANONYMOUS, ClientIdentity
-from serving.gateway.auth.client_auth import AdmittedClient
-from serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
-from serving.gateway.http.middleware import POLICY_VIOLATION
-from serving.gateway.limits import ConcurrencyLimit
-from serving.gateway.line_request import Queueing
-from serving.gateway.settings import ServerTuning
-from serving.gateway.sockets.replayable_socket import ReplayableSocket
+from parley.core.errors import AgentError, CapacityError, PeerError, StoreUnavailableError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.serving.gateway.auth.client_auth import AdmittedClient
+from parley.serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
+from parley.serving.gateway.http.middleware import POLICY_VIOLATION
+from parley.serving.gateway.limits import ConcurrencyLimit
+from parley.serving.gateway.line_request import Queueing
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.

@@ -29,26 +29,26 @@ from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
 from starlette.websockets import WebSocketState
 
-from core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
-from core.grants import ANONYMOUS, ClientIdentity
-from models.tools.arguments import schema_faults
-from protocols.client_name import check_name
-from protocols.client_protocol import ClientProtocol
-from protocols.half_duplex import HalfDuplex
-from protocols.minicpm_duplex import MiniCpmDuplex
-from protocols.minicpm_realtime import MiniCpmRealtime
-from protocols.openai_realtime import OpenAIRealtime
-from protocols.unmute import Unmute
-from serving.gateway.admin.apps import AppDisabledError, AppId, Apps
-from serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
-from serving.gateway.auth.client_auth import Access, AdmittedClient
-from serving.gateway.auth.usage import UsageLimits
-from serving.gateway.calls import CallTasks
-from serving.gateway.http.requests import check_origin
-from serving.gateway.limits import ShareError
-from serving.gateway.line_request import Queueing
-from serving.gateway.settings import ServerTuning
-from serving.gateway.sockets.eval_socket import close_socket
+from parley.core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.models.tools.arguments import schema_faults
+from parley.protocols.client_name import check_name
+from parley.protocols.client_protocol import ClientProtocol
+from parley.protocols.half_duplex import HalfDuplex
+from parley.protocols.minicpm_duplex import MiniCpmDuplex
+from parley.protocols.minicpm_realtime import MiniCpmRealtime
+from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.unmute import Unmute
+from parley.serving.gateway.admin.apps import AppDisabledError, AppId, Apps
+from parley.serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
+from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
+from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.http.requests import check_origin
+from parley.serving.gateway.limits import ShareError
+from parley.serving.gateway.line_request import Queueing
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.sockets.eval_socket import close_socket
 
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from protocols.unmute import VOICE
+from parley.protocols.unmute import VOICE
 
 NOT_CLONED = "voices are not cloned here: the deployment has one voice"
 

@@ -21,15 +21,15 @@ from fastapi import APIRouter, HTTPException, Request
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from core.errors import PeerError
-from core.grants import ANONYMOUS, ClientIdentity
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.auth.usage import RequestRate, UsageLimits
-from serving.gateway.calls import CallTasks
-from serving.gateway.http.requests import read_json
-from serving.gateway.line_request import Queueing
-from serving.gateway.settings import ServerTuning
-from serving.gateway.webrtc.started_sessions import StartedSession, StartedSessions
+from parley.core.errors import PeerError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.auth.usage import RequestRate, UsageLimits
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.http.requests import read_json
+from parley.serving.gateway.line_request import Queueing
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.webrtc.started_sessions import StartedSession, StartedSessions
 
 OnConnection = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from core.grants import ANONYMOUS, ClientIdentity
+from parley.core.grants import ANONYMOUS, ClientIdentity
 
 
 @dataclass(eq=False)

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audio.audible import AudibleMeter, audible_spans, first_audible, is_loud, is_loud_pcm16, last_audible
-from core.errors import ShapeError
+from parley.audio.audible import (
+    AudibleMeter,
+    audible_spans,
+    first_audible,
+    is_loud,
+    is_loud_pcm16,
+    last_audible,
+)
+from parley.core.errors import ShapeError
 
 RATE_HZ = 16_000
 HOP = 160

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from audio import g711
-from audio.beep import Beep, BeepDetector
-from core.media import pcm16_to_float
+from parley.audio import g711
+from parley.audio.beep import Beep, BeepDetector
+from parley.core.media import pcm16_to_float
 from tests.voices import say
 
 RATE_HZ = 8_000

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.concealment import conceal, fade_out
-from core.media import pcm16_to_float
+from parley.audio.concealment import conceal, fade_out
+from parley.core.media import pcm16_to_float
 from tests.voices import say
 
 RATE_HZ = 8_000

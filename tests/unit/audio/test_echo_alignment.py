@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from audio.echo_alignment import LEAD_MS, REACH_MS, EchoAlignment, Knowledge
+from parley.audio.echo_alignment import LEAD_MS, REACH_MS, EchoAlignment, Knowledge
 from tests.speakerphone import FRAME, RATE_HZ, echo, spoken
 
 BEGAN_US = 7_000_000

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from audio.echo_delay import DelayTracker, EchoDelay
-from core.media import pcm16_to_float
+from parley.audio.echo_delay import DelayTracker, EchoDelay
+from parley.core.media import pcm16_to_float
 from tests.speakerphone import FRAME, RATE_HZ, echo, spoken
 from tests.voices import say, silence
 

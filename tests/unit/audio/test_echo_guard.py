@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from audio.echo_guard import EchoGuard, Judged
-from core.errors import ShapeError
-from core.media import pcm16_to_float
+from parley.audio.echo_guard import EchoGuard, Judged
+from parley.core.errors import ShapeError
+from parley.core.media import pcm16_to_float
 from tests.speakerphone import FRAME, RATE_HZ, echo, spoken
 from tests.voices import say, silence
 

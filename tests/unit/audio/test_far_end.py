@@ -1,6 +1,6 @@
 import numpy as np
 
-from audio.far_end import Arrival, FarEnd, NearAxis
+from parley.audio.far_end import Arrival, FarEnd, NearAxis
 
 RATE_HZ = 16_000
 BEGAN_US = 5_000_000

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from audio.framing import Framer
+from parley.audio.framing import Framer
 
 FRAME_SAMPLES = 160
 PCM = np.random.default_rng(1).integers(-30_000, 30_000, 4_000).astype("<i2").tobytes()

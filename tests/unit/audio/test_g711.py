@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from audio import g711
-from audio.g711 import Law
-from core.errors import ShapeError
+from parley.audio import g711
+from parley.audio.g711 import Law
+from parley.core.errors import ShapeError
 
 # ITU-T G.711 (11/1988), tables 1a and 2a: decoder output value numbers of positive code words as printed
 # there. They are in units of 13 bits (A) and 14 bits (mu), keyed by the code word as it is sent.

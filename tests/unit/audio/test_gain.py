@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.gain import RISE_DB, RampedGain
+from parley.audio.gain import RISE_DB, RampedGain
 
 LOUD = np.full(320, 20_000, dtype="<i2").tobytes()
 

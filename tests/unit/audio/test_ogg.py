@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.ogg import LONGEST_PACKET, OggReader, OggWriter, checksum
-from core.errors import ShapeError
+from parley.audio.ogg import LONGEST_PACKET, OggReader, OggWriter, checksum
+from parley.core.errors import ShapeError
 
 PACKETS = st.lists(st.binary(min_size=1, max_size=1_000), min_size=1, max_size=12)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.paced_output import PacedOutput
-from core.errors import ShapeError
+from parley.audio.paced_output import PacedOutput
+from parley.core.errors import ShapeError
 
 RATE_HZ = 24_000
 PIECE = RATE_HZ // 50

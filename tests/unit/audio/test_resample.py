@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from audio.resample import FineReader, Resampler
-from core.errors import ShapeError
+from parley.audio.resample import FineReader, Resampler
+from parley.core.errors import ShapeError
 
 
 def tone(hz: float, rate_hz: int, samples: int) -> np.ndarray:

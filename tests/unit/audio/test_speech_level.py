@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from audio.speech_level import PEAK, SpeechLevel, active_level_dbm0
-from core.media import float_to_pcm16, pcm16_to_float
+from parley.audio.speech_level import PEAK, SpeechLevel, active_level_dbm0
+from parley.core.media import float_to_pcm16, pcm16_to_float
 from tests.voices import say
 
 RATE_HZ = 16_000

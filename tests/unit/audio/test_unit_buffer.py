@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.unit_buffer import Overrun, UnitBuffer
-from core.errors import ShapeError
+from parley.audio.unit_buffer import Overrun, UnitBuffer
+from parley.core.errors import ShapeError
 
 RATE_HZ = 1_000
 UNIT = 80

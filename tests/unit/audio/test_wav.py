@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from audio.wav import decode_wav
-from core.errors import MediaError
+from parley.audio.wav import decode_wav
+from parley.core.errors import MediaError
 
 
 def tone(rate_hz: int, channels: int, subtype: str) -> bytes:

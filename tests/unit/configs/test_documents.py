@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from configs.deployment import Deployment
-from configs.load import parse_settings, parse_yaml
+from parley.configs.deployment import Deployment
+from parley.configs.load import parse_settings, parse_yaml
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from configs.load import CONFIG_DIR, PROJECT_DIR, known_deployments, load_deployment, read_yaml
-from core.errors import ConfigError
+from parley.configs.load import CONFIG_DIR, PROJECT_DIR, known_deployments, load_deployment, read_yaml
+from parley.core.errors import ConfigError
 
 
 def write(tmp_path: Path, text: str) -> Path:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bot import build_parser, check_flags, print_config
-from configs.load import known_deployments, load_deployment
-from configs.print_config import as_yaml
-from core.errors import ConfigError
-from pipelines.engines.settings import effective_settings
+from parley.configs.load import known_deployments, load_deployment
+from parley.configs.print_config import as_yaml
+from parley.core.errors import ConfigError
+from parley.pipelines.engines.settings import effective_settings
 
 
 @pytest.mark.parametrize("with_engines", [False, True])

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from configs.deployment import Deployment
-from configs.describe import settings_of
-from configs.load import parse_settings
-from configs.replaced import REPLACED
-from core.errors import ConfigError
-from models.omni.two_tier.engine import TwoTierSettings
+from parley.configs.deployment import Deployment
+from parley.configs.describe import settings_of
+from parley.configs.load import parse_settings
+from parley.configs.replaced import REPLACED
+from parley.core.errors import ConfigError
+from parley.models.omni.two_tier.engine import TwoTierSettings
 
 OF_ENGINES = {"duplex.engine (two_tier).policy": TwoTierSettings}
 OF_DEPLOYMENTS = sorted(REPLACED.keys() - OF_ENGINES.keys())

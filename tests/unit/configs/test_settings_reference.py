@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.deployment import Deployment
-from configs.describe import leaves, settings_of
-from configs.load import CONFIG_DIR, known_deployments
+from parley.configs.deployment import Deployment
+from parley.configs.describe import leaves, settings_of
+from parley.configs.load import CONFIG_DIR, known_deployments
 from scripts.write_settings_reference import DOCUMENT, SCHEMA, schema, written
 
 

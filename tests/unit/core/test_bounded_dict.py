@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.bounded_dict import BoundedDict
+from parley.core.bounded_dict import BoundedDict
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=40))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.client_rules import CLIENT_HEADING, OPERATOR, ClientRules, ToolClients, prompt_of
-from core.grants import ANONYMOUS, ClientIdentity, Grants
+from parley.core.client_rules import CLIENT_HEADING, OPERATOR, ClientRules, ToolClients, prompt_of
+from parley.core.grants import ANONYMOUS, ClientIdentity, Grants
 
 KEYED = ClientIdentity(owner="shop")
 

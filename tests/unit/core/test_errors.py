@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from core.errors import AgentError, CapacityError, ConfigError, EngineError, ModelFileError
+from parley.core.errors import AgentError, CapacityError, ConfigError, EngineError, ModelFileError
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from core.files import require_files
+from parley.core.errors import ConfigError
+from parley.core.files import require_files
 
 
 def test_the_first_missing_file_is_named_with_the_command_that_fetches_it(tmp_path: Path):

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from core.frame_facts import FrameFact
+from parley.core.frame_facts import FrameFact
 
 PLACE = FrameFact[int]("place")
 OTHER = FrameFact[str | None]("other")

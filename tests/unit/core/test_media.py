@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from core.errors import ShapeError
-from core.media import float_to_pcm16, ms_to_samples, pcm16_to_float, samples_to_ms
+from parley.core.errors import ShapeError
+from parley.core.media import float_to_pcm16, ms_to_samples, pcm16_to_float, samples_to_ms
 
 
 def test_pcm_survives_the_way_through_floats():

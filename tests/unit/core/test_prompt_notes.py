@@ -1,6 +1,6 @@
 import pytest
 
-from core.prompt_notes import PromptNotes, parse_notes, write_notes
+from parley.core.prompt_notes import PromptNotes, parse_notes, write_notes
 
 
 @pytest.mark.parametrize(

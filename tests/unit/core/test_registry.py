@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from core.registry import Registry, Row
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry, Row
 
 
 def test_a_row_is_imported_when_it_is_asked_for():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.spoken_digits import digit_groups, spoken_digits
-from models.tts.spoken_text import spoken_words
+from parley.core.spoken_digits import digit_groups, spoken_digits
+from parley.models.tts.spoken_text import spoken_words
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
-from core.spoken_digits import spoken_digits
-from core.statements import asks, extract_facts, find_fact, intent, statements
+from parley.core.spoken_digits import spoken_digits
+from parley.core.statements import asks, extract_facts, find_fact, intent, statements
 
 
 @pytest.mark.parametrize(

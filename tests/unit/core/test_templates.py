@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.templates import validate_template
+from parley.core.templates import validate_template
 
 
 @pytest.mark.parametrize("phrase", ["", "One moment.", "You are {position}.", "{{braces}} and {position}"])

@@ -1,7 +1,7 @@
 import pytest
 
-from core.errors import ConfigError
-from core.yaml_text import parse_yaml_value
+from parley.core.errors import ConfigError
+from parley.core.yaml_text import parse_yaml_value
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ pytest.importorskip("torch", reason="needs the extra 'local-llm'")
 pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 
 # ruff: noqa: E402
-from evals.kv_cache.trace import POLICIES, Counts, Step, run, trace
-from evals.tiny_qwen3 import install_tiny_qwen3
+from parley.evals.kv_cache.trace import POLICIES, Counts, Step, run, trace
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.__main__ import instruments, summary
+from parley.evals.__main__ import instruments, summary
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -17,10 +17,10 @@ def test_every_instrument_is_listed_with_one_line() -> None:
     )
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == instruments()
-    assert {"evals.latency", "evals.turns.frontier", "evals.abuse"} <= set(instruments())
+    assert {"parley.evals.latency", "parley.evals.turns.frontier", "parley.evals.abuse"} <= set(instruments())
 
 
-@pytest.mark.parametrize("name", ["evals.no_such_thing", "evals.turns.no_such_thing"])
+@pytest.mark.parametrize("name", ["evals.no_such_thing", "parley.evals.turns.no_such_thing"])
 def test_a_name_that_is_no_module_is_reported(name: str) -> None:
     with pytest.raises(LookupError, match=name):
         summary(name)

@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from evals import openai_realtime
-from evals.answers.__main__ import SETS, read_golden
-from evals.kv_cache.trace import OPENERS
-from evals.latency.questions import LONG_ANSWERS, PAUSED, WHOLE
-from evals.turns import overlap_calls
-from evals.turns.texts import sentences
-from evals.worker_overhead.__main__ import SENTENCES
-from models.stt.language_model import CALLER_PHRASES, spoken_sentences
+from parley.evals import openai_realtime
+from parley.evals.answers.__main__ import SETS, read_golden
+from parley.evals.kv_cache.trace import OPENERS
+from parley.evals.latency.questions import LONG_ANSWERS, PAUSED, WHOLE
+from parley.evals.turns import overlap_calls
+from parley.evals.turns.texts import sentences
+from parley.evals.worker_overhead.__main__ import SENTENCES
+from parley.models.stt.language_model import CALLER_PHRASES, spoken_sentences
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "questions.json"

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.errors import PeerError
-from evals.serving_process import free_port, started
+from parley.core.errors import PeerError
+from parley.evals.serving_process import free_port, started
 
 # A server that answers every request with 200, and has a child, as a server with a recogniser has.
 SERVES = """

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import load_deployment
-from evals.latency.techniques import TECHNIQUES, write
-from pipelines.engines.plan import plan
+from parley.configs.load import load_deployment
+from parley.evals.latency.techniques import TECHNIQUES, write
+from parley.pipelines.engines.plan import plan
 
 EMBEDDED = Path("configs/embedded.yaml")
 

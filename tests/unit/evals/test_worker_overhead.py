@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from evals.worker_overhead.measure import heard, percentiles, spoken
-from models.stt import Transcript
-from runtime.stream_threads import StreamThreads
+from parley.evals.worker_overhead.measure import heard, percentiles, spoken
+from parley.models.stt import Transcript
+from parley.runtime.stream_threads import StreamThreads
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
@@ -64,7 +64,7 @@ def test_percentiles_of_few() -> None:
 
 def test_the_command_measures_both_and_loses_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "evals.worker_overhead", "--streams", "2", "--each", "1"],
+        [sys.executable, "-m", "parley.evals.worker_overhead", "--streams", "2", "--each", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

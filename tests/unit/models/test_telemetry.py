@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import psutil
-from models.vad.silero import SileroVad
+from parley.models.vad.silero import SileroVad
 SileroVad()
 print([file.path for file in psutil.Process().open_files() if "DeveloperTools" in file.path])
 """

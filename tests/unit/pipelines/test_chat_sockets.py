@@ -15,26 +15,27 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from configs.deployment import Bot, Deployment, Remembering
-from core.client_rules import CLIENT_HEADING, ClientRules
-from core.errors import EngineError
-from core.grants import ClientIdentity, Grants
-from models.stt import Transcript
-from models.tts import TextToSpeech
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from pipelines.engines.loading import Executors, Loaded
-from pipelines.sockets.chat_sockets import hold_chat
-from processors.dialogue.services import Documents, DocumentsSettings
-from processors.perception.engine_stt import EngineSttService
-from processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
-from processors.speech.engine_tts import EngineTtsService
-from protocols.client_protocol import ProtocolError, written
-from session_store.compaction import CompactionTuning, Compactor
-from session_store.conversation import Conversations, ConversationTuning
-from session_store.events import Event, Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.configs.deployment import Bot, Deployment, Remembering
+from parley.core.client_rules import CLIENT_HEADING, ClientRules
+from parley.core.errors import EngineError
+from parley.core.grants import ClientIdentity, Grants
+from parley.models.stt import Transcript
+from parley.models.tts import TextToSpeech
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from parley.pipelines.engines.loading import Executors, Loaded
+from parley.pipelines.sockets.chat_sockets import hold_chat
+from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.processors.perception.engine_stt import EngineSttService
+from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
+from parley.processors.speech.engine_tts import EngineTtsService
+from parley.protocols.client_protocol import ProtocolError, written
+from parley.session_store.compaction import CompactionTuning, Compactor
+from parley.session_store.conversation import Conversations, ConversationTuning
+from parley.session_store.events import Event, Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.transports.websocket.messages import LARGE_BYTES, ChatSocketTuning, MessageSocket
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel
@@ -43,7 +44,6 @@ from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.in_place_engine import InPlaceEngine
-from transports.websocket.messages import LARGE_BYTES, ChatSocketTuning, MessageSocket
 
 ANSWER: Script = ("We open ", "at ten. ", "We close at two.")
 HELLO = {"role": "user", "content": "When do you open?"}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from core.errors import EngineError
-from models.tools import EffectUnknownError
-from pipelines.call import SocketClient
-from pipelines.sockets.client_tools import RunByClient, client_tools
-from protocols.client_protocol import ClientTool, SessionUpdate
+from parley.core.errors import EngineError
+from parley.models.tools import EffectUnknownError
+from parley.pipelines.call import SocketClient
+from parley.pipelines.sockets.client_tools import RunByClient, client_tools
+from parley.protocols.client_protocol import ClientTool, SessionUpdate
 
 TOOL = ClientTool("order", "Orders.", {"type": "object", "properties": {}})
 

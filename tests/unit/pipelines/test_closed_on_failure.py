@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.stages.shared import closed_on_failure
+from parley.pipelines.stages.shared import closed_on_failure
 
 
 class Opened:

@@ -8,18 +8,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from configs.deployment import Choice, Deployment, EchoMode, Hearing, Speaking
-from configs.load import load_deployment
-from core.errors import ConfigError
-from evals.abuse.footprint import FRONT_END, engine_children
-from models.echo.control import EchoControlSettings
-from models.echo.webrtc import WebRtcEchoSettings
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import plan
-from pipelines.voice.echo import wants_echo_control
-from processors.front_end.hosted import HostedFrontEnd
+from parley.configs.deployment import Choice, Deployment, EchoMode, Hearing, Speaking
+from parley.configs.load import load_deployment
+from parley.core.errors import ConfigError
+from parley.evals.abuse.footprint import FRONT_END, engine_children
+from parley.models.echo.control import EchoControlSettings
+from parley.models.echo.webrtc import WebRtcEchoSettings
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import plan
+from parley.pipelines.voice.echo import wants_echo_control
+from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.transports.registry import TRANSPORTS
 from tests.voices import silence
-from transports.registry import TRANSPORTS
 
 # The voice that loads soonest: none is heard here.
 FLITE = Speaking(tts=Choice(name="flite"))

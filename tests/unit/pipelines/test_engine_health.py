@@ -7,9 +7,9 @@ import signal
 import psutil
 import pytest
 
-from configs.deployment import Choice, Deployment, Duplex, Hearing, Speaking
-from pipelines.engines.engines import Engines
-from runtime.engine_pool import EnginePool
+from parley.configs.deployment import Choice, Deployment, Duplex, Hearing, Speaking
+from parley.pipelines.engines.engines import Engines
+from parley.runtime.engine_pool import EnginePool
 
 # The voice that loads soonest: none is heard here.
 FLITE = Speaking(tts=Choice(name="flite"))

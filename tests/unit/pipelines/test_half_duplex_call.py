@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.deployment import Bot, Deployment, Hearing, Remembering
-from core.client_rules import ClientRules
-from core.errors import EngineError
-from models.stt import Transcript
-from models.tts import TextToSpeech
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from pipelines.engines.loading import Executors, Loaded
-from pipelines.engines.plan import INPUT_RATE_HZ
-from pipelines.sessions import open_conversations
-from pipelines.sockets.realtime_socket import reason_of, run_socket_session
-from processors.dialogue.services import Documents, DocumentsSettings
-from protocols.client_protocol import ClientProtocol, written
-from protocols.half_duplex import HalfDuplex
-from session_store.events import Event, Kind
-from session_store.settings import StoreTuning
+from parley.configs.deployment import Bot, Deployment, Hearing, Remembering
+from parley.core.client_rules import ClientRules
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
+from parley.models.tts import TextToSpeech
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from parley.pipelines.engines.loading import Executors, Loaded
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.sessions import open_conversations
+from parley.pipelines.sockets.realtime_socket import reason_of, run_socket_session
+from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.protocols.client_protocol import ClientProtocol, written
+from parley.protocols.half_duplex import HalfDuplex
+from parley.session_store.events import Event, Kind
+from parley.session_store.settings import StoreTuning
+from parley.transports.websocket.session import SurfaceSession
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
@@ -34,7 +35,6 @@ from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.unit.pipelines.test_chat_sockets import Client
-from transports.websocket.session import SurfaceSession
 
 ANSWER: Script = ("This is a rather long answer to a short question. ", "It has a second sentence too.")
 

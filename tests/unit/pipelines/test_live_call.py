@@ -1,7 +1,7 @@
 """Parts of a call that exist before its pipeline."""
 
-from pipelines.call import LiveCall
-from runtime.loop_clock import LoopClock
+from parley.pipelines.call import LiveCall
+from parley.runtime.loop_clock import LoopClock
 
 
 async def test_who_follows_the_packets_learns_when_a_device_took_them_until_the_call_is_over():

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from configs.deployment import Choice, Deployment, Hearing, Speaking, Thinking
-from configs.load import load_deployment
-from models.stt.moonshine import MoonshineSettings
-from models.stt.whisper import WhisperSettings
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import plan
-from processors.perception.engine_stt import EngineSttService
+from parley.configs.deployment import Choice, Deployment, Hearing, Speaking, Thinking
+from parley.configs.load import load_deployment
+from parley.models.stt.moonshine import MoonshineSettings
+from parley.models.stt.whisper import WhisperSettings
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import plan
+from parley.processors.perception.engine_stt import EngineSttService
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
 

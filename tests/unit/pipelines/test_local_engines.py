@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.deployment import Choice, Deployment, Hearing, Speaking
-from core.errors import ConfigError
-from pipelines.engines.plan import plan
+from parley.configs.deployment import Choice, Deployment, Hearing, Speaking
+from parley.core.errors import ConfigError
+from parley.pipelines.engines.plan import plan
 
 
 def with_ears(name: str, models_dir: Path) -> Deployment:
@@ -48,7 +48,7 @@ def test_a_missing_package_is_named_with_its_extra(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.delitem(sys.modules, f"models.{stage}.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"parley.models.{stage}.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"pip install -e '\.\[{name}\]'"):
         plan(choosing(name, tmp_path))

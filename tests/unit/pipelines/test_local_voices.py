@@ -3,17 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import load_deployment
-from models.stt import Transcript
-from models.tts import TTS
-from pipelines.engines.choices import engine_or_service
-from pipelines.engines.engines import Engines
-from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from pipelines.engines.loading import Executors, Loaded
-from processors.dialogue.services import Documents, DocumentsSettings
-from processors.perception.engine_stt import transcript_from_fields
-from processors.speech.engine_tts import EngineTtsService
-from processors.speech.services import TTS_SERVICES
+from parley.configs.load import load_deployment
+from parley.models.stt import Transcript
+from parley.models.tts import TTS
+from parley.pipelines.engines.choices import engine_or_service
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from parley.pipelines.engines.loading import Executors, Loaded
+from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.processors.speech.engine_tts import EngineTtsService
+from parley.processors.speech.services import TTS_SERVICES
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.client_protocol import written
-from protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.client_protocol import written
+from parley.protocols.openai_realtime import OpenAIRealtime
 from tests import virtual_time
 from tests.unit.pipelines.test_half_duplex_call import Caller, call
 

@@ -13,13 +13,13 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from core.call_events import ReplyFinished, TurnEnded, TurnStarted, WaitBegan, WaitEnded
-from core.errors import EngineError
-from core.timeline import HeardMark, HeardReply, HeardSource
-from pipelines.phone.control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
-from runtime.event_stream import CallEvents
-from serving.gateway.phone.call_manager import MOST_OFFER_S
-from serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.core.call_events import ReplyFinished, TurnEnded, TurnStarted, WaitBegan, WaitEnded
+from parley.core.errors import EngineError
+from parley.core.timeline import HeardMark, HeardReply, HeardSource
+from parley.pipelines.phone.control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
+from parley.runtime.event_stream import CallEvents
+from parley.serving.gateway.phone.call_manager import MOST_OFFER_S
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from tests import virtual_time
 
 FACTS = PhoneFacts("CA1", "+15550100", "+15550199")

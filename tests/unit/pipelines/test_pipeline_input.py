@@ -4,7 +4,7 @@ import asyncio
 
 from pipecat.frames.frames import Frame, TextFrame
 
-from pipelines.pipeline_input import MOST_WAITING, PipelineInput
+from parley.pipelines.pipeline_input import MOST_WAITING, PipelineInput
 from tests import virtual_time
 
 

@@ -13,21 +13,21 @@ import soundfile
 from aiohttp import ClientSession
 from loguru import logger
 
-from configs.deployment import Bot, Choice, Deployment, Duplex, Hearing, Speaking, Thinking
-from configs.load import load_deployment
-from core.errors import ConfigError, ModelFileError
-from core.pinned_models import PINNED_MODELS
-from models.echo.webrtc import WebRtcEchoSettings
-from models.llm.documents import DocumentLlmSettings
-from models.stt.moonshine_tiny import MoonshineTinySettings
-from models.stt.pocketsphinx import PocketsphinxSettings
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import plan
-from processors.dialogue.services import Documents, DocumentsSettings
-from serving.gateway.settings import ServerTuning
+from parley.configs.deployment import Bot, Choice, Deployment, Duplex, Hearing, Speaking, Thinking
+from parley.configs.load import load_deployment
+from parley.core.errors import ConfigError, ModelFileError
+from parley.core.pinned_models import PINNED_MODELS
+from parley.models.echo.webrtc import WebRtcEchoSettings
+from parley.models.llm.documents import DocumentLlmSettings
+from parley.models.stt.moonshine_tiny import MoonshineTinySettings
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import plan
+from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.serving.gateway.settings import ServerTuning
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from tests import human_speech
 from tests.tiny_whisper import install_whisper
-from turn_taking.endpointing.endpointer import EndpointTuning
 
 
 @contextmanager
@@ -185,11 +185,11 @@ def test_an_unknown_setting_of_an_engine_lists_the_known_ones():
         (Deployment(hearing=Hearing(stt=Choice(name="decimal:Decimal"))), "takes no 'settings'"),
         (Deployment(hearing=Hearing(stt=Choice(name="decimal:Decimals"))), "cannot be imported"),
         (
-            Deployment(thinking=Thinking(llm=Choice(name="models.llm.documents:DocumentLlm"))),
+            Deployment(thinking=Thinking(llm=Choice(name="parley.models.llm.documents:DocumentLlm"))),
             "thinking.llm: 'models.llm.documents:DocumentLlm' is no row of a service",
         ),
         (
-            Deployment(thinking=Thinking(fallback=Choice(name="models.llm.documents:DocumentLlm"))),
+            Deployment(thinking=Thinking(fallback=Choice(name="parley.models.llm.documents:DocumentLlm"))),
             "thinking.fallback: unknown engine",
         ),
     ],
@@ -200,7 +200,7 @@ def test_an_engine_of_ones_own_that_does_not_fit_is_refused(deployment: Deployme
 
 
 def test_a_full_duplex_engine_of_ones_own_is_no_realtime_service():
-    own = Choice(name="models.omni.two_tier.engine:TwoTierHost")
+    own = Choice(name="parley.models.omni.two_tier.engine:TwoTierHost")
     planned = plan(Deployment(duplex=Duplex(engine=own, fallback=(own,))), duplex=True)
     assert [name for name, _ in planned.omni] == [own.name, own.name]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from pipecat.frames.frames import Frame, TTSSpeakFrame
 
-from core.call_events import WaitBegan, WaitEnded
-from pipelines.queue_announcer import QueueAnnouncer
-from runtime.event_stream import CallEvents
-from serving.pool.pool import AssignmentRefused
-from serving.scheduler.types import QueuePlace, RefusalReason, RequestRefused, Task
+from parley.core.call_events import WaitBegan, WaitEnded
+from parley.pipelines.queue_announcer import QueueAnnouncer
+from parley.runtime.event_stream import CallEvents
+from parley.serving.pool.pool import AssignmentRefused
+from parley.serving.scheduler.types import QueuePlace, RefusalReason, RequestRefused, Task
 from tests import virtual_time
 
 PHRASE, AGAIN_S = "You are number {position}.", 30.0

@@ -3,11 +3,11 @@
 import pytest
 from pipecat.frames.frames import Frame, TTSSpeakFrame
 
-from core.call_events import BotTurnEnded, CallEvent, FloorTaken, TurnEnded
-from pipelines.pipeline_input import PipelineInput
-from pipelines.voice.reprompt import Reprompt
-from processors.turns.floor import Floor
-from runtime.event_stream import CallEvents
+from parley.core.call_events import BotTurnEnded, CallEvent, FloorTaken, TurnEnded
+from parley.pipelines.pipeline_input import PipelineInput
+from parley.pipelines.voice.reprompt import Reprompt
+from parley.processors.turns.floor import Floor
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 
 CUT, WHOLE = BotTurnEnded(0, "One two", True), BotTurnEnded(0, "One two three.", False)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from configs.deployment import Bot, Deployment, Speaking
-from core.errors import ConfigError
-from models.tts.espeak import EspeakTts
-from models.tts.fallback import FallbackTts
-from models.tts.flite import FliteTts
-from models.tts.hibari import HibariTts
-from models.tts.phrase_cache import PhraseCache
-from pipelines.engines.engines import Engines
-from pipelines.engines.plan import plan
-from processors.speech.engine_tts import EngineTtsService
+from parley.configs.deployment import Bot, Deployment, Speaking
+from parley.core.errors import ConfigError
+from parley.models.tts.espeak import EspeakTts
+from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.flite import FliteTts
+from parley.models.tts.hibari import HibariTts
+from parley.models.tts.phrase_cache import PhraseCache
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import plan
+from parley.processors.speech.engine_tts import EngineTtsService
 
 
 def speaking(**values: object) -> Deployment:
@@ -28,8 +28,8 @@ def speaking(**values: object) -> Deployment:
 # Starts the engines of a deployment that names no voice, and prints the voice that it has.
 STARTED = """
 import asyncio
-from configs.deployment import Deployment
-from pipelines.engines.engines import Engines
+from parley.configs.deployment import Deployment
+from parley.pipelines.engines.engines import Engines
 
 async def start():
     async with await Engines.load(Deployment()) as loaded:

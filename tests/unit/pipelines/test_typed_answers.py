@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from configs.deployment import Deployment
-from core.client_rules import ClientRules
-from core.errors import EngineError, KeyReusedError, StoreUnavailableError
-from core.grants import ClientIdentity, Grants
-from models.llm import LanguageModel, Message
-from pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from pipelines.sessions import TypedTurns
-from pipelines.text.terminal import _print_answer
-from pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
-from processors.dialogue.services import Documents, DocumentsSettings
-from serving.gateway.limits import ShareError
-from serving.gateway.session_api import TurnEvent, on_store_error
-from session_store.compaction import CompactionTuning, Compactor
-from session_store.conversation import Conversation, Conversations, ConversationTuning
-from session_store.events import Event, Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.configs.deployment import Deployment
+from parley.core.client_rules import ClientRules
+from parley.core.errors import EngineError, KeyReusedError, StoreUnavailableError
+from parley.core.grants import ClientIdentity, Grants
+from parley.models.llm import LanguageModel, Message
+from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
+from parley.pipelines.sessions import TypedTurns
+from parley.pipelines.text.terminal import _print_answer
+from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.serving.gateway.limits import ShareError
+from parley.serving.gateway.session_api import TurnEvent, on_store_error
+from parley.session_store.compaction import CompactionTuning, Compactor
+from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.events import Event, Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests import virtual_time
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 

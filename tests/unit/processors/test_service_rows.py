@@ -9,12 +9,12 @@ import pytest
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import ValidationError
 
-from core.errors import ConfigError
-from core.registry import Registry
-from processors.dialogue.services import LLM_SERVICES, AnthropicSettings
-from processors.perception.services import STT_SERVICES
-from processors.service_rows import ServiceRow, Shared
-from processors.speech.services import TTS_SERVICES
+from parley.core.errors import ConfigError
+from parley.core.registry import Registry
+from parley.processors.dialogue.services import LLM_SERVICES, AnthropicSettings
+from parley.processors.perception.services import STT_SERVICES
+from parley.processors.service_rows import ServiceRow, Shared
+from parley.processors.speech.services import TTS_SERVICES
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 
 REQUIRED: dict[str, dict[str, Any]] = {
@@ -54,9 +54,10 @@ def ids(rows: list[tuple[Registry[ServiceRow[Any]], str]]) -> list[str]:
 def test_importing_the_registries_imports_no_vendor():
     code = (
         "import sys\n"
-        "import processors.dialogue.services, processors.perception.services, processors.speech.services\n"
-        "[r.factory(n) for r in (processors.dialogue.services.LLM_SERVICES,"
-        " processors.perception.services.STT_SERVICES, processors.speech.services.TTS_SERVICES) for n in r]\n"
+        "from parley.processors.dialogue.services import LLM_SERVICES\n"
+        "from parley.processors.perception.services import STT_SERVICES\n"
+        "from parley.processors.speech.services import TTS_SERVICES\n"
+        "[rows.factory(name) for rows in (LLM_SERVICES, STT_SERVICES, TTS_SERVICES) for name in rows]\n"
         "print(sorted({name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

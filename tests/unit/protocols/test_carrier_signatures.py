@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from protocols import exotel, plivo, texml, vonage
+from parley.protocols import exotel, plivo, texml, vonage
 from tests.carriers import TELNYX_KEY, VONAGE_SECRET, Vonage
 
 NONCE = "12345"

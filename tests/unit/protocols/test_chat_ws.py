@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocols.chat_ws import (
+from parley.protocols.chat_ws import (
     ChatParts,
     ChatRequest,
     CompleteTurn,
@@ -17,7 +17,7 @@ from protocols.chat_ws import (
     given,
     streaming_message,
 )
-from protocols.client_protocol import ProtocolError, written
+from parley.protocols.client_protocol import ProtocolError, written
 
 # Requests as the page builds them.
 PAGE: dict[str, Any] = {

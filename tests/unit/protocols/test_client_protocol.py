@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     LARGE_CHARS,
     MOST_CONTAINERS,
     MOST_REALTIME_VALUES,

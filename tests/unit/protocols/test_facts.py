@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from core.errors import PeerError
-from protocols.facts import from_facts, to_facts
+from parley.core.errors import PeerError
+from parley.protocols.facts import from_facts, to_facts
 
 
 class Mood(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     Action,
     Began,
     Begin,
@@ -30,7 +30,7 @@ from protocols.client_protocol import (
     Speech,
     written,
 )
-from protocols.half_duplex import MOST_AUDIO_BYTES, HalfDuplex
+from parley.protocols.half_duplex import MOST_AUDIO_BYTES, HalfDuplex
 
 HALF_SECOND = np.linspace(-0.5, 0.5, 8_000, dtype="<f4").tobytes()
 # Messages as its page sends them.

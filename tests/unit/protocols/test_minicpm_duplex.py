@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     Began,
     Begin,
     Faltered,
@@ -28,8 +28,8 @@ from protocols.client_protocol import (
     Speech,
     UnitOver,
 )
-from protocols.minicpm_duplex import ChunkBook, MiniCpmDuplex
-from protocols.minicpm_realtime import MiniCpmRealtime
+from parley.protocols.minicpm_duplex import ChunkBook, MiniCpmDuplex
+from parley.protocols.minicpm_realtime import MiniCpmRealtime
 
 SECOND = base64.b64encode(np.zeros(16_000, "<f4").tobytes()).decode()
 JSON = st.recursive(

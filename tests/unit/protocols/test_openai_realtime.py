@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.client_rules import CLIENT_HEADING
-from models.tools.arguments import schema_faults
-from pipelines.call import told_to
-from protocols.client_protocol import (
+from parley.core.client_rules import CLIENT_HEADING
+from parley.models.tools.arguments import schema_faults
+from parley.pipelines.call import told_to
+from parley.protocols.client_protocol import (
     Action,
     Began,
     Begin,
@@ -43,7 +43,7 @@ from protocols.client_protocol import (
     Trimmed,
     Typed,
 )
-from protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.openai_realtime import OpenAIRealtime
 from tests.realtime_order import Order
 
 HALF_SECOND = base64.b64encode(bytes(24_000)).decode()

@@ -9,8 +9,8 @@ import pytest
 from openai import AsyncOpenAI
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 
-from protocols.openai_realtime.client_events import Reader
-from protocols.openai_realtime.state import RealtimeState
+from parley.protocols.openai_realtime.client_events import Reader
+from parley.protocols.openai_realtime.state import RealtimeState
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs/openai_realtime.md").read_text()

@@ -1,6 +1,6 @@
 import pytest
 
-from protocols.phone_numbers import is_attested, known_number, number_digest
+from parley.protocols.phone_numbers import is_attested, known_number, number_digest
 
 
 @pytest.mark.parametrize(

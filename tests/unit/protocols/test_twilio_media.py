@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import (
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import (
     Audio,
     Digit,
     MarkBack,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twilio.request_validator import RequestValidator
 
-from protocols.twilio_signature import Algorithm, algorithm_of, forms, is_signed, signature
+from parley.protocols.twilio_signature import Algorithm, algorithm_of, forms, is_signed, signature
 
 TOKEN = "12345678901234567890123456789012"
 ADDRESS = "https://talk.example.org/twilio/voice"

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import plivo, twiml
+from parley.protocols import plivo, twiml
 
 ANYTHING = st.text(st.characters(), max_size=50)
 

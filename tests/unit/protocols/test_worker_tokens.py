@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from core.errors import PeerError
-from protocols.worker_tokens import Claim, claimed, is_signed, sign
+from parley.core.errors import PeerError
+from parley.protocols.worker_tokens import Claim, claimed, is_signed, sign
 
 CLAIM = Claim("w", "i1", "session", 3, 1_000)
 SECRET = b"sixteen bytes or more"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from core.errors import MediaError
-from recording.stereo import WINDOW_MS, Side, StereoRecording
+from parley.core.errors import MediaError
+from parley.recording.stereo import WINDOW_MS, Side, StereoRecording
 
 
 def pcm(value: int, samples: int) -> bytes:

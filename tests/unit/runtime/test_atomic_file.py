@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runtime.atomic_file import replace_file, sweep
+from parley.runtime.atomic_file import replace_file, sweep
 
 ROOT = Path(__file__).parents[3]
 # Writes for ever, each time a file of one repeated letter.
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from runtime.atomic_file import replace_file
+from parley.runtime.atomic_file import replace_file
 for letter in itertools.cycle(b"abcdefgh"):
     replace_file(Path(sys.argv[1]), bytes([letter]) * 2_000_000)
     print("written", flush=True)

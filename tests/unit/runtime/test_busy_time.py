@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from runtime.busy_time import Metered
+from parley.runtime.busy_time import Metered
 
 
 def burn(ms: int) -> None:

@@ -16,14 +16,14 @@ import psutil
 import pytest
 from loguru import logger
 
-from core.errors import ConfigError, EngineBusyError, EngineError
-from models.stt import Transcript
-from models.stt.pocketsphinx import PocketsphinxSettings
-from processors.perception.engine_stt import transcript_from_fields
-from runtime.engine_hosting.child import waits_for_processor
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess, EngineProcessSettings, ProcessStream
-from runtime.utterances import UtteranceEngine
+from parley.core.errors import ConfigError, EngineBusyError, EngineError
+from parley.models.stt import Transcript
+from parley.models.stt.pocketsphinx import PocketsphinxSettings
+from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.runtime.engine_hosting.child import waits_for_processor
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcess, EngineProcessSettings, ProcessStream
+from parley.runtime.utterances import UtteranceEngine
 from tests.fakes.crowded_stt import CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.stuck_stt import StuckSttSettings
@@ -467,7 +467,7 @@ async def test_an_engine_that_does_not_load_says_why() -> None:
 
 def recogniser(settings: PocketsphinxSettings) -> EngineProcess[Transcript]:
     return EngineProcess(
-        "models.stt.pocketsphinx:PocketsphinxStt",
+        "parley.models.stt.pocketsphinx:PocketsphinxStt",
         settings,
         decode=transcript_from_fields,
         limits=QUICK.model_copy(update={"request_timeout_s": 10}),

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from runtime.engine_thread import EngineThread
+from parley.runtime.engine_thread import EngineThread
 
 HANGS = """
 import time
-from runtime.engine_thread import EngineThread
+from parley.runtime.engine_thread import EngineThread
 EngineThread("engine").submit(time.sleep, 600)
 print("ends")
 """

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 from loguru import logger
 
-from core.call_events import CallEvent
-from runtime.event_stream import MOST_NESTED, CallEvents, EventQueue, EventStormError
+from parley.core.call_events import CallEvent
+from parley.runtime.event_stream import MOST_NESTED, CallEvents, EventQueue, EventStormError
 from tests import virtual_time
 
 

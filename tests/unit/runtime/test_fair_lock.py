@@ -3,7 +3,7 @@
 import threading
 import time
 
-from runtime.fair_lock import FairLock
+from parley.runtime.fair_lock import FairLock
 
 WITHIN_S = 5
 

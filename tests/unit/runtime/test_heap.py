@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from runtime.heap import without_collection
+from parley.core.errors import ConfigError
+from parley.runtime.heap import without_collection
 
 ROOT = Path(__file__).resolve().parents[3]
 # Blocks of many sizes, so that retained blocks lie among freed ones.
 PROGRAM = """
-from core.errors import ConfigError
-from runtime.heap import bound_heap, trim_heap
+from parley.core.errors import ConfigError
+from parley.runtime.heap import bound_heap, trim_heap
 def rss_mb():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 assert bound_heap()

@@ -1,6 +1,6 @@
 import asyncio
 
-from runtime.loop_clock import LoopClock
+from parley.runtime.loop_clock import LoopClock
 from tests import virtual_time
 
 

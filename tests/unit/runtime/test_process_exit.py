@@ -9,7 +9,7 @@ import pytest
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 SCRIPT = """
 import logging.handlers, sys, threading, time
-from runtime.process_exit import leave
+from parley.runtime.process_exit import exit_process
 
 class Late:
     def __del__(self):
@@ -21,7 +21,7 @@ logging.getLogger().addHandler(kept)
 threading.Thread(target=time.sleep, args=(60,)).start()
 logging.getLogger().warning("logged")
 print("done", end=", ")
-leave(int(sys.argv[1]))
+exit_process(int(sys.argv[1]))
 """
 
 
@@ -34,5 +34,8 @@ def test_what_was_written_is_out_and_nothing_is_waited_for(status: int):
 
 
 def test_an_output_that_cannot_be_written_is_a_failure():
-    script = "import os; from runtime.process_exit import leave; print('x'); os.close(1); leave(0)"
+    script = (
+        "import os; from parley.runtime.process_exit import exit_process; print('x'); os.close(1);"
+        " exit_process(0)"
+    )
     assert subprocess.run([sys.executable, "-c", script], timeout=30, env=BUFFERED).returncode == 1

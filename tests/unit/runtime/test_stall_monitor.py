@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from runtime.stall_monitor import BUSY_S, IDLE_S, HeartbeatTimes, Stall, StallMonitor
+from parley.runtime.stall_monitor import BUSY_S, IDLE_S, HeartbeatTimes, Stall, StallMonitor
 
 MS = 1_000_000
 BUSY_MS, IDLE_MS = round(BUSY_S * 1000), round(IDLE_S * 1000)

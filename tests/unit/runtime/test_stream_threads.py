@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.errors import EngineBusyError, EngineError
-from models.stt import Transcript
-from runtime.stream_threads import StreamThreads, StreamThreadSettings, ThreadStream
+from parley.core.errors import EngineBusyError, EngineError
+from parley.models.stt import Transcript
+from parley.runtime.stream_threads import StreamThreads, StreamThreadSettings, ThreadStream
 from tests.fakes.slow_streams import GatedStream, GatedStt
 
 QUIET = bytes(1_280)

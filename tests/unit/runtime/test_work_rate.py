@@ -1,4 +1,4 @@
-from runtime.work_rate import WorkRate
+from parley.runtime.work_rate import WorkRate
 
 
 def test_little_audio_says_nothing():

@@ -50,7 +50,7 @@ def test_a_private_member_of_another_is_found(text: str):
 def test_a_private_member_of_a_librarys_base_class_is_found(base: str, body: str):
     text = f"""
         from pipecat.utils.base_object import BaseObject
-        from processors.between import Between
+        from parley.processors.between import Between
 
         class Ours({base}):
             {body}

@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel, PinnedWheel
+from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel, PinnedWheel
 from scripts.fetch_models import (
     DEFAULT,
     LOCKS,
@@ -380,7 +380,7 @@ def test_every_file_of_a_model_belongs_into_its_folder(name: str):
 
 def test_the_files_of_moonshine_are_those_that_its_package_wants():
     pytest.importorskip("moonshine_voice")
-    from models.stt.moonshine import MoonshineSettings
+    from parley.models.stt.moonshine import MoonshineSettings
 
     wanted = MoonshineSettings(models_dir=Path("models")).files()
     assert {Path("models") / remote.path for remote in moonshine_files()} == set(wanted)
@@ -388,7 +388,7 @@ def test_the_files_of_moonshine_are_those_that_its_package_wants():
 
 def test_the_files_of_whisper_are_those_that_its_engine_wants(tmp_path: Path):
     pytest.importorskip("faster_whisper")
-    from models.stt.whisper import WhisperSettings
+    from parley.models.stt.whisper import WhisperSettings
 
     for remote in whisper_files():
         (tmp_path / remote.path).parent.mkdir(parents=True, exist_ok=True)

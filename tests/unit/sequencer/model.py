@@ -5,8 +5,8 @@ It is written from the rules of docs/sequencer.md, with none of the data structu
 
 from dataclasses import dataclass, field
 
-from sequencer.merge import SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
+from parley.sequencer.merge import SequencerSettings
+from parley.sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
 
 
 @dataclass

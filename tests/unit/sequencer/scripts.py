@@ -6,9 +6,9 @@ Numbers are small on purpose: times collide, memories overflow and deadlines pas
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from sequencer.calibration import CalibrationSettings
-from sequencer.merge import SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
+from parley.sequencer.calibration import CalibrationSettings
+from parley.sequencer.merge import SequencerSettings
+from parley.sequencer.operations import Advance, Heartbeat, Join, Learn, Operation, Report, StreamEnded
 
 # A busy machine must not cause a failure: neither an example nor its generation is timed.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sequencer.calibration import CalibrationSettings, LatencyEstimate, LearntLatencies
+from parley.sequencer.calibration import CalibrationSettings, LatencyEstimate, LearntLatencies
 
 SETTINGS = CalibrationSettings(window=5, max_step_us=1_000, max_latency_us=100_000)
 

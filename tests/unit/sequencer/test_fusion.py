@@ -1,6 +1,6 @@
 """Annotations that are bundled with the words."""
 
-from core.timeline import (
+from parley.core.timeline import (
     Annotation,
     DiarPayload,
     EnrichedToken,
@@ -12,8 +12,8 @@ from core.timeline import (
     TextPayload,
     VisionPayload,
 )
-from sequencer.fusion import Fused, Fusion, FusionSettings
-from sequencer.merge import Committed, Sequencer
+from parley.sequencer.fusion import Fused, Fusion, FusionSettings
+from parley.sequencer.merge import Committed, Sequencer
 
 SOURCES: dict[type, Source] = {
     SpeechPayload: Source.STT,

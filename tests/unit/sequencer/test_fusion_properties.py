@@ -3,7 +3,7 @@
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from core.timeline import (
+from parley.core.timeline import (
     Annotation,
     DiarPayload,
     EnrichedToken,
@@ -13,9 +13,9 @@ from core.timeline import (
     SpokenWord,
     VisionPayload,
 )
-from sequencer.fusion import Fused, Fusion, FusionSettings
-from sequencer.merge import Committed, Sequencer, SequencerSettings
-from sequencer.operations import Advance, Heartbeat, Join, Journal, Operation, Report
+from parley.sequencer.fusion import Fused, Fusion, FusionSettings
+from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
+from parley.sequencer.operations import Advance, Heartbeat, Join, Journal, Operation, Report
 from tests.unit.sequencer.scripts import UNTIMED
 
 LATENCY_US = {"stt": 8, "prosody": 12, "vision": 20, "diar": 16}

@@ -4,8 +4,8 @@ import weakref
 
 import pytest
 
-from sequencer.merge import Committed, Sequencer, SequencerSettings
-from sequencer.watermark import StreamState, UnknownStreamError
+from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
+from parley.sequencer.watermark import StreamState, UnknownStreamError
 
 LATENCY_US = {"text": 0, "stt": 80_000, "vision": 200_000}
 

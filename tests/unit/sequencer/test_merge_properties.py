@@ -3,8 +3,8 @@
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from sequencer.merge import Committed, Sequencer, SequencerSettings
-from sequencer.operations import (
+from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
+from parley.sequencer.operations import (
     Advance,
     Heartbeat,
     Join,
@@ -15,7 +15,7 @@ from sequencer.operations import (
     from_json,
     to_json,
 )
-from sequencer.watermark import UnknownStreamError
+from parley.sequencer.watermark import UnknownStreamError
 from tests.unit.sequencer.model import Model
 from tests.unit.sequencer.scripts import SETTINGS, UNTIMED, runs
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sequencer.operations import (
+from parley.sequencer.operations import (
     Advance,
     Heartbeat,
     Join,

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
-from sequencer.rendering import LEGEND, RenderingSettings, render, tags
+from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+from parley.sequencer.rendering import LEGEND, RenderingSettings, render, tags
 
 
 def said(text: str, *, who: str | None = None, truncated: bool = False, **perceived: object) -> EnrichedToken:

@@ -1,7 +1,7 @@
 import pytest
 
-from sequencer.calibration import CalibrationSettings
-from sequencer.watermark import StreamState, UnknownStreamError, Watermarks
+from parley.sequencer.calibration import CalibrationSettings
+from parley.sequencer.watermark import StreamState, UnknownStreamError, Watermarks
 
 
 def joined(*latencies_us: int, at_us: int = 1_000) -> Watermarks[None]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from serving.gateway.auth.admin_auth import COOKIE, LOGIN_S, MOST_LOGINS
-from serving.gateway.auth.auth_failures import FORGET_S, FREE, LONGEST_S, MOST_DELAYED
+from parley.serving.gateway.auth.admin_auth import COOKIE, LOGIN_S, MOST_LOGINS
+from parley.serving.gateway.auth.auth_failures import FORGET_S, FREE, LONGEST_S, MOST_DELAYED
 from tests import virtual_time
 from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway
 

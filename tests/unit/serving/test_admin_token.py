@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from serving.gateway.auth.admin_token import FILE, operator_token
+from parley.core.errors import ConfigError
+from parley.serving.gateway.auth.admin_token import FILE, operator_token
 
 ENV = "PARLEY_ADMIN_TOKEN"
 

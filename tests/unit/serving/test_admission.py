@@ -6,11 +6,11 @@ import pytest
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
-from core.errors import CapacityError
-from runtime.event_stream import CallEvents
-from serving.gateway.admission import AdmissionGate, RecogniserLoad
-from serving.gateway.calls import CallTasks
-from serving.scheduler.admission import (
+from parley.core.errors import CapacityError
+from parley.runtime.event_stream import CallEvents
+from parley.serving.gateway.admission import AdmissionGate, RecogniserLoad
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.scheduler.admission import (
     BUSY_LATE_MS,
     DEVIATIONS,
     FALL_MS,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.gateway.admin.apps import APP_IDS, AppDisabledError, AppId, Apps, UnknownAppError
-from serving.gateway.admin.operations import Operations, OperationsSettings
+from parley.serving.gateway.admin.apps import APP_IDS, AppDisabledError, AppId, Apps, UnknownAppError
+from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from tests.peers.operations_gateway import BEARER, asking, gateway
 from tests.peers.webrtc_caller import Caller
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from serving.gateway.auth.audit import FILES, WRONG_FILE, WRONG_IN_ALL, WRONG_PER_ADDRESS, AuditLog, masked
+from parley.serving.gateway.auth.audit import (
+    FILES,
+    WRONG_FILE,
+    WRONG_IN_ALL,
+    WRONG_PER_ADDRESS,
+    AuditLog,
+    masked,
+)
 from tests.peers.operations_gateway import BEARER, TOKEN, asking, gateway
 from tests.peers.session_gateway import Turns, application, client_of
 

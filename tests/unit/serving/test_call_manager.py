@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from core.errors import EngineError
-from serving.gateway.phone.call_manager import MOST_OFFER_S, CallManager, TransferOutcome
+from parley.core.errors import EngineError
+from parley.serving.gateway.phone.call_manager import MOST_OFFER_S, CallManager, TransferOutcome
 from tests import virtual_time
 
 CALLER = "CA" + "0" * 32

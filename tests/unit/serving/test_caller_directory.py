@@ -3,18 +3,18 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from core.errors import CapacityError, ConfigError, PeerError
-from serving.gateway.app import add_error_answers
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.auth.client_keys import ClientKeys
-from serving.gateway.phone.call_code_api import caller_api
-from serving.gateway.phone.caller_directory import CallerDirectory
-from serving.gateway.phone.caller_settings import CallCodeTuning, CallerSettings
-from serving.gateway.settings import ServerTuning
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.store import SessionStore, StoreTuning
+from parley.core.errors import CapacityError, ConfigError, PeerError
+from parley.serving.gateway.app import add_error_answers
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.auth.client_keys import ClientKeys
+from parley.serving.gateway.phone.call_code_api import caller_api
+from parley.serving.gateway.phone.caller_directory import CallerDirectory
+from parley.serving.gateway.phone.caller_settings import CallCodeTuning, CallerSettings
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.store import SessionStore, StoreTuning
 from tests.peers.session_gateway import client_of
 
 KEY = "k" * 32

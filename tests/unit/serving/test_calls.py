@@ -9,15 +9,15 @@ import pytest
 from pipecat.runner.types import RunnerArguments
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
-from core.errors import CapacityError
-from core.grants import ClientIdentity
-from serving.gateway.app import create_app
-from serving.gateway.auth.usage import CallShares
-from serving.gateway.calls import CallTasks
-from serving.gateway.limits import ShareError
-from serving.gateway.settings import ServerTuning
-from serving.scheduler.admission import Admitted
-from transports.webrtc.signaling import Signaling
+from parley.core.errors import CapacityError
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.usage import CallShares
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.limits import ShareError
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.scheduler.admission import Admitted
+from parley.transports.webrtc.signaling import Signaling
 
 HEARD, IN_ALL = Admitted(2, "this machine hears 2 at once"), Admitted(8, "lines are in use")
 

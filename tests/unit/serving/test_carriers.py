@@ -13,16 +13,17 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from core.errors import ConfigError
-from core.grants import ClientIdentity
-from serving.gateway.app import add_error_answers
-from serving.gateway.calls import CallTasks
-from serving.gateway.phone.call_manager import CallManager
-from serving.gateway.phone.carriers import CARRIERS
-from serving.gateway.phone.routes import PhoneArguments, PhoneRoutes
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerSettings
-from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from parley.core.errors import ConfigError
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.app import add_error_answers
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.phone.call_manager import CallManager
+from parley.serving.gateway.phone.carriers import CARRIERS
+from parley.serving.gateway.phone.routes import PhoneArguments, PhoneRoutes
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.settings import ServerSettings
+from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from parley.transports.registry import TRANSPORTS
 from tests.carriers import (
     CALLED,
     CALLER,
@@ -38,7 +39,6 @@ from tests.carriers import (
     text64,
 )
 from tests.unit.serving.test_call_manager import Posts
-from transports.registry import TRANSPORTS
 
 each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)
 OTHERS = tuple(name for name in CARRIERS if name != "twilio")

@@ -9,17 +9,17 @@ from fastapi import FastAPI, HTTPException
 from fastapi.testclient import TestClient
 from starlette.requests import HTTPConnection
 
-from core.errors import ConfigError
-from core.grants import ClientIdentity, Grants
-from serving.gateway.app import create_app
-from serving.gateway.auth.admin_auth import AdminAuth
-from serving.gateway.auth.auth_failures import FREE, LONGEST_S
-from serving.gateway.auth.client_auth import COOKIE, Access, TokenRequest
-from serving.gateway.auth.client_keys import MOST_TOKEN_CHARS, ClientKeys, TokenError
-from serving.gateway.settings import ServerTuning
+from parley.core.errors import ConfigError
+from parley.core.grants import ClientIdentity, Grants
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.auth_failures import FREE, LONGEST_S
+from parley.serving.gateway.auth.client_auth import COOKIE, Access, TokenRequest
+from parley.serving.gateway.auth.client_keys import MOST_TOKEN_CHARS, ClientKeys, TokenError
+from parley.serving.gateway.settings import ServerTuning
+from parley.transports.webrtc.signaling import Signaling
 from tests import virtual_time
 from tests.peers.operations_gateway import TOKEN
-from transports.webrtc.signaling import Signaling
 
 KEY, OTHER = "k" * 32, "o" * 32
 SESSION = "00000000-0000-4000-8000-000000000000"

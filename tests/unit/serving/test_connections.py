@@ -1,6 +1,6 @@
 """Open connections: those that make room, and those that are cut."""
 
-from serving.gateway.http.connections import (
+from parley.serving.gateway.http.connections import (
     ADDRESS_RESERVE,
     CLOSE_S,
     MOST_CONNECTIONS,

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from core.errors import PeerError
-from serving.gateway.http.event_stream import EventStream
+from parley.core.errors import PeerError
+from parley.serving.gateway.http.event_stream import EventStream
 from tests.virtual_time import run
 
 SCOPE = {"type": "http"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError
-from serving.gateway.auth.exposure import check_exposure, describe_exposure
-from serving.gateway.settings import ServerTuning
+from parley.core.errors import ConfigError
+from parley.serving.gateway.auth.exposure import check_exposure, describe_exposure
+from parley.serving.gateway.settings import ServerTuning
 
 EXPOSED: tuple[tuple[dict[str, Any], str | None, str], ...] = (
     ({"host": "0.0.0.0"}, None, "server.host 0.0.0.0"),

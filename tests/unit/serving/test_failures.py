@@ -6,7 +6,7 @@ import pytest
 from loguru import logger
 from starlette.types import Message, Receive, Scope, Send
 
-from serving.gateway.http.middleware import Failures
+from parley.serving.gateway.http.middleware import Failures
 
 HTTP: Scope = {"type": "http", "path": "/"}
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}

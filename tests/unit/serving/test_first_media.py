@@ -2,7 +2,7 @@
 
 import asyncio
 
-from serving.gateway.webrtc.first_media import FirstWord
+from parley.serving.gateway.webrtc.first_media import FirstWord
 from tests.virtual_time import run
 
 ENDED_S = 30.0

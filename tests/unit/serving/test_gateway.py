@@ -12,13 +12,13 @@ import httpx
 import pytest
 from pipecat.runner.types import RunnerArguments
 
-from protocols.client_protocol import QueueUpdate
-from serving.gateway.app import create_app
-from serving.gateway.settings import ServerTuning
-from serving.scheduler.admission import Admitted
+from parley.protocols.client_protocol import QueueUpdate
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.scheduler.admission import Admitted
+from parley.transports.webrtc.signaling import Signaling
 from tests.peers.webrtc_caller import Caller, until_state
 from tests.virtual_time import run
-from transports.webrtc.signaling import Signaling
 
 # Every test calls from one address.
 UNSHARED = {"anonymous": {"max_calls": 100}}

@@ -16,11 +16,11 @@ from pipecat.runner.types import RunnerArguments, WebSocketRunnerArguments
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from serving.gateway.app import create_app
-from serving.gateway.http.server import http_server
-from serving.gateway.settings import ServerTuning
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.http.server import http_server
+from parley.serving.gateway.settings import ServerTuning
+from parley.transports.webrtc.signaling import Signaling
 from tests.peers.webrtc_caller import Caller
-from transports.webrtc.signaling import Signaling
 
 EVAL_CONNECT = eval_connect_message(EvalConnectionFlags())
 HALF_A_REQUEST = b"POST /start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from serving.gateway.http.idle_memory import GROWN_MB, LOOK_S, returning_memory
+from parley.serving.gateway.http.idle_memory import GROWN_MB, LOOK_S, returning_memory
 from tests import virtual_time
 
 

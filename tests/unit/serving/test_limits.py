@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from core.errors import CapacityError
-from serving.gateway.limits import ConcurrencyLimit, Rate, ShareError
+from parley.core.errors import CapacityError
+from parley.serving.gateway.limits import ConcurrencyLimit, Rate, ShareError
 from tests.virtual_time import run
 
 

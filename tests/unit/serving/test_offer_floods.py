@@ -10,18 +10,18 @@ import pytest
 from aiortc import RTCConfiguration, RTCPeerConnection
 from pipecat.transports.smallwebrtc import connection as smallwebrtc
 
-from core.errors import CapacityError, PeerError
-from serving.gateway.app import create_app
-from serving.gateway.settings import ServerTuning
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.errors import CapacityError, PeerError
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.transports.webrtc import signaling
+from parley.transports.webrtc.signaling import CandidateBody, CandidatesRequest, Signaling
 from tests.peers.session_gateway import client_of, no_call
 from tests.peers.webrtc_caller import Caller
 from tests.unit.serving.test_session_routes import no_turn
-from transports.webrtc import signaling
-from transports.webrtc.signaling import CandidateBody, CandidatesRequest, Signaling
 
 UNKNOWN = "0" * 32
 KEY = "a key of an application"

@@ -2,8 +2,8 @@
 
 import itertools
 
-from serving.gateway.phone.queue import PhoneQueue, PhoneQueueSettings
-from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from parley.serving.gateway.phone.queue import PhoneQueue, PhoneQueueSettings
+from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
 
 
 def test_a_caller_keeps_their_place_however_long_it_takes_to_join():

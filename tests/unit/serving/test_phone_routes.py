@@ -16,17 +16,17 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 from twilio.request_validator import RequestValidator
 
-from core.errors import CapacityError, ConfigError, StoreError
-from core.grants import ClientIdentity
-from protocols.twilio_signature import Algorithm, signature
-from serving.gateway.app import add_error_answers
-from serving.gateway.calls import CallTasks
-from serving.gateway.phone.call_manager import CallManager
-from serving.gateway.phone.routes import TOKEN_S, PhoneArguments, PhoneRoutes
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerTuning
-from serving.scheduler.admission import Admitted
-from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from parley.core.errors import CapacityError, ConfigError, StoreError
+from parley.core.grants import ClientIdentity
+from parley.protocols.twilio_signature import Algorithm, signature
+from parley.serving.gateway.app import add_error_answers
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.phone.call_manager import CallManager
+from parley.serving.gateway.phone.routes import TOKEN_S, PhoneArguments, PhoneRoutes
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.scheduler.admission import Admitted
+from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from tests.unit.serving.test_call_manager import Posts
 
 TOKEN = "12345678901234567890123456789012"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from serving.gateway.admin.pool_view import status_of
-from serving.pool.pool import WorkerStatus
-from serving.scheduler.types import Lease, Running, Task, WorkerState
-from serving.worker.lifecycle import LifecycleState
+from parley.serving.gateway.admin.pool_view import status_of
+from parley.serving.pool.pool import WorkerStatus
+from parley.serving.scheduler.types import Lease, Running, Task, WorkerState
+from parley.serving.worker.lifecycle import LifecycleState
 
 
 def seen(state: str | None, task: Task | None = None, **more: Any) -> WorkerStatus:

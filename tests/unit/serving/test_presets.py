@@ -10,9 +10,9 @@ import pytest
 import yaml
 from loguru import logger
 
-from serving.gateway.admin.operations import Operations, OperationsSettings
-from serving.gateway.admin.presets import MODES, PresetError, Presets
-from serving.gateway.admin.presets_api import FrontendDefaults
+from parley.serving.gateway.admin.operations import Operations, OperationsSettings
+from parley.serving.gateway.admin.presets import MODES, PresetError, Presets
+from parley.serving.gateway.admin.presets_api import FrontendDefaults
 from tests.peers.operations_gateway import asking, gateway
 from tests.sounds import sound
 

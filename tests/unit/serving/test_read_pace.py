@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from serving.gateway.http.read_pace import ReadPace
-from serving.gateway.limits import ShareError
-from serving.gateway.settings import ServerTuning
+from parley.serving.gateway.http.read_pace import ReadPace
+from parley.serving.gateway.limits import ShareError
+from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 
 MB = 1_000_000

@@ -6,12 +6,12 @@ from pathlib import Path
 import httpx
 from pipecat.runner.types import RunnerArguments
 
-from serving.gateway.app import create_app
-from serving.gateway.readiness import FULL_S
-from serving.gateway.settings import ServerTuning
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.readiness import FULL_S
+from parley.serving.gateway.settings import ServerTuning
+from parley.transports.webrtc.signaling import Signaling
 from tests import virtual_time
 from tests.peers.session_gateway import Turns, application, client_of
-from transports.webrtc.signaling import Signaling
 
 
 async def ready(client: httpx.AsyncClient) -> tuple[int, list[str]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from serving.gateway.sockets.replayable_socket import ReplayableSocket
+from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
 
 async def accepted(*texts: str) -> tuple[ReplayableSocket, list[Any]]:

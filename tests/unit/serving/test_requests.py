@@ -7,9 +7,9 @@ from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 from starlette.types import Message
 
-from core.errors import PeerError
-from serving.gateway.http.requests import BodyError, client_of, read_lines
-from serving.gateway.settings import ServerTuning
+from parley.core.errors import PeerError
+from parley.serving.gateway.http.requests import BodyError, client_of, read_lines
+from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 
 PROXIES = ("10.0.0.0/8", "2001:db8:f::1")

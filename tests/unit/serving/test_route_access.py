@@ -9,10 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from serving.gateway.admin.operations import Operations, OperationsSettings
-from serving.gateway.app import create_app
-from serving.gateway.auth.auth_failures import AuthFailures
-from serving.gateway.auth.route_access import (
+from parley.serving.gateway.admin.operations import Operations, OperationsSettings
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.auth_failures import AuthFailures
+from parley.serving.gateway.auth.route_access import (
     CREDENTIALS,
     ROUTES,
     SOCKET,
@@ -23,20 +23,20 @@ from serving.gateway.auth.route_access import (
     declared,
     permits,
 )
-from serving.gateway.phone.call_manager import CallManager
-from serving.gateway.phone.caller_directory import CallerDirectory
-from serving.gateway.phone.caller_settings import CallCodeSettings
-from serving.gateway.phone.carriers import CARRIERS
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.session_api import TurnEvent
-from serving.gateway.settings import ServerTuning
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.serving.gateway.phone.call_manager import CallManager
+from parley.serving.gateway.phone.caller_directory import CallerDirectory
+from parley.serving.gateway.phone.caller_settings import CallCodeSettings
+from parley.serving.gateway.phone.carriers import CARRIERS
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.session_api import TurnEvent
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import TOKEN
 from tests.peers.session_gateway import client_of, no_call
-from transports.webrtc.signaling import Signaling
 
 KEY, OTHER = "k" * 32, "o" * 32
 PUBLIC = "https://talk.example.org"

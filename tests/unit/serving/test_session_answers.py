@@ -12,10 +12,10 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from serving.gateway.session_api import SESSION_ID, TurnEvent
-from session_store import conversation, rows
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore
+from parley.serving.gateway.session_api import SESSION_ID, TurnEvent
+from parley.session_store import conversation, rows
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.gateway.session_api import TurnEvent
-from session_store.store import SessionStore
+from parley.serving.gateway.session_api import TurnEvent
+from parley.session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.peers.webrtc_caller import Caller
 

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from core.grants import ClientIdentity
-from serving.gateway.auth.client_auth import COOKIE
-from serving.gateway.auth.usage import UsageLimits
-from serving.gateway.session_api import TurnEvent
-from serving.gateway.settings import ServerTuning
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.auth.client_auth import COOKIE
+from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.session_api import TurnEvent
+from parley.serving.gateway.settings import ServerTuning
 from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import application, client_of
 

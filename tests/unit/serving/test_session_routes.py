@@ -7,16 +7,16 @@ from pathlib import Path
 
 import httpx
 
-from serving.gateway.app import create_app
-from serving.gateway.session_api import TurnEvent
-from serving.gateway.settings import ServerTuning
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.events import Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.session_api import TurnEvent
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.transports.webrtc.signaling import Signaling
 from tests import virtual_time
-from transports.webrtc.signaling import Signaling
 
 
 async def no_call(_arguments: object) -> None:

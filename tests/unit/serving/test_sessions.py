@@ -1,6 +1,6 @@
 import asyncio
 
-from serving.gateway.webrtc.started_sessions import StartedSessions
+from parley.serving.gateway.webrtc.started_sessions import StartedSessions
 from tests.virtual_time import run
 
 EXPIRE_S = 60.0

@@ -9,11 +9,11 @@ from pipecat.runner.types import RunnerArguments
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from serving.gateway.admin.apps import Apps
-from serving.gateway.admin.operations import Operations
-from serving.gateway.app import create_app
-from serving.gateway.settings import ServerTuning
-from transports.webrtc.signaling import Signaling
+from parley.serving.gateway.admin.apps import Apps
+from parley.serving.gateway.admin.operations import Operations
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.settings import ServerTuning
+from parley.transports.webrtc.signaling import Signaling
 
 KEY = "k" * 32
 SESSION = "00000000-0000-4000-8000-000000000000"

@@ -13,9 +13,9 @@ from fastapi import FastAPI, WebSocket
 from starlette.websockets import WebSocketDisconnect
 from websockets.asyncio.client import connect
 
-from serving.gateway.http.guarded_protocols import MOST_FRAGMENTS
-from serving.gateway.http.server import http_server
-from serving.gateway.settings import ServerTuning
+from parley.serving.gateway.http.guarded_protocols import MOST_FRAGMENTS
+from parley.serving.gateway.http.server import http_server
+from parley.serving.gateway.settings import ServerTuning
 
 # Masked with zeros.
 PING, PONG = b"\x89\x80\x00\x00\x00\x00", b"\x8a\x00"

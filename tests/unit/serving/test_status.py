@@ -6,15 +6,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.gateway.app import create_app
-from serving.gateway.phone.settings import PhoneRoutesSettings
-from serving.gateway.settings import ServerTuning
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
-from transports.registry import TRANSPORTS
-from transports.webrtc.signaling import Signaling
+from parley.serving.gateway.app import create_app
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.transports.registry import TRANSPORTS
+from parley.transports.webrtc.signaling import Signaling
 
 
 async def no_call(_arguments: object) -> None: ...

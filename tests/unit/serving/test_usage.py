@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from core.grants import ClientIdentity, Grants
-from serving.gateway.auth.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
-from serving.gateway.limits import ShareError
-from serving.gateway.settings import ServerTuning
+from parley.core.grants import ClientIdentity, Grants
+from parley.serving.gateway.auth.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
+from parley.serving.gateway.limits import ShareError
+from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
 
 STRANGER = ClientIdentity(address="203.0.113.7")

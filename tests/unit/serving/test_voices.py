@@ -19,12 +19,12 @@ import numpy as np
 import psutil
 import pytest
 
-from core.errors import CapacityError
-from serving.gateway.admin.operations import Operations, OperationsSettings
-from serving.gateway.reference_voices.decoder import CHILD, RATE_HZ, VoiceDecoder, VoiceError
-from serving.gateway.reference_voices.decoder_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE
-from serving.gateway.reference_voices.settings import VoiceTuning
-from serving.gateway.reference_voices.voices import ORPHAN_S, REGISTRY, Voices
+from parley.core.errors import CapacityError
+from parley.serving.gateway.admin.operations import Operations, OperationsSettings
+from parley.serving.gateway.reference_voices.decoder import CHILD, RATE_HZ, VoiceDecoder, VoiceError
+from parley.serving.gateway.reference_voices.decoder_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE
+from parley.serving.gateway.reference_voices.settings import VoiceTuning
+from parley.serving.gateway.reference_voices.voices import ORPHAN_S, REGISTRY, Voices
 from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway
 from tests.sounds import FORMATS, encoded, sound
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pipecat.runner.types import RunnerArguments
 
-from core.errors import CapacityError
-from core.grants import ClientIdentity
-from protocols.client_protocol import QueueUpdate
-from serving.gateway.auth.usage import CallShares
-from serving.gateway.calls import CallTasks
-from serving.gateway.line_request import Queueing
-from serving.gateway.settings import ServerTuning
-from serving.scheduler.admission import Admitted
-from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from parley.core.errors import CapacityError
+from parley.core.grants import ClientIdentity
+from parley.protocols.client_protocol import QueueUpdate
+from parley.serving.gateway.auth.usage import CallShares
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.line_request import Queueing
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.scheduler.admission import Admitted
+from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from tests import virtual_time
 
 

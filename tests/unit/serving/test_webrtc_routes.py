@@ -10,17 +10,17 @@ from fastapi import FastAPI
 from pipecat.runner.types import RunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from core.grants import ClientIdentity
-from serving.gateway.app import add_error_answers
-from serving.gateway.auth.client_auth import Access
-from serving.gateway.auth.client_keys import ClientKeys
-from serving.gateway.auth.usage import UsageLimits
-from serving.gateway.calls import CallTasks
-from serving.gateway.settings import ServerTuning
-from serving.gateway.webrtc.routes import WebRtcRoutes
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.app import add_error_answers
+from parley.serving.gateway.auth.client_auth import Access
+from parley.serving.gateway.auth.client_keys import ClientKeys
+from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.webrtc.routes import WebRtcRoutes
+from parley.transports.webrtc.signaling import Signaling
 from tests.peers.session_gateway import client_of
 from tests.peers.webrtc_caller import Caller
-from transports.webrtc.signaling import Signaling
 
 KEY = "k" * 32
 

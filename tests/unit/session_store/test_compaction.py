@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from core.errors import EngineError
-from core.prompt_notes import parse_notes
-from models.llm import Message
-from runtime.loop_clock import LoopClock
-from session_store.compaction import (
+from parley.core.errors import EngineError
+from parley.core.prompt_notes import parse_notes
+from parley.models.llm import Message
+from parley.runtime.loop_clock import LoopClock
+from parley.session_store.compaction import (
     CompactionTuning,
     Compactor,
     ExtractiveSummarizer,
@@ -21,9 +21,9 @@ from session_store.compaction import (
     covered_until,
     transcript,
 )
-from session_store.events import Draft, Kind
-from session_store.memory import FactSlot, SessionState, fold_state
-from session_store.prompt import approximate_tokens, prompt_view, turns_of
+from parley.session_store.events import Draft, Kind
+from parley.session_store.memory import FactSlot, SessionState, fold_state
+from parley.session_store.prompt import approximate_tokens, prompt_view, turns_of
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel, Step
 from tests.fakes.timeline import Timeline
 from tests.virtual_time import run

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
-from session_store.compaction import CompactionTuning, Compactor
-from session_store.conversation import Conversation, Conversations, ConversationTuning
-from session_store.events import Draft, Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
+from parley.session_store.compaction import CompactionTuning, Compactor
+from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.events import Draft, Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests import virtual_time
 
 NO_SESSION = "00000000-0000-4000-8000-000000000000"

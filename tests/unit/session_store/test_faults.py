@@ -5,8 +5,8 @@ import pytest
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
-from serving.gateway.calls import CallTasks
-from session_store.faults import log_failure, without_ids
+from parley.serving.gateway.calls import CallTasks
+from parley.session_store.faults import log_failure, without_ids
 from tests import virtual_time
 
 SESSION = "0f8b1c2d-aaaa-4bbb-8ccc-1234567890ab"

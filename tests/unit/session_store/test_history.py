@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from session_store.events import Draft, Event, Kind
-from session_store.history import DisplayedMessage, parting
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.history import DisplayedMessage, parting
 
 CHAT = "chat"
 

@@ -1,7 +1,7 @@
 import random
 
-from session_store.events import Kind
-from session_store.memory import SessionState, current_events, fold_state, learn, state_payload
+from parley.session_store.events import Kind
+from parley.session_store.memory import SessionState, current_events, fold_state, learn, state_payload
 from tests.fakes.timeline import Timeline
 
 

@@ -14,16 +14,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from loguru import logger
 
-from core.prompt_notes import parse_notes
-from models.tools.arguments import argument_faults
-from processors.dialogue.durable_tools import DurableTools, open_calls
-from session_store.compaction import Compactor, covered_until
-from session_store.conversation import Conversations
-from session_store.events import Draft, Event, Kind
-from session_store.memory import fold_state, odd_events
-from session_store.prompt import prompt_view, turns_of
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.prompt_notes import parse_notes
+from parley.models.tools.arguments import argument_faults
+from parley.processors.dialogue.durable_tools import DurableTools, open_calls
+from parley.session_store.compaction import Compactor, covered_until
+from parley.session_store.conversation import Conversations
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.memory import fold_state, odd_events
+from parley.session_store.prompt import prompt_view, turns_of
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests import virtual_time
 from tests.fakes.timeline import Timeline
 from tests.fakes.tools import FakeTool

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from core.errors import CapacityError
-from session_store.compaction import Compactor
-from session_store.conversation import Conversation, Conversations, ConversationTuning
-from session_store.events import Draft, Event, Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.errors import CapacityError
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests import virtual_time
 
 SETTINGS = ConversationTuning(max_pending=100, max_pending_records=200)

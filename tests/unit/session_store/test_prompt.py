@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter
 
-from core.prompt_notes import PromptNotes, parse_notes
-from session_store.events import Event, Kind
-from session_store.prompt import approximate_tokens, prompt_view, turns_of
+from parley.core.prompt_notes import PromptNotes, parse_notes
+from parley.session_store.events import Event, Kind
+from parley.session_store.prompt import approximate_tokens, prompt_view, turns_of
 from tests.fakes.timeline import Timeline
 
 

@@ -13,13 +13,13 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session_store.compaction import CompactionTuning, Compactor, covered_until
-from session_store.conversation import Conversations, ConversationTuning
-from session_store.events import Draft, Event, Kind
-from session_store.memory import current_events, fold_state, newest_summary, state_payload
-from session_store.prompt import prompt_view, turns_of
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.session_store.compaction import CompactionTuning, Compactor, covered_until
+from parley.session_store.conversation import Conversations, ConversationTuning
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.memory import current_events, fold_state, newest_summary, state_payload
+from parley.session_store.prompt import prompt_view, turns_of
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests.fakes.timeline import Timeline
 
 SECOND_US = 1_000_000

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import StoreError
-from sequencer.merge import Sequencer, SequencerSettings
-from sequencer.operations import (
+from parley.core.errors import StoreError
+from parley.sequencer.merge import Sequencer, SequencerSettings
+from parley.sequencer.operations import (
     Advance,
     Heartbeat,
     Join,
@@ -17,9 +17,9 @@ from sequencer.operations import (
     StreamEnded,
     to_json,
 )
-from session_store.events import Draft, Event, Kind
-from session_store.replay import main, recorded_calls, replay
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.replay import main, recorded_calls, replay
+from parley.session_store.store import SessionStore, StoreTuning
 
 OPERATIONS: list[Operation[None]] = [
     Join("stt", 80_000, 0),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from session_store import migrations
-from session_store.retention import HOLD_US, US_PER_DAY, US_PER_HOUR, RetentionClock
-from session_store.schema import retention_table
+from parley.session_store import migrations
+from parley.session_store.retention import HOLD_US, US_PER_DAY, US_PER_HOUR, RetentionClock
+from parley.session_store.schema import retention_table
 
 NOW_US = 1_700_000_000_000_000
 

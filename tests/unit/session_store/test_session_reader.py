@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from core.errors import ConfigError, StoreError
-from session_store import migrations
-from session_store.database import read_only_database
-from session_store.events import Draft, Event, Kind
-from session_store.store import SessionReader, SessionStore, StoreTuning
+from parley.core.errors import ConfigError, StoreError
+from parley.session_store import migrations
+from parley.session_store.database import read_only_database
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.store import SessionReader, SessionStore, StoreTuning
 
 Looks = dict[str, tuple[int, int, int, bytes]]
 

@@ -9,11 +9,11 @@ from statistics import median
 
 import sqlalchemy as sa
 
-from session_store import migrations
-from session_store.committing import Append, commit_appends, insert_session
-from session_store.events import Draft, Kind, new_key
-from session_store.rows import SessionInfo, draft_row
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store import migrations
+from parley.session_store.committing import Append, commit_appends, insert_session
+from parley.session_store.events import Draft, Kind, new_key
+from parley.session_store.rows import SessionInfo, draft_row
+from parley.session_store.store import SessionStore, StoreTuning
 
 PAGE_BYTES = 4_096
 # Header of SQLite's write-ahead log, before each page and before the whole.

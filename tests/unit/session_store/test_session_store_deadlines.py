@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from core.errors import StoreUnavailableError
-from session_store.database import READERS, Database, database
-from session_store.store import SessionStore, StoreTuning
+from parley.core.errors import StoreUnavailableError
+from parley.session_store.database import READERS, Database, database
+from parley.session_store.store import SessionStore, StoreTuning
 
 TIMEOUT_S = 20
 # Half a minute or more; not endless, so that a failing test does not keep its process alive.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import AgentError, ConfigError, StoreUnavailableError
-from session_store.events import Draft, Kind
-from session_store.store import SessionStore, StoreTuning
+from parley.core.errors import AgentError, ConfigError, StoreUnavailableError
+from parley.session_store.events import Draft, Kind
+from parley.session_store.store import SessionStore, StoreTuning
 
 NOBODY = 65534
 
@@ -193,7 +193,7 @@ async def test_a_file_that_somebody_else_reads_and_writes_alone_is_waited_for(tm
 
 OPENER = """
 import asyncio, sys
-from session_store.store import SessionStore, StoreTuning
+from parley.session_store.store import SessionStore, StoreTuning
 
 async def main():
     sys.stdin.readline()

@@ -8,10 +8,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from core.errors import ConfigError
-from session_store import migrations
-from session_store.schema import HEAD, VERSION_TABLE, metadata
-from session_store.store import SessionStore, StoreTuning
+from parley.core.errors import ConfigError
+from parley.session_store import migrations
+from parley.session_store.schema import HEAD, VERSION_TABLE, metadata
+from parley.session_store.store import SessionStore, StoreTuning
 
 
 def migrate(url: str, revision: str) -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import StoreError
-from session_store.events import Draft, Kind
-from session_store.rows import draft_row, event_of, is_tenant, payload_json
+from parley.core.errors import StoreError
+from parley.session_store.events import Draft, Kind
+from parley.session_store.rows import draft_row, event_of, is_tenant, payload_json
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

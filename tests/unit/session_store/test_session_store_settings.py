@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from core.errors import ConfigError
-from session_store.settings import StoreTuning
+from parley.core.errors import ConfigError
+from parley.session_store.settings import StoreTuning
 
 
 @pytest.mark.parametrize(

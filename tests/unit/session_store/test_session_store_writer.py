@@ -10,14 +10,14 @@ from typing import TypeVar
 
 import pytest
 
-from core.errors import FencedError, StoreUnavailableError
-from runtime.loop_clock import LoopClock
-from session_store.committing import Append, insert_session
-from session_store.database import SqliteDatabase, Work
-from session_store.events import Draft, Kind
-from session_store.rows import SessionInfo, draft_row
-from session_store.store import SessionStore, SessionWriter, StoreTuning
-from session_store.writer import GroupCommit
+from parley.core.errors import FencedError, StoreUnavailableError
+from parley.runtime.loop_clock import LoopClock
+from parley.session_store.committing import Append, insert_session
+from parley.session_store.database import SqliteDatabase, Work
+from parley.session_store.events import Draft, Kind
+from parley.session_store.rows import SessionInfo, draft_row
+from parley.session_store.store import SessionStore, SessionWriter, StoreTuning
+from parley.session_store.writer import GroupCommit
 from tests import virtual_time
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from session_store.typed_share import LEAST_BYTES, TypedShares
+from parley.session_store.typed_share import LEAST_BYTES, TypedShares
 from tests.virtual_time import run
 
 

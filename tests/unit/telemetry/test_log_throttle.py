@@ -1,6 +1,6 @@
 """A flood of one message is logged once a second, and the suppressed ones are counted."""
 
-from telemetry.log_throttle import LogThrottle
+from parley.telemetry.log_throttle import LogThrottle
 
 
 def test_what_happens_often_is_logged_seldom_and_counted():

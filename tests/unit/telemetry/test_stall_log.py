@@ -2,8 +2,8 @@
 
 from loguru import logger
 
-from runtime.stall_monitor import Stall
-from telemetry.stall_log import StallLog
+from parley.runtime.stall_monitor import Stall
+from parley.telemetry.stall_log import StallLog
 
 
 def test_of_many_stalls_one_is_logged_with_its_stack():

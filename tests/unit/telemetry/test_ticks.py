@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import MediaError
-from evals.duplex_jitter.reading import read_ticks
-from telemetry.ticks import TickLog
+from parley.core.errors import MediaError
+from parley.evals.duplex_jitter.reading import read_ticks
+from parley.telemetry.ticks import TickLog
 
 
 def written(path: Path, lines: int, **options: int) -> TickLog:

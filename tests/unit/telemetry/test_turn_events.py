@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.call_events import (
+from parley.core.call_events import (
     AnsweredAhead,
     CallEvent,
     FinalWords,
@@ -18,9 +18,9 @@ from core.call_events import (
     WaitMasked,
     WordsAccepted,
 )
-from runtime.event_stream import CallEvents
-from telemetry.turn_events import TurnLogWriter
-from telemetry.turns import TurnLog
+from parley.runtime.event_stream import CallEvents
+from parley.telemetry.turn_events import TurnLogWriter
+from parley.telemetry.turns import TurnLog
 from tests import virtual_time
 
 LOUD = b"\x00\x20" * 320

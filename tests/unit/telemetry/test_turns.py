@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from telemetry.turns import MARKS, TurnLog, TurnRecord
+from parley.telemetry.turns import MARKS, TurnLog, TurnRecord
 
 LOUD = (np.ones(320) * 3_000).astype("<i2").tobytes()
 QUIET = bytes(640)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from aiortc.mediastreams import MediaStreamError
 
+from parley.transports.webrtc.audio_track import PACKET_MS, RESYNC_MS, OpusPacketizer, PacedAudioTrack
 from tests import virtual_time
-from transports.webrtc.audio_track import PACKET_MS, RESYNC_MS, OpusPacketizer, PacedAudioTrack
 
 RATE_HZ = 16_000
 

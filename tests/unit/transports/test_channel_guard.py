@@ -10,9 +10,9 @@ import pytest
 from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_STRING
 
-from runtime.loop_clock import LoopClock
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.webrtc.channel_guard import MOST_DROPPED, SHARE, ChannelGuard
 from tests.peers.webrtc_caller import until_state
-from transports.webrtc.channel_guard import MOST_DROPPED, SHARE, ChannelGuard
 
 
 class HandClock(LoopClock):

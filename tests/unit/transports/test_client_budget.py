@@ -1,7 +1,7 @@
 """Budget of a client, without a clock: the tests give the times."""
 
-from core.token_bucket import TokenBucket
-from transports.client_budget import ClientBudget, ClientShare
+from parley.core.token_bucket import TokenBucket
+from parley.transports.client_budget import ClientBudget, ClientShare
 
 S = 1_000_000
 

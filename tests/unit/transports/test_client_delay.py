@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from transports.webrtc.client_delay import ClientDelay
+from parley.transports.webrtc.client_delay import ClientDelay
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.workers.runner import WorkerRunner
 
-from runtime.event_stream import CallEvents
+from parley.runtime.event_stream import CallEvents
+from parley.transports.webrtc.early_peer import EarlyPeer
+from parley.transports.webrtc.signaling import OfferRequest, Signaling
+from parley.transports.webrtc.transport import PacedWebRTCTransport
 from tests.peers.webrtc_caller import Caller, until_state
 from tests.unit.transports.test_signaling import until
-from transports.webrtc.early_peer import EarlyPeer
-from transports.webrtc.signaling import OfferRequest, Signaling
-from transports.webrtc.transport import PacedWebRTCTransport
 
 
 @asynccontextmanager

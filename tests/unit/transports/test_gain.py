@@ -3,10 +3,10 @@
 import pytest
 from pipecat.transports.base_transport import BaseTransport
 
-from transports.gain import SupportsGain
-from transports.local.file import FileTransport
-from transports.local.microphone import LocalTransport
-from transports.webrtc.transport import PacedWebRTCTransport
+from parley.transports.gain import SupportsGain
+from parley.transports.local.file import FileTransport
+from parley.transports.local.microphone import LocalTransport
+from parley.transports.webrtc.transport import PacedWebRTCTransport
 
 
 @pytest.mark.parametrize("transport", [FileTransport, LocalTransport, PacedWebRTCTransport])

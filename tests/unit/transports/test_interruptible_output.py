@@ -15,9 +15,9 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from parley.transports.webrtc.audio_track import PacedAudioTrack
 from tests import virtual_time
 from tests.fakes.track_output import RATE_HZ, TrackOutput
-from transports.webrtc.audio_track import PacedAudioTrack
 
 
 class Output(TrackOutput):

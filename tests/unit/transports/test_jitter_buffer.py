@@ -9,8 +9,8 @@ from aiortc.rtp import RtpPacket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.webrtc.audio_track import OpusPacketizer
-from transports.webrtc.jitter_buffer import (
+from parley.transports.webrtc.audio_track import OpusPacketizer
+from parley.transports.webrtc.jitter_buffer import (
     CALM_PACKETS,
     LONGEST_HOLD,
     RESTART,

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.call_events import ClientDelayReported
-from core.errors import ConfigError
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
-from tests.voices import tone
-from transports.device_output import StatesLatency
-from transports.local.microphone import AudioDevices, LocalTransport
-from transports.local.sound_lines import (
+from parley.core.call_events import ClientDelayReported
+from parley.core.errors import ConfigError
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.transports.device_output import StatesLatency
+from parley.transports.local.microphone import AudioDevices, LocalTransport
+from parley.transports.local.sound_lines import (
     DEVICE_RATES_HZ,
     Backlog,
     LineFormat,
@@ -25,6 +24,7 @@ from transports.local.sound_lines import (
     ToPipeline,
     choose_format,
 )
+from tests.voices import tone
 
 
 def chosen(wanted_hz: int, *taken: LineFormat, own_hz: int = 48_000) -> LineFormat:

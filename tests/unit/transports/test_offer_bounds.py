@@ -2,9 +2,14 @@
 
 import pytest
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
+from parley.transports.webrtc.offer_bounds import (
+    MAX_ATTRIBUTES,
+    MAX_SECTION_LINES,
+    MAX_SECTIONS,
+    check_bounds,
+)
 from tests.peers.webrtc_caller import Caller
-from transports.webrtc.offer_bounds import MAX_ATTRIBUTES, MAX_SECTION_LINES, MAX_SECTIONS, check_bounds
 
 HEAD = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n"
 AUDIO = "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=rtpmap:111 opus/48000/2\r\n"

@@ -1,4 +1,4 @@
-from transports.twilio.codes import PressedCodes
+from parley.transports.twilio.codes import PressedCodes
 
 
 def codes(**changed: int) -> PressedCodes:

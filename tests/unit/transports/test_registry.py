@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pipecat.runner.types import SmallWebRTCRunnerArguments, WebSocketRunnerArguments
 
-from core.errors import ConfigError
+from parley.core.errors import ConfigError
+from parley.serving.gateway.sockets.eval_socket import EvalArguments
+from parley.serving.gateway.webrtc.routes import BrowserArguments
+from parley.transports.registry import TRANSPORTS, Command, TransportRow
 from scripts.write_transports import DOCUMENT, written
-from serving.gateway.sockets.eval_socket import EvalArguments
-from serving.gateway.webrtc.routes import BrowserArguments
-from transports.registry import TRANSPORTS, Command, TransportRow
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = (

@@ -26,9 +26,9 @@ ENVIRONMENT = {
 OPEN = """
 import asyncio, json, os
 from pipecat.transports.base_transport import BaseTransport
-from runtime.event_stream import CallEvents
-from transports.registry import TRANSPORTS
-from transports.request import TransportRequest
+from parley.runtime.event_stream import CallEvents
+from parley.transports.registry import TRANSPORTS
+from parley.transports.request import TransportRequest
 
 async def main():
     told = {}

@@ -10,9 +10,9 @@ import pytest
 from aiortc import RTCPeerConnection, RTCSessionDescription
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from core.errors import CapacityError, ConfigError, PeerError
+from parley.core.errors import CapacityError, ConfigError, PeerError
+from parley.transports.webrtc.signaling import CandidateBody, CandidatesRequest, OfferRequest, Signaling
 from tests.peers.webrtc_caller import Caller
-from transports.webrtc.signaling import CandidateBody, CandidatesRequest, OfferRequest, Signaling
 
 
 class Room:

@@ -8,9 +8,9 @@ from av import VideoFrame
 from pipecat.frames.frames import UserImageRawFrame
 from pipecat.transports.smallwebrtc.transport import CAM_VIDEO_SOURCE
 
+from parley.transports.webrtc.client import LONGEST_PX, PICTURES_PER_S, PacedWebRTCClient
 from tests import virtual_time
 from tests.fakes.browser_connection import connected_client
-from transports.webrtc.client import LONGEST_PX, PICTURES_PER_S, PacedWebRTCClient
 
 
 class Track:

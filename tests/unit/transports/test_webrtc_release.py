@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
-from core.errors import PeerError
+from parley.core.errors import PeerError
+from parley.transports.webrtc.signaling import OfferRequest, Signaling
 from tests.peers.webrtc_caller import Caller, until_state
 from tests.unit.transports.test_signaling import offer_sdp, until
-from transports.webrtc.signaling import OfferRequest, Signaling
 
 
 @pytest.fixture(autouse=True)

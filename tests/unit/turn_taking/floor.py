@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
 
 # Delay of the front end's voice activity detector.
 MAYBE_LAG_MS = 32

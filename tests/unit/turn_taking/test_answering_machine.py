@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from core.errors import IllegalTransition
-from turn_taking.answering_machine import (
+from parley.core.errors import IllegalTransition
+from parley.turn_taking.answering_machine import (
     BEEP,
     TRANSITIONS,
     AnswerScreen,

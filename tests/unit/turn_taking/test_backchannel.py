@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turn_taking.backchannel import Backchannel, BackchannelPolicy, BackchannelTuning
+from parley.turn_taking.backchannel import Backchannel, BackchannelPolicy, BackchannelTuning
 
 CHOSEN = BackchannelTuning()
 

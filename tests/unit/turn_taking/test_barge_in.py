@@ -6,11 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from scripts.draw_turn_taking import DOCUMENT, drawn
-from tests.unit.turn_taking.floor import STOP_LAG_MS, Floor, check_invariants
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import (
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import (
     IGNORED,
     TRANSITIONS,
     BargeInAct,
@@ -22,7 +20,9 @@ from turn_taking.barge_in.table import (
     Restore,
     ResumeReply,
 )
-from turn_taking.utterances import UtteranceKind
+from parley.turn_taking.utterances import UtteranceKind
+from scripts.draw_turn_taking import DOCUMENT, drawn
+from tests.unit.turn_taking.floor import STOP_LAG_MS, Floor, check_invariants
 
 CHOSEN = BargeInTuning()
 QUESTION = ((300, "what", 0.9), (520, "what about", 0.9), (760, "what about the fees", 0.9))

@@ -6,10 +6,10 @@ from types import NoneType
 
 import pytest
 
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.replies import ReplyTracker
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import (
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.replies import ReplyTracker
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import (
     TRANSITIONS,
     BargeInAct,
     BargeInEvent,
@@ -20,7 +20,7 @@ from turn_taking.barge_in.table import (
     Restore,
     ResumeReply,
 )
-from turn_taking.barge_in.voice import (
+from parley.turn_taking.barge_in.voice import (
     VOICE_TRANSITIONS,
     EndedVoice,
     VoiceEvent,
@@ -29,8 +29,8 @@ from turn_taking.barge_in.voice import (
     VoiceState,
     VoiceTracker,
 )
-from turn_taking.barge_in.words import SpotVerdict, WordArbiter
-from turn_taking.utterances import ENGLISH, Utterance, UtteranceKind
+from parley.turn_taking.barge_in.words import SpotVerdict, WordArbiter
+from parley.turn_taking.utterances import ENGLISH, Utterance, UtteranceKind
 
 CHOSEN = BargeInTuning()
 FAR_DB = CHOSEN.sounds.quiet_db

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.endpointing.boundary import least_cost_wait_ms
-from turn_taking.endpointing.pauses import (
+from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
+from parley.turn_taking.endpointing.pauses import (
     HOLD_SHARE,
     LONGEST_MS,
     SHORTEST_MS,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from turn_taking.caller_intents import CallerIntent, caller_intent, is_farewell, requests_human
+from parley.turn_taking.caller_intents import CallerIntent, caller_intent, is_farewell, requests_human
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
-from turn_taking.clarification import AskBack, AskBackTuning, Clarification, Confirmed, is_made_of
-from turn_taking.utterances import ENGLISH
+from parley.turn_taking.clarification import AskBack, AskBackTuning, Clarification, Confirmed, is_made_of
+from parley.turn_taking.utterances import ENGLISH
 
 QUESTION = "what is the daily limit"
 

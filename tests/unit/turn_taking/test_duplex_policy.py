@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turn_taking.duplex_policy import (
+from parley.turn_taking.duplex_policy import (
     Act,
     Ask,
     CloseTurn,

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.endpointing.end_predictor import (
+from parley.turn_taking.endpointing.end_predictor import (
     EndPredictor,
     PauseSigns,
     other_signals,
     shipped_predictor,
     sound_signals,
 )
-from turn_taking.endpointing.evidence_voice import VoiceSigns
+from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
 
 
 def test_signals_are_weighed_and_those_without_a_weight_say_nothing():

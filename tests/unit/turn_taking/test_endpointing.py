@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turn_taking.endpointing.endpointer import Endpointer, EndpointKind, EndpointTuning, ends_hanging
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointKind, EndpointTuning, ends_hanging
 
 SETTINGS = EndpointTuning()
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from turn_taking.endpointing.evidence_loudness import loudness_slope_db_s
-from turn_taking.endpointing.evidence_pitch import pitch_hz
+from parley.turn_taking.endpointing.evidence_loudness import loudness_slope_db_s
+from parley.turn_taking.endpointing.evidence_pitch import pitch_hz
 
 RATE_HZ = 16_000
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import ShapeError
-from turn_taking.endpointing.evidence_pitch import final_movement_semitones, pitch_hz
+from parley.core.errors import ShapeError
+from parley.turn_taking.endpointing.evidence_pitch import final_movement_semitones, pitch_hz
 
 RATE_HZ = 16_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turn_taking.endpointing.evidence_syntax import SyntaxSign, syntax_signs
+from parley.turn_taking.endpointing.evidence_syntax import SyntaxSign, syntax_signs
 
 WHOLE = (
     "what are your opening hours",

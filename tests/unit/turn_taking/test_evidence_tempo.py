@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from core.errors import ShapeError
+from parley.core.errors import ShapeError
+from parley.turn_taking.endpointing.evidence_pitch import pitch_hz
+from parley.turn_taking.endpointing.evidence_tempo import Tempo, spectral_change, tempo_of
+from parley.turn_taking.endpointing.evidence_voice import voice_end
 from tests.syllables import RATE_HZ, syllables
-from turn_taking.endpointing.evidence_pitch import pitch_hz
-from turn_taking.endpointing.evidence_tempo import Tempo, spectral_change, tempo_of
-from turn_taking.endpointing.evidence_voice import voice_end
 
 
 def tempo(sound: np.ndarray, rate_hz: int = RATE_HZ) -> Tempo:

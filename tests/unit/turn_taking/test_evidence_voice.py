@@ -2,8 +2,8 @@
 
 import pytest
 
-from turn_taking.endpointing.evidence_tempo import Tempo
-from turn_taking.endpointing.evidence_voice import USUAL_WEIGHT, CallerVoiceAverage, VoiceEnd
+from parley.turn_taking.endpointing.evidence_tempo import Tempo
+from parley.turn_taking.endpointing.evidence_voice import USUAL_WEIGHT, CallerVoiceAverage, VoiceEnd
 
 
 def end(final: float = 1.0, whole: float = 1.0, moved: float | None = 0.0) -> VoiceEnd:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.endpointing.evidence_words import (
+from parley.turn_taking.endpointing.evidence_words import (
     QuestionKind,
     WordCue,
     asked_for,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.filler_policy import FillerPolicy, MaskTuning, is_question
+from parley.turn_taking.filler_policy import FillerPolicy, MaskTuning, is_question
 
 
 def seen(*answers_ms: int) -> FillerPolicy:

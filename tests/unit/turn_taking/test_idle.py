@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turn_taking.caller_intents import asks_for_a_moment, ends_in_farewell
-from turn_taking.idle import (
+from parley.turn_taking.caller_intents import asks_for_a_moment, ends_in_farewell
+from parley.turn_taking.idle import (
     IGNORED,
     TRANSITIONS,
     Decision,

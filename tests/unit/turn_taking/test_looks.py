@@ -1,11 +1,11 @@
 import pytest
 from pydantic import ValidationError
 
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.looks import LookSettings, LookVerdict
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import BargeInState, Cut, CutReason, Duck, Restore
 from tests.unit.turn_taking.floor import Floor, check_invariants
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.looks import LookSettings, LookVerdict
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import BargeInState, Cut, CutReason, Duck, Restore
 
 TAKE, LEAVE = 2.0, -1.0
 LOOKS = LookSettings(take_log_odds=(3.0, TAKE), leave_log_odds=(-3.0, LEAVE), left_confirm_ms=1_200)

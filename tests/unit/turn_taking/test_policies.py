@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
-from turn_taking.endpointing.policies import (
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
+from parley.turn_taking.endpointing.policies import (
     LOOKS_MS,
     PredictivePolicy,
     SilenceTimer,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from turn_taking.endpointing.score_calibration import ScoreCalibration
+from parley.turn_taking.endpointing.score_calibration import ScoreCalibration
 
 PRIOR = -0.57
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from turn_taking.barge_in.self_voice import OwnWords, SelfVoice
+from parley.turn_taking.barge_in.self_voice import OwnWords, SelfVoice
 
 
 def rhythm(seed: int, frames: int, level_db: float) -> list[float]:

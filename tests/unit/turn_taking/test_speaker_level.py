@@ -2,7 +2,7 @@
 
 import pytest
 
-from turn_taking.barge_in.speaker_level import LEAST_MS, VOICES, SpeakerLevel
+from parley.turn_taking.barge_in.speaker_level import LEAST_MS, VOICES, SpeakerLevel
 
 
 def test_nothing_is_usual_before_the_first_voice() -> None:

@@ -1,6 +1,6 @@
 """Pauses that start a speculation, and the guessed words."""
 
-from turn_taking.speculation import Guesser, SpeculationSettings
+from parley.turn_taking.speculation import Guesser, SpeculationSettings
 
 
 def opened(settings: SpeculationSettings | None = None) -> Guesser:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from turn_taking.utterances import (
+from parley.turn_taking.utterances import (
     ENGLISH,
     Classifier,
     Utterance,

@@ -3,20 +3,23 @@
 The media stream of a network is the row of the same name in ``transports.registry``.
 """
 
-from core.registry import Registry, Row
-from serving.gateway.phone.carriers.carrier import Carrier
+from parley.core.registry import Registry, Row
+from parley.serving.gateway.phone.carriers.carrier import Carrier
 
 CARRIERS: Registry[Carrier] = Registry(
     "carrier",
     {
-        "twilio": Row("serving.gateway.phone.carriers.twilio:TwilioCarrier"),
-        "telnyx": Row("serving.gateway.phone.carriers.telnyx:TelnyxCarrier", env=("TELNYX_PUBLIC_KEY",)),
-        "plivo": Row("serving.gateway.phone.carriers.plivo:PlivoCarrier", env=("PLIVO_AUTH_TOKEN",)),
+        "twilio": Row("parley.serving.gateway.phone.carriers.twilio:TwilioCarrier"),
+        "telnyx": Row(
+            "parley.serving.gateway.phone.carriers.telnyx:TelnyxCarrier", env=("TELNYX_PUBLIC_KEY",)
+        ),
+        "plivo": Row("parley.serving.gateway.phone.carriers.plivo:PlivoCarrier", env=("PLIVO_AUTH_TOKEN",)),
         "vonage": Row(
-            "serving.gateway.phone.carriers.vonage:VonageCarrier", env=("VONAGE_SIGNATURE_SECRET",)
+            "parley.serving.gateway.phone.carriers.vonage:VonageCarrier", env=("VONAGE_SIGNATURE_SECRET",)
         ),
         "exotel": Row(
-            "serving.gateway.phone.carriers.exotel:ExotelCarrier", env=("EXOTEL_USER", "EXOTEL_PASSWORD")
+            "parley.serving.gateway.phone.carriers.exotel:ExotelCarrier",
+            env=("EXOTEL_USER", "EXOTEL_PASSWORD"),
         ),
     },
     is_extensible=False,

@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 from fastapi import HTTPException, Request
 from starlette.requests import HTTPConnection
 
-from core.errors import ConfigError
-from core.registry import Row
-from protocols.twilio_signature import Fields
-from serving.gateway.http.requests import read_body
+from parley.core.errors import ConfigError
+from parley.core.registry import Row
+from parley.protocols.twilio_signature import Fields
+from parley.serving.gateway.http.requests import read_body
 
 MOST_BODY_BYTES, BODY_S = 64_000, 10.0
 MOST_FIELD_CHARS = 200

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from fastapi import Request
 from starlette.requests import HTTPConnection
 
-from protocols import exotel
-from serving.gateway.phone.carriers.carrier import (
+from parley.protocols import exotel
+from parley.serving.gateway.phone.carriers.carrier import (
     CallDocument,
     CallRequest,
     PhoneCall,
@@ -19,7 +19,7 @@ from serving.gateway.phone.carriers.carrier import (
     field_of,
     forbidden,
 )
-from serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 JSON = "application/json"
 REFUSED = CallDocument("{}", JSON, 503)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from fastapi import HTTPException, Request
 from starlette.requests import HTTPConnection
 
-from protocols import plivo
-from serving.gateway.phone.carriers.carrier import (
+from parley.protocols import plivo
+from parley.serving.gateway.phone.carriers.carrier import (
     FORM,
     CallDocument,
     CallRequest,
@@ -21,7 +21,7 @@ from serving.gateway.phone.carriers.carrier import (
     is_form,
     plus,
 )
-from serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 SIGNATURE, NONCE = "x-plivo-signature-v3", "x-plivo-signature-v3-nonce"
 IN_PROGRESS = "in-progress"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from fastapi import HTTPException, Request
 from starlette.requests import HTTPConnection
 
-from protocols import texml, twiml
-from serving.gateway.phone.carriers.carrier import (
+from parley.protocols import texml, twiml
+from parley.serving.gateway.phone.carriers.carrier import (
     FORM,
     CallDocument,
     CallRequest,
@@ -19,7 +19,7 @@ from serving.gateway.phone.carriers.carrier import (
     form_of,
     is_form,
 )
-from serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 SIGNATURE, TIMESTAMP = "telnyx-signature-ed25519", "telnyx-timestamp"
 IN_PROGRESS = "in-progress"

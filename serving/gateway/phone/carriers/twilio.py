@@ -11,10 +11,10 @@ from typing import Literal
 from fastapi import HTTPException, Request
 from starlette.requests import HTTPConnection
 
-from core.errors import ConfigError
-from protocols import twiml
-from protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
-from serving.gateway.phone.carriers.carrier import (
+from parley.core.errors import ConfigError
+from parley.protocols import twiml
+from parley.protocols.twilio_signature import Algorithm, Fields, algorithm_of, is_signed
+from parley.serving.gateway.phone.carriers.carrier import (
     FORM,
     CallDocument,
     CallRequest,
@@ -29,7 +29,7 @@ from serving.gateway.phone.carriers.carrier import (
     form_of,
     is_form,
 )
-from serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
 IN_PROGRESS = "in-progress"

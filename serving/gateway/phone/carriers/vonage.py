@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from fastapi import HTTPException, Request
 from starlette.requests import HTTPConnection
 
-from protocols import vonage
-from protocols.client_protocol import ProtocolError, json_object
-from serving.gateway.phone.carriers.carrier import (
+from parley.protocols import vonage
+from parley.protocols.client_protocol import ProtocolError, json_object
+from parley.serving.gateway.phone.carriers.carrier import (
     CallDocument,
     CallRequest,
     PhoneCall,
@@ -21,7 +21,7 @@ from serving.gateway.phone.carriers.carrier import (
     forbidden,
     plus,
 )
-from serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 JSON = "application/json"
 

@@ -1,7 +1,7 @@
 """The operator table: it is read back as it was written, and each difference is named."""
 
-from evals.abuse.exposure import COLUMNS, as_table, differences, from_table
-from evals.abuse.proxies import Proxy
+from parley.evals.abuse.exposure import COLUMNS, as_table, differences, from_table
+from parley.evals.abuse.proxies import Proxy
 
 EVERY, NONE = frozenset(Proxy), frozenset[Proxy]()
 CELLS = {("GET /a", column): EVERY for column in COLUMNS} | {

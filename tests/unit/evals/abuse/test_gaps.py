@@ -1,6 +1,6 @@
 """Gaps of a caller's audio: which of them are stalls."""
 
-from evals.abuse.gaps import Arrival, gaps_ms, largest_ms
+from parley.evals.abuse.gaps import Arrival, gaps_ms, largest_ms
 
 
 def packets(*at_ms: int, length_ms: int = 20) -> list[Arrival]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import soxr
 
-from evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
-from evals.abuse.settings import GOODBYE
+from parley.evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
+from parley.evals.abuse.settings import GOODBYE
 
 OTHER = "The branch is open from nine until five on weekdays."
 

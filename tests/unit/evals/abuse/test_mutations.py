@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from evals.abuse.mutations import mutated, mutated_bytes, mutated_text
-from evals.abuse.protocols import PROTOCOLS, RTVI, twilio_messages
-from evals.abuse.routes import sockets
-from evals.abuse.samples import FORM, SDP, path_of
+from parley.evals.abuse.mutations import mutated, mutated_bytes, mutated_text
+from parley.evals.abuse.protocols import PROTOCOLS, RTVI, twilio_messages
+from parley.evals.abuse.routes import sockets
+from parley.evals.abuse.samples import FORM, SDP, path_of
 
 MESSAGES = [message for protocol in PROTOCOLS for message in protocol.messages]
 

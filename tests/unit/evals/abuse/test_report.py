@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from evals.abuse.controls import Report
-from evals.abuse.footprint import Footprint, stalls_in
-from evals.abuse.registry import Outcome
-from evals.abuse.report import Row, control_faults, footprint_faults, table
+from parley.evals.abuse.controls import Report
+from parley.evals.abuse.footprint import Footprint, stalls_in
+from parley.evals.abuse.registry import Outcome
+from parley.evals.abuse.report import Row, control_faults, footprint_faults, table
 
 QUIET = Report(calls=1, asked=2, answered=2, waits_ms=[700, 900], gap_ms=30.0)
 IDLE = Footprint(rss_mb=500.0, descriptors=30, threads=10, tasks=9, calls=0, stalls=0)

@@ -2,10 +2,10 @@
 
 from fastapi.openapi.utils import get_openapi
 
-from evals.abuse.proxies import Proxy, rewritten
-from evals.abuse.registry import attacks
-from evals.abuse.routes import application, entries, sockets
-from evals.abuse.samples import body_of, path_of
+from parley.evals.abuse.proxies import Proxy, rewritten
+from parley.evals.abuse.registry import attacks
+from parley.evals.abuse.routes import application, entries, sockets
+from parley.evals.abuse.samples import body_of, path_of
 
 HEAD = b"GET /a HTTP/1.1\r\nHost: talk.example.org\r\nConnection: keep-alive\r\nX-A: 1\r\n\r\n"
 

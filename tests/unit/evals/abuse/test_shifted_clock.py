@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from evals.abuse.shifted_clock import shift
-from evals.serving_process import ROOT
+from parley.evals.abuse.shifted_clock import shift
+from parley.evals.serving_process import ROOT
 
 DAYS_40_S = 40 * 86_400
 PROGRAM = """
@@ -22,7 +22,15 @@ def test_the_clock_of_a_running_program_goes_by_the_file(tmp_path: Path):
     shift(clock, 0.0)
     program.write_text(PROGRAM)
     right = os.stat(program).st_mtime
-    command = [sys.executable, "-m", "evals.abuse.shifted_clock", str(clock), str(program), "--port", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "parley.evals.abuse.shifted_clock",
+        str(clock),
+        str(program),
+        "--port",
+        "1",
+    ]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as running:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from evals.answers.__main__ import build_parser, channel, spoken_turns
-from evals.answers.asking import ROOT, Examiner, load_models, read_golden
-from evals.human.recordings import plain_words
-from evals.human.split import clauses
+from parley.evals.answers.__main__ import build_parser, channel, spoken_turns
+from parley.evals.answers.asking import ROOT, Examiner, load_models, read_golden
+from parley.evals.human.recordings import plain_words
+from parley.evals.human.split import clauses
 
 
 @pytest.fixture(scope="module")

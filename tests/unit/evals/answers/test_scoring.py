@@ -1,6 +1,6 @@
 import pytest
 
-from evals.answers.scoring import Golden, Kind, Statements, holds, judge
+from parley.evals.answers.scoring import Golden, Kind, Statements, holds, judge
 
 STATEMENTS = Statements(["The warranty does not cover damage by frost or lightning."])
 

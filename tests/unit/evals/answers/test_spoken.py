@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from core.errors import ConfigError
-from evals.answers.asking import Examiner, HeardTurn, Tally, load_models
-from evals.answers.scoring import Golden, Kind
-from evals.answers.spoken import Row, measure, say, table
-from evals.human.conditions import CLEAN, CONDITIONS
-from evals.human.generators import VOICE_GENERATORS
-from evals.human.split import Split
+from parley.core.errors import ConfigError
+from parley.evals.answers.asking import Examiner, HeardTurn, Tally, load_models
+from parley.evals.answers.scoring import Golden, Kind
+from parley.evals.answers.spoken import Row, measure, say, table
+from parley.evals.human.conditions import CLEAN, CONDITIONS
+from parley.evals.human.generators import VOICE_GENERATORS
+from parley.evals.human.split import Split
+from parley.turn_taking.clarification import AskBackSettings
 from tests.human_speech import moonshine_tiny
-from turn_taking.clarification import AskBackSettings
 
 QUESTION = Golden("bank", Kind.FACT, ("When do you close on Saturdays?",), facts=("10 until 2",))
 NOISE = Golden("bank", Kind.NOISE, ("open the account of the moon",), facts=("catch|understand|again",))

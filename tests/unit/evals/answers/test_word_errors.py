@@ -1,4 +1,4 @@
-from evals.answers.word_errors import WordErrors
+from parley.evals.answers.word_errors import WordErrors
 
 PAIRS = [("i forgot my pin", "i forgot my bin"), ("how do i hang up", "how do i hamlet")]
 

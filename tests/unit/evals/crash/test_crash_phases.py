@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from core.errors import PeerError
-from evals.crash.phases import OF_A_CALL, TYPED, Phase, Progress, draw
+from parley.core.errors import PeerError
+from parley.evals.crash.phases import OF_A_CALL, TYPED, Phase, Progress, draw
 from tests.virtual_time import run
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from evals.duplex_bench.backchannels import (
+from parley.evals.duplex_bench.backchannels import (
     NO_HUM,
     distance,
     histogram,
@@ -16,7 +16,7 @@ from evals.duplex_bench.backchannels import (
     resampled,
     skill,
 )
-from evals.duplex_bench.spoken import Segment, Spoken, Word
+from parley.evals.duplex_bench.spoken import Segment, Spoken, Word
 
 # A listener emits backchannels in two windows of 0.8 s of a clip of 10 s.
 SHARES = tuple(1.0 if place in (*range(10, 14), *range(30, 34)) else 0.0 for place in range(50))

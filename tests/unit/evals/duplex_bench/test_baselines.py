@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.duplex_bench.baselines import Phrase, baselines
-from evals.duplex_bench.clips import SHIPPED, Clip, Part, load
-from evals.duplex_bench.runner import Take, step
-from evals.duplex_bench.spoken import RATE_HZ, by_level
-from models.vad.silero import SileroVad
+from parley.evals.duplex_bench.baselines import Phrase, baselines
+from parley.evals.duplex_bench.clips import SHIPPED, Clip, Part, load
+from parley.evals.duplex_bench.runner import Take, step
+from parley.evals.duplex_bench.spoken import RATE_HZ, by_level
+from parley.models.vad.silero import SileroVad
 
 
 def tone(ms: int) -> Phrase:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from core.errors import ConfigError, MediaError
-from evals.duplex_bench.clips import SHIPPED, Kind, Part, load, part_of, read_audio
+from parley.core.errors import ConfigError, MediaError
+from parley.evals.duplex_bench.clips import SHIPPED, Kind, Part, load, part_of, read_audio
 
 
 def put(folder: Path, clip: str, seconds: float = 4.0, rate_hz: int = 48_000, **files: object) -> Path:

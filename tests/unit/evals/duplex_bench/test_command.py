@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from evals.duplex_bench.__main__ import main
-from evals.duplex_bench.hosts import BASELINES
+from parley.evals.duplex_bench.__main__ import main
+from parley.evals.duplex_bench.hosts import BASELINES
 
 
 def test_the_controls_are_always_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.duplex_bench.clips import Clip, Part
-from evals.duplex_bench.listening import Beside
-from evals.duplex_bench.runner import PIECE_MS, Side, play
-from evals.duplex_bench.spoken import RATE_HZ
-from models.omni import Vote
-from models.omni.two_tier.speech_input import TranscriptWords
-from models.stt import Transcript
+from parley.evals.duplex_bench.clips import Clip, Part
+from parley.evals.duplex_bench.listening import Beside
+from parley.evals.duplex_bench.runner import PIECE_MS, Side, play
+from parley.evals.duplex_bench.spoken import RATE_HZ
+from parley.models.omni import Vote
+from parley.models.omni.two_tier.speech_input import TranscriptWords
+from parley.models.stt import Transcript
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost

@@ -2,9 +2,9 @@
 
 import pytest
 
-from evals.duplex_bench.clips import Event, Kind
-from evals.duplex_bench.overlaps import Behaviour, continues, needs_clean, overlap
-from evals.duplex_bench.spoken import Segment, Spoken, Word
+from parley.evals.duplex_bench.clips import Event, Kind
+from parley.evals.duplex_bench.overlaps import Behaviour, continues, needs_clean, overlap
+from parley.evals.duplex_bench.spoken import Segment, Spoken, Word
 
 EVENT = Event(Kind.BACKCHANNEL, 5_000, 5_500)
 ANSWER = "you can block the card in the app at any time or at a branch on weekdays".split()

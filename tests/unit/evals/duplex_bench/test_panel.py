@@ -2,9 +2,9 @@
 
 import pytest
 
-from evals.duplex_bench.clips import Event, Kind
-from evals.duplex_bench.panel import LEAST, Counted, count, panel
-from evals.duplex_bench.spoken import Segment, Spoken
+from parley.evals.duplex_bench.clips import Event, Kind
+from parley.evals.duplex_bench.panel import LEAST, Counted, count, panel
+from parley.evals.duplex_bench.spoken import Segment, Spoken
 
 LENGTH_MS = 12_000
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.duplex_bench import recorded
-from evals.duplex_bench.clips import Kind, Part, load
-from evals.human.callers import SetCallers, SpeechKind
-from evals.human.generators import VOICE_GENERATORS
-from evals.human.hesitations import HesitationLaw
-from evals.human.recordings import utterance
-from evals.human.split import OWN, ReportSet, Split
+from parley.evals.duplex_bench import recorded
+from parley.evals.duplex_bench.clips import Kind, Part, load
+from parley.evals.human.callers import SetCallers, SpeechKind
+from parley.evals.human.generators import VOICE_GENERATORS
+from parley.evals.human.hesitations import HesitationLaw
+from parley.evals.human.recordings import utterance
+from parley.evals.human.split import OWN, ReportSet, Split
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from evals.duplex_bench.clips import Clip, Part
-from evals.duplex_bench.mouth import LEAD_MS, Mouth
-from evals.duplex_bench.runner import AHEAD_MS, Take, play, play_all, step
-from evals.duplex_bench.spoken import RATE_HZ, by_level
-from models.omni import UnitResult, Vote
+from parley.core.errors import EngineError
+from parley.evals.duplex_bench.clips import Clip, Part
+from parley.evals.duplex_bench.mouth import LEAD_MS, Mouth
+from parley.evals.duplex_bench.runner import AHEAD_MS, Take, play, play_all, step
+from parley.evals.duplex_bench.spoken import RATE_HZ, by_level
+from parley.models.omni import UnitResult, Vote
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evals.duplex_bench.clips import Clip, Event, Kind, Part
-from evals.duplex_bench.figures import interval, joint, share
-from evals.duplex_bench.scores import Heard, row
-from evals.duplex_bench.spoken import Segment, Spoken
+from parley.evals.duplex_bench.clips import Clip, Event, Kind, Part
+from parley.evals.duplex_bench.figures import interval, joint, share
+from parley.evals.duplex_bench.scores import Heard, row
+from parley.evals.duplex_bench.spoken import Segment, Spoken
 
 NOWHERE = Path("nowhere")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evals.duplex_bench.spoken import (
+from parley.evals.duplex_bench.spoken import (
     RATE_HZ,
     Segment,
     Spoken,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from evals import virtual_time
-from evals.duplex_jitter.__main__ import main
-from evals.duplex_jitter.figures import WARM_UNITS, drift, lateness, left_out, spread
-from evals.duplex_jitter.line import RATE_HZ, Line, Mock, hold
-from models.omni import Vote
-from processors.duplex.tick import Tick
+from parley.evals import virtual_time
+from parley.evals.duplex_jitter.__main__ import main
+from parley.evals.duplex_jitter.figures import WARM_UNITS, drift, lateness, left_out, spread
+from parley.evals.duplex_jitter.line import RATE_HZ, Line, Mock, hold
+from parley.models.omni import Vote
+from parley.processors.duplex.tick import Tick
 
 UNIT_MS = 80
 TICK = Tick(0, 0, 0, 0, 0, 0, UNIT_MS, 0, 0, False, Vote.LISTEN, 0, "", 0)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.echo.__main__ import main
-from evals.echo.calls import ROWS, Scene, erle_db, record
-from evals.echo.measure import scenes, starts
-from evals.echo.rooms import (
+from parley.evals.echo.__main__ import main
+from parley.evals.echo.calls import ROWS, Scene, erle_db, record
+from parley.evals.echo.measure import scenes, starts
+from parley.evals.echo.rooms import (
     RATE_HZ,
     EchoPath,
     Speakerphone,

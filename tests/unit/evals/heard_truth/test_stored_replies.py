@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from evals.heard_truth.session import is_committed, is_shown
-from session_store.events import Event, Kind
-from session_store.prompt import prompt_view
+from parley.evals.heard_truth.session import is_committed, is_shown
+from parley.session_store.events import Event, Kind
+from parley.session_store.prompt import prompt_view
 
 HEARD = {
     "reply_id": "r1",

@@ -10,14 +10,14 @@ import pytest
 import soundfile
 import soxr
 
-from audio import g711
-from audio.audible import audible_spans
-from core.media import WordTime
-from evals.heard_truth.calls import Interruption, LeftOut
-from evals.heard_truth.figures import summary, table
-from evals.heard_truth.truth import RATE_HZ, Reference, locate, reference, to_ms
-from models.tts.flite import FliteTts
-from transports.webrtc.audio_track import OpusPacketizer
+from parley.audio import g711
+from parley.audio.audible import audible_spans
+from parley.core.media import WordTime
+from parley.evals.heard_truth.calls import Interruption, LeftOut
+from parley.evals.heard_truth.figures import summary, table
+from parley.evals.heard_truth.truth import RATE_HZ, Reference, locate, reference, to_ms
+from parley.models.tts.flite import FliteTts
+from parley.transports.webrtc.audio_track import OpusPacketizer
 
 # Made by scripts/make_heard_truth_golden.py.
 GOLDEN = Path(__file__).parents[3] / "golden" / "heard_truth"

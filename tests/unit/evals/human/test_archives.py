@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from evals.human.archives import ARCHIVES, Archive, RegistryClient, fetch, members
+from parley.core.errors import ConfigError
+from parley.evals.human.archives import ARCHIVES, Archive, RegistryClient, fetch, members
 
 
 def archive(client: RegistryClient, file: str, data: bytes) -> Archive:

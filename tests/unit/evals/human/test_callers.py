@@ -8,28 +8,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio.audible import audible_spans
-from core.errors import ConfigError, EngineError
-from evals.heard_truth import __main__ as heard_truth
-from evals.human.callers import (
+from parley.audio.audible import audible_spans
+from parley.core.errors import ConfigError, EngineError
+from parley.evals.heard_truth import __main__ as heard_truth
+from parley.evals.human.callers import (
     MixedCallers,
     SetCallers,
     SpeechKind,
     add_speech_option,
     open_callers,
 )
-from evals.human.generators import VOICE_GENERATORS, _by_command, installed
-from evals.human.hesitations import HesitationLaw
-from evals.human.own_folder import load_own
-from evals.human.recordings import decode_wav
-from evals.human.split import ReportSet, Split, SplitError, TuningSet
-from evals.latency import __main__ as latency
-from evals.latency.figures import TurnFigures, by_speech, summary
-from evals.latency.speech import RATE_HZ, Speakers, of_turn
-from evals.phone.speech import samples_of, turn_packets
-from evals.turns import __main__ as turns
-from evals.turns.callers import CallSpec
-from evals.turns.recorded import script
+from parley.evals.human.generators import VOICE_GENERATORS, _by_command, installed
+from parley.evals.human.hesitations import HesitationLaw
+from parley.evals.human.own_folder import load_own
+from parley.evals.human.recordings import decode_wav
+from parley.evals.human.split import ReportSet, Split, SplitError, TuningSet
+from parley.evals.latency import __main__ as latency
+from parley.evals.latency.figures import TurnFigures, by_speech, summary
+from parley.evals.latency.speech import RATE_HZ, Speakers, of_turn
+from parley.evals.phone.speech import samples_of, turn_packets
+from parley.evals.turns import __main__ as turns
+from parley.evals.turns.callers import CallSpec
+from parley.evals.turns.recorded import script
 from tests.recorded_speech import CLIP
 
 TEXTS = ("my son has lost the key of the house", "we would like to come a little later on sunday")

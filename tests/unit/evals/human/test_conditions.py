@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
-from evals.human.conditions import (
+from parley.core.errors import ConfigError
+from parley.evals.human.conditions import (
     BURST_PACKETS,
     CONDITIONS,
     RATE_HZ,
@@ -13,8 +13,8 @@ from evals.human.conditions import (
     by_phone,
     losses,
 )
-from evals.human.rooms import FAR, impulse_response, in_room, reverb_s
-from evals.human.split import TuningSet
+from parley.evals.human.rooms import FAR, impulse_response, in_room, reverb_s
+from parley.evals.human.split import TuningSet
 from tests.recorded_speech import clip
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.human.alignment import Aligner
-from evals.human.conditions import CLEAN, CONDITIONS
-from evals.human.conversations import Composer
-from evals.human.export import calls, write
-from evals.human.hesitations import (
+from parley.evals.human.alignment import Aligner
+from parley.evals.human.conditions import CLEAN, CONDITIONS
+from parley.evals.human.conversations import Composer
+from parley.evals.human.export import calls, write
+from parley.evals.human.hesitations import (
     Boundary,
     HesitationLaw,
     PausePlace,
@@ -20,8 +20,8 @@ from evals.human.hesitations import (
     room_tone,
     speech_span,
 )
-from evals.human.recordings import RecordedPause, decode_wav, edges_of
-from evals.human.split import TuningSet
+from parley.evals.human.recordings import RecordedPause, decode_wav, edges_of
+from parley.evals.human.split import TuningSet
 from tests.recorded_speech import clip
 
 

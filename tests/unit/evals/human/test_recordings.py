@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from core.errors import MediaError
-from evals.human.recordings import decode_g722, decode_wav, edges_of, pauses_of, text_digest
+from parley.core.errors import MediaError
+from parley.evals.human.recordings import decode_g722, decode_wav, edges_of, pauses_of, text_digest
 from tests.recorded_speech import clip
 
 RATE_HZ = 16_000

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from evals.human.own_folder import load_own
-from evals.human.split import (
+from parley.core.errors import ConfigError
+from parley.evals.human.own_folder import load_own
+from parley.evals.human.split import (
     GENERATORS,
     SPEAKERS,
     ManifestRow,
@@ -21,7 +21,7 @@ from evals.human.split import (
     manifest,
     reported_clauses,
 )
-from models.stt.language_model import CALLER_PHRASES
+from parley.models.stt.language_model import CALLER_PHRASES
 from tests.recorded_speech import CLIP, TEXT, clip
 
 ROOT = Path(__file__).parents[4]
@@ -172,8 +172,8 @@ def test_the_recogniser_and_the_settings_know_no_sentence_of_the_report_set():
 
 
 def test_the_texts_that_turn_rules_are_fitted_on_are_in_no_report_set():
-    from evals.turns import overlap_calls
-    from evals.turns.texts import sentences
+    from parley.evals.turns import overlap_calls
+    from parley.evals.turns.texts import sentences
 
     fitted = [*sentences(held_out=False)]
     for name, texts in vars(overlap_calls).items():

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from evals.latency import report
-from evals.latency.__main__ import main
-from evals.latency.figures import TurnFigures, summary
-from evals.latency.servers import command
-from evals.serving_process import free_port
+from parley.evals.latency import report
+from parley.evals.latency.__main__ import main
+from parley.evals.latency.figures import TurnFigures, summary
+from parley.evals.latency.servers import command
+from parley.evals.serving_process import free_port
 
 SPANS = {"network_in": 100_000, "endpoint_wait": 300_000, "network_out": 90_000}
 
@@ -68,7 +68,7 @@ def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.Captur
 def test_both_systems_get_the_same_configuration() -> None:
     ours, stock = (command(system, Path("configs/a.yaml"), 81) for system in ("parley", "stock"))
     assert ours[1:] == ["bot.py", "--config", "configs/a.yaml", "--port", "81"]
-    assert stock[1:] == ["-m", "evals.latency.stock", "--config", "configs/a.yaml", "--port", "81"]
+    assert stock[1:] == ["-m", "parley.evals.latency.stock", "--config", "configs/a.yaml", "--port", "81"]
 
 
 def test_table_shows_percentiles_cut_ins_and_spans() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import MediaError
-from evals.latency.recording import WAV_RATE_HZ, measure, write_stereo
+from parley.core.errors import MediaError
+from parley.evals.latency.recording import WAV_RATE_HZ, measure, write_stereo
 
 MS = WAV_RATE_HZ // 1000
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from audio.audible import AudibleSpan
-from evals.latency.call_start import Disturbance, disturbance, summary
-from evals.latency.capacity import Step, _largest
-from evals.latency.client import now_us
-from evals.latency.replies import Reply, least_stretch, reply, stretch
-from evals.latency.stolen import StolenTime
+from parley.audio.audible import AudibleSpan
+from parley.evals.latency.call_start import Disturbance, disturbance, summary
+from parley.evals.latency.capacity import Step, _largest
+from parley.evals.latency.client import now_us
+from parley.evals.latency.replies import Reply, least_stretch, reply, stretch
+from parley.evals.latency.stolen import StolenTime
 
 RATE_HZ = 48_000
 MS = 48

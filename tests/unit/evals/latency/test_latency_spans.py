@@ -2,8 +2,8 @@
 
 import pytest
 
-from evals.latency.figures import TurnFigures, mean_spans_ms, percentile, ratio, summary
-from evals.latency.spans import match_marks, turn_spans
+from parley.evals.latency.figures import TurnFigures, mean_spans_ms, percentile, ratio, summary
+from parley.evals.latency.spans import match_marks, turn_spans
 
 MARKS = {
     "speech_end": 1_100_000,

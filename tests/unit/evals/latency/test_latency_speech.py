@@ -6,10 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio.audible import audible_spans, last_audible
-from core.errors import MediaError
-from evals.latency.questions import Utterance
-from evals.latency.speech import FRAME_SAMPLES, PEAK, RATE_HZ, Speakers, decode, encode, framed, trimmed
+from parley.audio.audible import audible_spans, last_audible
+from parley.core.errors import MediaError
+from parley.evals.latency.questions import Utterance
+from parley.evals.latency.speech import (
+    FRAME_SAMPLES,
+    PEAK,
+    RATE_HZ,
+    Speakers,
+    decode,
+    encode,
+    framed,
+    trimmed,
+)
 
 
 def test_pause_between_two_parts_is_the_planned_one(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Figures of crowds that speak at the same time."""
 
-from evals.latency.overload import busy_share, slower, spans_ms
+from parley.evals.latency.overload import busy_share, slower, spans_ms
 
 
 def test_each_span_has_its_percentiles_in_the_order_in_which_they_happen():

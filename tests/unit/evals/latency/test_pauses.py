@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.latency.pauses import Heard, endings, figures, hear
-from evals.latency.questions import Utterance
-from evals.latency.speech import Speakers
-from models.turn import TurnEstimate
+from parley.evals.latency.pauses import Heard, endings, figures, hear
+from parley.evals.latency.questions import Utterance
+from parley.evals.latency.speech import Speakers
+from parley.models.turn import TurnEstimate
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from turn_taking.endpointing.endpointer import EndpointTuning
 
 SETTINGS = EndpointTuning()
 PAUSED = Utterance(("how long does it take, um,", "until it arrives"), 500, "flite", "rms", 300)

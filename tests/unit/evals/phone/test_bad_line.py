@@ -1,6 +1,6 @@
 """The rule by which a turn counts as heard."""
 
-from evals.phone.bad_line import Turn, quoted
+from parley.evals.phone.bad_line import Turn, quoted
 
 TYPED = "On Saturdays they are open from ten until two."
 SAME = "On Saturdays they are open from ten until two. On Sundays: no."

@@ -1,7 +1,7 @@
 """The caller's audio, by packets and times."""
 
-from evals.phone.caller import Piece
-from evals.phone.playback import playback
+from parley.evals.phone.caller import Piece
+from parley.evals.phone.playback import playback
 
 PACKET = bytes(160)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from evals.sequencer.__main__ import main
-from evals.sequencer.bench import Checks, WrongOrderError, measure
-from evals.sequencer.traffic import LATENCY_US, Mix, ticks
-from sequencer.merge import Committed
+from parley.evals.sequencer.__main__ import main
+from parley.evals.sequencer.bench import Checks, WrongOrderError, measure
+from parley.evals.sequencer.traffic import LATENCY_US, Mix, ticks
+from parley.sequencer.merge import Committed
 
 EVENTS = 100_000
 

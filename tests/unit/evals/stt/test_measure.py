@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from evals.human.split import TuningSet
-from evals.stt.__main__ import main
-from evals.stt.figures import summary, table
-from evals.stt.measure import Clip, HeardClip, edits, hear, padded, word_errors
-from evals.stt.normalise import normalised
-from evals.stt.rows import create
-from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from parley.core.errors import ConfigError
+from parley.evals.human.split import TuningSet
+from parley.evals.stt.__main__ import main
+from parley.evals.stt.figures import summary, table
+from parley.evals.stt.measure import Clip, HeardClip, edits, hear, padded, word_errors
+from parley.evals.stt.normalise import normalised
+from parley.evals.stt.rows import create
+from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests.recorded_speech import CLIP, TEXT, clip
 
 

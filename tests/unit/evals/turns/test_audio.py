@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
-from evals.turns import audio, tuning
-from evals.turns.calibration import SEED, fit, samples
-from evals.turns.callers import CallSpec, ScriptedCall, Silence, generate, recognised, with_new_pauses
-from evals.turns.callers import ScriptedTurn as CallTurn
-from evals.turns.evidence import VoiceWeights
+from parley.core.errors import ConfigError
+from parley.evals.turns import audio, tuning
+from parley.evals.turns.calibration import SEED, fit, samples
+from parley.evals.turns.callers import CallSpec, ScriptedCall, Silence, generate, recognised, with_new_pauses
+from parley.evals.turns.callers import ScriptedTurn as CallTurn
+from parley.evals.turns.evidence import VoiceWeights
+from parley.turn_taking.endpointing.evidence_voice import USUAL_TEMPO
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from turn_taking.endpointing.evidence_voice import USUAL_TEMPO
 
 SPEC = CallSpec(callers=1, turns=2)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.turns.__main__ import main
-from evals.turns.overlap_calls import OF_A_CALL
+from parley.evals.turns.__main__ import main
+from parley.evals.turns.overlap_calls import OF_A_CALL
 
 KEYS = {
     "name",

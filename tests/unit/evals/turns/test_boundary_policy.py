@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.turns.boundary_policy import BoundaryPolicy
-from evals.turns.contours import Contour
-from evals.turns.evidence import EvidenceSettings
+from parley.evals.turns.boundary_policy import BoundaryPolicy
+from parley.evals.turns.contours import Contour
+from parley.evals.turns.evidence import EvidenceSettings
+from parley.turn_taking.endpointing.endpointer import EndpointPolicy
+from parley.turn_taking.endpointing.evidence_tempo import Tempo
+from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
+from parley.turn_taking.endpointing.pauses import PauseLaw
+from parley.turn_taking.endpointing.policies import Price
 from tests.unit.turn_taking.test_policies import turn, wait_ms
-from turn_taking.endpointing.endpointer import EndpointPolicy
-from turn_taking.endpointing.evidence_tempo import Tempo
-from turn_taking.endpointing.evidence_voice import VoiceEnd
-from turn_taking.endpointing.pauses import PauseLaw
-from turn_taking.endpointing.policies import Price
 
 # A level, drawn out word of a caller of average tempo.
 DRAWN_OUT = VoiceEnd(Tempo(final=0.4, whole=0.9), 0.5, 0.0)

@@ -3,8 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from configs.load import load_deployment
-from evals.turns.calls import Hum, Interruption, Judged, LeftOut, figures, plain, table
+from parley.configs.load import load_deployment
+from parley.evals.turns.calls import Hum, Interruption, Judged, LeftOut, figures, plain, table
 
 
 def interruption(after_ms: float | None) -> Interruption:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import AgentError, ConfigError
-from evals.turns import audio, frontier, heard, looks, predictor, yielding
-from evals.turns.callers import CallSpec, ScriptedCall, generate
-from evals.turns.overlap_calls import Sound
-from turn_taking.endpointing.end_predictor import EndPredictor
+from parley.core.errors import AgentError, ConfigError
+from parley.evals.turns import audio, frontier, heard, looks, predictor, yielding
+from parley.evals.turns.callers import CallSpec, ScriptedCall, generate
+from parley.evals.turns.overlap_calls import Sound
+from parley.turn_taking.endpointing.end_predictor import EndPredictor
 
 SPEC = CallSpec(callers=4, turns=4, looks_ms=heard.LOOKS_MS)
 OLD = "what was there"

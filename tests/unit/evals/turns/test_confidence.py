@@ -1,6 +1,6 @@
 import pytest
 
-from evals.turns.confidence import Heard, aligned, below, report, separation
+from parley.evals.turns.confidence import Heard, aligned, below, report, separation
 
 
 def test_words_that_were_said_are_told_from_those_that_were_not():

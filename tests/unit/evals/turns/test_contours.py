@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evals.turns.contours import Contour, final_contour
+from parley.evals.turns.contours import Contour, final_contour
 from tests.unit.turn_taking.test_evidence_pitch import RATE_HZ, voice
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from evals.turns.contours import Contour
-from evals.turns.evidence import (
+from parley.evals.turns.contours import Contour
+from parley.evals.turns.evidence import (
     AskedRatios,
     EvidenceSettings,
     Heard,
@@ -19,7 +19,7 @@ from evals.turns.evidence import (
     score_log_odds,
     words_log_odds,
 )
-from turn_taking.endpointing.evidence_words import QuestionKind
+from parley.turn_taking.endpointing.evidence_words import QuestionKind
 
 SETTINGS = EvidenceSettings(asked=AskedRatios(choice=2.0))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.turns.__main__ import main
-from evals.turns.calibration import Sample, fit, logistic, samples, score_curve, score_only
-from evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence, generate
-from evals.turns.endpointing import (
+from parley.evals.turns.__main__ import main
+from parley.evals.turns.calibration import Sample, fit, logistic, samples, score_curve, score_only
+from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence, generate
+from parley.evals.turns.endpointing import (
     Priced,
     StaticPolicy,
     best_statics,
@@ -23,13 +23,13 @@ from evals.turns.endpointing import (
     prices_for,
     simple,
 )
-from evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
-from evals.turns.simulator import run
-from evals.turns.texts import sentences
-from turn_taking.endpointing.endpointer import EndpointTuning
-from turn_taking.endpointing.evidence_words import FILLERS, QuestionKind, words_of
-from turn_taking.endpointing.pauses import HOLD_SHARE
-from turn_taking.endpointing.policies import SilenceTimer
+from parley.evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
+from parley.evals.turns.simulator import run
+from parley.evals.turns.texts import sentences
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
+from parley.turn_taking.endpointing.evidence_words import FILLERS, QuestionKind, words_of
+from parley.turn_taking.endpointing.pauses import HOLD_SHARE
+from parley.turn_taking.endpointing.policies import SilenceTimer
 
 SPEC = CallSpec(callers=12, turns=12)
 

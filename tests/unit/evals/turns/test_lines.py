@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from evals.turns import filler, floor, overlap_calls
-from evals.turns.floor_texts import CLAIMING, LISTENING
-from models.keyword_spotting.floor import FEATURES
-from models.turn.smart_turn import FILLER_FEATURES
-from turn_taking.utterances import ENGLISH
+from parley.evals.turns import filler, floor, overlap_calls
+from parley.evals.turns.floor_texts import CLAIMING, LISTENING
+from parley.models.keyword_spotting.floor import FEATURES
+from parley.models.turn.smart_turn import FILLER_FEATURES
+from parley.turn_taking.utterances import ENGLISH
 
 
 def test_a_line_tells_apart_what_can_be_told_apart_whatever_the_shares() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evals.turns.looks import VoiceWindow, bounds, folds, load, save
-from evals.turns.overlap_calls import Sound
+from parley.evals.turns.looks import VoiceWindow, bounds, folds, load, save
+from parley.evals.turns.overlap_calls import Sound
 
 
 def row(sound: Sound, speaker: str = "a", *, is_over_bot: bool = True) -> VoiceWindow:

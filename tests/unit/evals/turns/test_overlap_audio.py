@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.media import float_to_pcm16, pcm16_to_float
-from evals.turns import audio, sounds
-from evals.turns.overlap_audio import (
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.turns import audio, sounds
+from parley.evals.turns.overlap_audio import (
     POLICIES,
     DuckingBot,
     Trial,
@@ -22,13 +22,13 @@ from evals.turns.overlap_audio import (
     save,
     wilson,
 )
-from evals.turns.overlap_calls import OF_A_CALL, CallScript, Reply, Sound
-from evals.turns.overlap_ears import Ears, Event, listen
-from models.echo.webrtc import WebRtcEcho
+from parley.evals.turns.overlap_calls import OF_A_CALL, CallScript, Reply, Sound
+from parley.evals.turns.overlap_ears import Ears, Event, listen
+from parley.models.echo.webrtc import WebRtcEcho
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evals.turns.overlaps import (
+from parley.evals.turns.overlaps import (
     Overlap,
     OverlapSpec,
     Sound,
@@ -11,7 +11,7 @@ from evals.turns.overlaps import (
     generate,
     judge,
 )
-from turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.barge_in import BargeIn
 
 SPEC = OverlapSpec(of_each=40)
 

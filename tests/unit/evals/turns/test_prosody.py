@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from evals.turns.contours import Contour, final_contour
-from evals.turns.prosody import Ending, marked
-from evals.turns.psola import grains, resynthesise
-from turn_taking.endpointing.evidence_pitch import pitch_hz
+from parley.evals.turns.contours import Contour, final_contour
+from parley.evals.turns.prosody import Ending, marked
+from parley.evals.turns.psola import grains, resynthesise
+from parley.turn_taking.endpointing.evidence_pitch import pitch_hz
 
 RATE_HZ = 16_000
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from evals.turns import frontier, heard
-from evals.turns.callers import CallSpec, ScriptedCall, generate
-from evals.turns.predictor import area, fit, rows
-from turn_taking.endpointing.end_predictor import EndPredictor
+from parley.evals.turns import frontier, heard
+from parley.evals.turns.callers import CallSpec, ScriptedCall, generate
+from parley.evals.turns.predictor import area, fit, rows
+from parley.turn_taking.endpointing.end_predictor import EndPredictor
 
 SPEC = CallSpec(callers=10, turns=10, looks_ms=heard.LOOKS_MS)
 

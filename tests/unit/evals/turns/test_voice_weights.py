@@ -5,9 +5,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.turns.evidence import SignWeight, VoiceWeights, voice_log_odds
-from turn_taking.endpointing.evidence_tempo import Tempo
-from turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
+from parley.evals.turns.evidence import SignWeight, VoiceWeights, voice_log_odds
+from parley.turn_taking.endpointing.evidence_tempo import Tempo
+from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
 
 WEIGHTS = VoiceWeights()
 

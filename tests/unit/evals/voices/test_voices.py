@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from core.errors import AgentError
-from evals.voices.__main__ import main, measure
-from models.tts.espeak import EspeakTts
+from parley.core.errors import AgentError
+from parley.evals.voices.__main__ import main, measure
+from parley.models.tts.espeak import EspeakTts
 
 
 def test_the_command_reports_each_voice(tmp_path, capsys):

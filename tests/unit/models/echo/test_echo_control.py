@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from audio.echo_alignment import Knowledge
-from core.errors import EngineError
-from core.media import float_to_pcm16, pcm16_to_float
-from models.echo.control import EchoControl, EchoFrame
-from models.echo.webrtc import WebRtcEcho
+from parley.audio.echo_alignment import Knowledge
+from parley.core.errors import EngineError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.models.echo.control import EchoControl, EchoFrame
+from parley.models.echo.webrtc import WebRtcEcho
 from tests.fakes.echo import CountingEcho, FailingEcho, PassingEcho, WaitingEcho
 from tests.speakerphone import RATE_HZ, echo, spoken
 from tests.voices import say

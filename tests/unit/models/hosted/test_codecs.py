@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import PeerError
-from core.media import WordTime
-from models.hosted.speech import of_piece, to_piece, to_transcript
-from models.stt import Transcript
-from models.tts import SpeechPiece
-from protocols.facts import to_facts
+from parley.core.errors import PeerError
+from parley.core.media import WordTime
+from parley.models.hosted.speech import of_piece, to_piece, to_transcript
+from parley.models.stt import Transcript
+from parley.models.tts import SpeechPiece
+from parley.protocols.facts import to_facts
 
 SHARES = st.floats(0, 1)
 TIMES = st.integers(0, 10**9)

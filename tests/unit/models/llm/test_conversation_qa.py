@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from core.prompt_notes import PromptNotes, write_notes
-from models.llm import Message
-from models.llm.conversation_qa import DialogueHistory, Recalled, read_conversation
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
-from models.llm.small_talk import spoken_words
-from session_store.prompt import prompt_view
+from parley.core.prompt_notes import PromptNotes, write_notes
+from parley.models.llm import Message
+from parley.models.llm.conversation_qa import DialogueHistory, Recalled, read_conversation
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.models.llm.small_talk import spoken_words
+from parley.session_store.prompt import prompt_view
 from tests.fakes.embedder import WordCountEmbedder
 from tests.fakes.timeline import Timeline
 

@@ -1,7 +1,7 @@
 import pytest
 
-from models.llm import Message
-from models.llm.dialogue import Dialogue, DialogueReader, without_cut_off_mark
+from parley.models.llm import Message
+from parley.models.llm.dialogue import Dialogue, DialogueReader, without_cut_off_mark
 
 SENTENCES = (
     "Branches are open until five.",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from models.llm import Message
-from models.llm.dialogue import DialogueReader
-from models.llm.documents import DocumentLlm
+from parley.models.llm import Message
+from parley.models.llm.dialogue import DialogueReader
+from parley.models.llm.documents import DocumentLlm
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 

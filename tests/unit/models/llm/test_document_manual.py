@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from models.llm import Message
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.models.llm import Message
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 
 MANUAL = """\
 ---

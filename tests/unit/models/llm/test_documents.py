@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from core.errors import ConfigError, EngineError
-from models.llm import Message
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.core.errors import ConfigError, EngineError
+from parley.models.llm import Message
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from tests.fakes.embedder import WordCountEmbedder
 
 GUIDE = """\

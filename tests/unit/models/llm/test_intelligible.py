@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from models.llm.intelligible import Intelligible, TurnKind, language_of
-from models.retrieval.minilm import MiniLm
+from parley.models.llm.intelligible import Intelligible, TurnKind, language_of
+from parley.models.retrieval.minilm import MiniLm
 
 DOCUMENTS = ("Opening hours. Branches are open until five on weekdays.", "The Kestrel pump has three modes.")
 

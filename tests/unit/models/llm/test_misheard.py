@@ -2,10 +2,10 @@
 
 import pytest
 
-from models.llm import Message
-from models.llm.documents import DocumentLlm, DocumentLlmSettings
-from models.llm.misheard import Misheard
-from models.retrieval.minilm import MiniLm
+from parley.models.llm import Message
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
+from parley.models.llm.misheard import Misheard
+from parley.models.retrieval.minilm import MiniLm
 
 HANDBOOK = """\
 # The parcel handbook

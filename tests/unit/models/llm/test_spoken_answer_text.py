@@ -1,6 +1,6 @@
 import pytest
 
-from models.llm.spoken_text import clauses, spoken_list
+from parley.models.llm.spoken_text import clauses, spoken_list
 
 
 def test_pieces_join_to_the_text() -> None:

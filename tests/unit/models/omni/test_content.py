@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from core.media import WordTime
-from models.llm import Message
-from models.omni.two_tier.content import Content, ContentMaker, ContentSettings
-from models.tts import SpeechPiece
+from parley.core.errors import EngineError
+from parley.core.media import WordTime
+from parley.models.llm import Message
+from parley.models.omni.two_tier.content import Content, ContentMaker, ContentSettings
+from parley.models.tts import SpeechPiece
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 
 RATE_HZ = 1_000

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from models.omni import OMNI
-from models.omni.minicpm_o.settings import MiniCpmOSettings
-from models.omni.minicpm_worker.engine import MiniCpmWorkerSettings
+from parley.models.omni import OMNI
+from parley.models.omni.minicpm_o.settings import MiniCpmOSettings
+from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerSettings
 
 ROOT = Path(__file__).parents[4]
 EXAMPLES = re.findall(r"```yaml\n# (\w+)\n(.*?)```", (ROOT / "docs/minicpm_o.md").read_text(), re.DOTALL)

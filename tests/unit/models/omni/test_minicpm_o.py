@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import CapacityError, ConfigError, EngineError
-from models.omni import OMNI, Preparation, UnitResult, Vote
-from models.omni.minicpm_o.binding import DuplexBinding
-from models.omni.minicpm_o.engine import MiniCpmOHost
-from models.omni.minicpm_o.settings import ContextWindowSettings, MiniCpmOSettings, SessionSettings
-from models.omni.minicpm_o.worker import unit_of
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.models.omni import OMNI, Preparation, UnitResult, Vote
+from parley.models.omni.minicpm_o.binding import DuplexBinding
+from parley.models.omni.minicpm_o.engine import MiniCpmOHost
+from parley.models.omni.minicpm_o.settings import ContextWindowSettings, MiniCpmOSettings, SessionSettings
+from parley.models.omni.minicpm_o.worker import unit_of
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from tests.fakes.minicpm_duplex import TELL, HubDuplex, StandInDuplex
 
 CHILD = "tests.fakes.minicpm_child"
@@ -553,7 +553,9 @@ def test_the_worker_is_told_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_neither_side_needs_the_packages_of_the_other(module: str, absent: tuple[str, ...]) -> None:
-    code = f"import sys, models.omni.minicpm_o.{module}; print([n for n in {absent} if n in sys.modules])"
+    code = (
+        f"import sys, parley.models.omni.minicpm_o.{module}; print([n for n in {absent} if n in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

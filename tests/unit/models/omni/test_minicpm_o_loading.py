@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from models.omni import Preparation
-from models.omni.minicpm_o.engine import MiniCpmOHost
-from models.omni.minicpm_o.settings import MiniCpmOSettings
+from parley.core.errors import EngineError
+from parley.models.omni import Preparation
+from parley.models.omni.minicpm_o.engine import MiniCpmOHost
+from parley.models.omni.minicpm_o.settings import MiniCpmOSettings
 from tests.fakes.minicpm_duplex import TELL
 from tests.fakes.minicpm_model import write_model
 

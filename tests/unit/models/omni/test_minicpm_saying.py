@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import ConfigError, EngineError
-from models.omni import UnitResult, Vote
-from models.omni.minicpm_o.settings import (
+from parley.core.errors import ConfigError, EngineError
+from parley.models.omni import UnitResult, Vote
+from parley.models.omni.minicpm_o.settings import (
     ContextWindowSettings,
     SamplingSettings,
     SessionSettings,
@@ -16,7 +16,7 @@ from models.omni.minicpm_o.settings import (
     merged,
     with_history,
 )
-from models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
+from parley.models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
 
 UNIT = 24_000
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from core.errors import PeerError
-from models.omni.minicpm_worker import wire
+from parley.core.errors import PeerError
+from parley.models.omni.minicpm_worker import wire
 
 
 def result(**fields: object) -> str:

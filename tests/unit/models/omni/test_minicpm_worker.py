@@ -18,10 +18,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from core.errors import CapacityError, ConfigError, EngineError
-from models.omni import OMNI, Preparation, UnitResult, Vote
-from models.omni.minicpm_o.settings import SamplingSettings
-from models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.models.omni import OMNI, Preparation, UnitResult, Vote
+from parley.models.omni.minicpm_o.settings import SamplingSettings
+from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from tests.fakes.minicpm_duplex import TELL
 from tests.peers.minicpm_server import Faults, MiniCpmServer, minicpm_server, result_with
 

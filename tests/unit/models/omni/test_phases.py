@@ -5,8 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from core.errors import IllegalTransition, ShapeError
-from models.omni.phases import TRANSITIONS, EngineCall, EnginePhase, Phases, checked_audio, checked_frames
+from parley.core.errors import IllegalTransition, ShapeError
+from parley.models.omni.phases import (
+    TRANSITIONS,
+    EngineCall,
+    EnginePhase,
+    Phases,
+    checked_audio,
+    checked_frames,
+)
 
 WAY_TO = {
     EnginePhase.NEW: (),

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from models.omni.two_tier.speech_input import PRE_SPEECH_MS, EarSettings, SpeechInput
-from models.turn import TurnEstimate
+from parley.models.omni.two_tier.speech_input import PRE_SPEECH_MS, EarSettings, SpeechInput
+from parley.models.turn import TurnEstimate
+from parley.turn_taking.duplex_policy import Ask, CloseTurn, DuplexPolicy
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.vad import EnergyVad
-from turn_taking.duplex_policy import Ask, CloseTurn, DuplexPolicy
 
 RATE_HZ, UNIT = 16_000, 1_280
 

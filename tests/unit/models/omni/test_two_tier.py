@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from models.omni import Preparation, UnitResult, Vote
-from models.omni.two_tier.content import ContentMaker
-from models.omni.two_tier.engine import UNIT_MS, TwoTierEngine, TwoTierHost
-from models.omni.two_tier.speech_input import TranscriptWords
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni.two_tier.content import ContentMaker
+from parley.models.omni.two_tier.engine import UNIT_MS, TwoTierEngine, TwoTierHost
+from parley.models.omni.two_tier.speech_input import TranscriptWords
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 from tests.fakes.vad import EnergyVad
 from tests.unit.models.omni.test_content import CountingTts, until

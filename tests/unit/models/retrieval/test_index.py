@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
-from models.retrieval import Passage
-from models.retrieval.index import PassageIndex
+from parley.core.errors import ConfigError
+from parley.models.retrieval import Passage
+from parley.models.retrieval.index import PassageIndex
 from tests.fakes.embedder import WordCountEmbedder
 
 PASSAGES = [

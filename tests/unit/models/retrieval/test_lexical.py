@@ -1,6 +1,6 @@
 import numpy as np
 
-from models.retrieval.lexical import Lexicon
+from parley.models.retrieval.lexical import Lexicon
 
 LEXICON = Lexicon([["pump", "weight"], ["pump", "price"], ["pump"]])
 

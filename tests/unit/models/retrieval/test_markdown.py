@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError
-from models.retrieval.markdown import load_passages, parse_passages, plain_text, sentences
+from parley.core.errors import ConfigError
+from parley.models.retrieval.markdown import load_passages, parse_passages, plain_text, sentences
 
 DOCUMENT = """\
 # The fee guide

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
-from models.retrieval.minilm import MiniLm, MiniLmSettings
+from parley.core.errors import ConfigError
+from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "minilm.json"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.retrieval.sounds import SoundAlikes, phones_of
+from parley.models.retrieval.sounds import SoundAlikes, phones_of
 
 PHRASES = (("down", "payment"), ("express", "delivery"), ("mortgage",), ("statement",), ("pin",))
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from core.errors import ConfigError
-from models.stt.language_model import (
+from parley.core.errors import ConfigError
+from parley.models.stt.language_model import (
     Dictionary,
     document_vocabulary,
     general_vocabulary,

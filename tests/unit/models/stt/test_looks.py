@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import EngineError, ShapeError
-from core.media import float_to_pcm16
-from core.pinned_models import PINNED_MODELS
-from models.stt.looks import (
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import float_to_pcm16
+from parley.core.pinned_models import PINNED_MODELS
+from parley.models.stt.looks import (
     BEFORE_MS,
     FEATURES,
     LINES_FILE,
@@ -19,7 +19,7 @@ from models.stt.looks import (
     look_samples,
     read_look,
 )
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 
 class LevelEncoder:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import ConfigError, EngineError
-from models.stt import Transcript
-from models.stt.moonshine import MoonshineSettings, MoonshineStream, MoonshineStt
+from parley.core.errors import ConfigError, EngineError
+from parley.models.stt import Transcript
+from parley.models.stt.moonshine import MoonshineSettings, MoonshineStream, MoonshineStt
 from scripts.fetch_models import moonshine_files
 from tests.listening import Ticking, play, understand, understood_in_a_child
 from tests.tiny_moonshine import FRAMES_PER_TOKEN, install_moonshine
@@ -260,6 +260,6 @@ def test_one_thread_is_one_thread_and_leaves_no_trace(models_dir: Path, thread_v
 
 async def test_the_engine_works_in_a_process_of_its_own(models_dir: Path) -> None:
     settings = MoonshineSettings(models_dir=models_dir)
-    final = await understood_in_a_child("models.stt.moonshine:MoonshineStt", settings, SPEECH)
+    final = await understood_in_a_child("parley.models.stt.moonshine:MoonshineStt", settings, SPEECH)
     assert final.final
     assert final.words[-1].end_ms <= len(SPEECH) // 32

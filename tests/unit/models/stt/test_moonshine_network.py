@@ -1,6 +1,6 @@
 import pytest
 
-from models.stt.moonshine_network import looping, read_tokenizer
+from parley.models.stt.moonshine_network import looping, read_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import soxr
 
-from core.errors import ModelFileError
-from core.media import pcm16_to_float
-from core.pinned_models import PINNED_MODELS
-from models.stt.moonshine_tiny import MoonshineTinySettings, MoonshineTinyStt
-from models.stt.voice import RATE_HZ
+from parley.core.errors import ModelFileError
+from parley.core.media import pcm16_to_float
+from parley.core.pinned_models import PINNED_MODELS
+from parley.models.stt.moonshine_tiny import MoonshineTinySettings, MoonshineTinyStt
+from parley.models.stt.voice import RATE_HZ
 from tests.human_speech import OPENING, moonshine_tiny, opening, two_cities
 from tests.listening import Ticking, play, understand
 

@@ -1,6 +1,6 @@
 import pytest
 
-from models.stt.pacing import PartialPace
+from parley.models.stt.pacing import PartialPace
 
 
 def test_cheap_passes_are_as_frequent_as_wanted() -> None:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EngineError
-from models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt, channel_mean, spoken
+from parley.core.errors import EngineError
+from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt, channel_mean, spoken
 from tests.voices import say, silence
 
 CACHE = Path("out/test-cache")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from models.stt.voice import VoiceFilter, quietest_cut
+from parley.models.stt.voice import VoiceFilter, quietest_cut
 from tests.voices import say, silence, tone
 
 

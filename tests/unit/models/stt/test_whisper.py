@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from core.errors import ConfigError, EngineError
-from models.stt import Transcript
-from models.stt.whisper import WhisperSettings, WhisperStt
+from parley.core.errors import ConfigError, EngineError
+from parley.models.stt import Transcript
+from parley.models.stt.whisper import WhisperSettings, WhisperStt
 from scripts.fetch_models import whisper_files
 from tests.listening import Ticking, play, understood_in_a_child
 from tests.tiny_whisper import install_whisper
@@ -201,6 +201,6 @@ def test_streams_are_counted_whatever_ends_them(models_dir: Path) -> None:
 
 async def test_the_engine_works_in_a_process_of_its_own(models_dir: Path) -> None:
     settings = WhisperSettings(models_dir=models_dir, cpu_threads=1, partial_interval_ms=300)
-    final = await understood_in_a_child("models.stt.whisper:WhisperStt", settings, SPEECH)
+    final = await understood_in_a_child("parley.models.stt.whisper:WhisperStt", settings, SPEECH)
     assert final.text == "what is your pin"
     assert final.final

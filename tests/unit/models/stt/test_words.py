@@ -1,7 +1,7 @@
 import pytest
 
-from core.media import WordTime
-from models.stt.words import fit_words, plain_text, plain_words, spread_words
+from parley.core.media import WordTime
+from parley.models.stt.words import fit_words, plain_text, plain_words, spread_words
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.tools.arguments import MAX_FAULTS, argument_faults, schema_faults
+from parley.models.tools.arguments import MAX_FAULTS, argument_faults, schema_faults
 
 TABLE = {
     "type": "object",

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.deployment import Choice, Deployment
-from configs.load import parse_settings, parse_yaml
-from core.errors import ConfigError
-from models.tools.webhook import WebhookSettings
-from pipelines.engines.llm_runtime import plan_answering
+from parley.configs.deployment import Choice, Deployment
+from parley.configs.load import parse_settings, parse_yaml
+from parley.core.errors import ConfigError
+from parley.models.tools.webhook import WebhookSettings
+from parley.pipelines.engines.llm_runtime import plan_answering
 
 BASE = {"name": "book_table", "description": "Books a table.", "url": "https://example.test/book"}
 

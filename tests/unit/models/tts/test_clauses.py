@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
+from parley.models.tts.clauses import ClauseSettings, ClauseSplitter, split_clauses
 
 
 def stream(text: str, splitter: ClauseSplitter | None = None) -> list[str]:

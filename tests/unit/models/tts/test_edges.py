@@ -1,6 +1,6 @@
 import numpy as np
 
-from models.tts.edges import EdgeTrimmer
+from parley.models.tts.edges import EdgeTrimmer
 
 RATE = 1000
 

@@ -1,8 +1,8 @@
 import pytest
 
-from core.errors import ConfigError
-from models.tts import SpeechPiece
-from models.tts.espeak import EspeakSettings, EspeakTts, _open
+from parley.core.errors import ConfigError
+from parley.models.tts import SpeechPiece
+from parley.models.tts.espeak import EspeakSettings, EspeakTts, _open
 
 
 def speak(engine: EspeakTts, text: str) -> list[SpeechPiece]:

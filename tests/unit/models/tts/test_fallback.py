@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from models.tts import SpeechPiece
-from models.tts.fallback import FallbackTts
+from parley.core.errors import EngineError
+from parley.models.tts import SpeechPiece
+from parley.models.tts.fallback import FallbackTts
 from tests.fakes.tts import ToneTts
 
 

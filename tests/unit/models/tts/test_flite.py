@@ -4,9 +4,9 @@ from statistics import median
 import numpy as np
 import pytest
 
-from core.errors import ConfigError
-from models.tts import SpeechPiece
-from models.tts.flite import FliteSettings, FliteTts, _open
+from parley.core.errors import ConfigError
+from parley.models.tts import SpeechPiece
+from parley.models.tts.flite import FliteSettings, FliteTts, _open
 from tests.first_piece import share_before_first_piece
 
 TEN_WORDS = "The monthly fee is five dollars, and you can cancel."

@@ -9,11 +9,11 @@ import pytest
 import soxr
 from pocketsphinx import Decoder
 
-from core.errors import EngineError
-from core.media import WordTime
-from models.tts import SpeechPiece
-from models.tts.edges import AUDIBLE_LEVEL
-from models.tts.hibari import FILES, PACKAGE, HibariSettings, HibariTts, Spectrum, read_files
+from parley.core.errors import EngineError
+from parley.core.media import WordTime
+from parley.models.tts import SpeechPiece
+from parley.models.tts.edges import AUDIBLE_LEVEL
+from parley.models.tts.hibari import FILES, PACKAGE, HibariSettings, HibariTts, Spectrum, read_files
 from tests.first_piece import share_before_first_piece
 from tests.speaking import pcm, speak
 

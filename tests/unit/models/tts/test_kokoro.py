@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ConfigError, EngineError
-from models.tts import TTS, SpeechPiece
+from parley.core.errors import ConfigError, EngineError
+from parley.models.tts import TTS, SpeechPiece
 
 pytest.importorskip("kokoro_onnx", reason="needs the extra 'kokoro'")
 pytest.importorskip("onnx", reason="builds the tiny model files")
 
-from models.tts.kokoro import KokoroSettings, KokoroTts
+from parley.models.tts.kokoro import KokoroSettings, KokoroTts
 from tests.speaking import pcm, speak
 from tests.tiny_voices import KOKORO_VOICES, write_kokoro
 
@@ -109,8 +109,8 @@ def test_a_model_that_makes_silence_says_nothing(tmp_path: Path):
 def test_espeak_speaks_in_the_same_process_afterwards(models_dir: Path):
     code = (
         "import sys\n"
-        "from models.tts.kokoro import KokoroSettings, KokoroTts\n"
-        "from models.tts.espeak import EspeakTts\n"
+        "from parley.models.tts.kokoro import KokoroSettings, KokoroTts\n"
+        "from parley.models.tts.espeak import EspeakTts\n"
         "voices = [KokoroTts(KokoroSettings(models_dir=sys.argv[1])), EspeakTts()]\n"
         "pieces = [0, 0]\n"
         "for i in (0, 1, 0, 1):\n"
@@ -173,7 +173,7 @@ def test_a_language_without_voices_is_refused_with_the_known_ones():
 
 
 def test_the_registry_alone_imports_neither_package():
-    code = "import models.tts, sys; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import parley.models.tts, sys; print(sorted({name.split('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "'models'" in done.stdout
     assert "'kokoro_onnx'" not in done.stdout and "'piper'" not in done.stdout

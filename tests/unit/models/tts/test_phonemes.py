@@ -1,6 +1,6 @@
 import pytest
 
-from models.tts.phonemes import (
+from parley.models.tts.phonemes import (
     cut_windows,
     estimated_edges,
     place_words,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from core.errors import EngineError
-from models.tts import SpeechPiece, TextToSpeech
-from models.tts.clauses import ClauseSettings
-from models.tts.fallback import FallbackTts
-from models.tts.phrase_cache import PhraseCache
+from parley.core.errors import EngineError
+from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts.clauses import ClauseSettings
+from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.phrase_cache import PhraseCache
 from tests.fakes.tts import ToneTts
 
 GREETING = "Hello, this is Parley."

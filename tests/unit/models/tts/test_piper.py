@@ -4,13 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ConfigError, EngineError
-from models.tts import TTS, SpeechPiece
+from parley.core.errors import ConfigError, EngineError
+from parley.models.tts import TTS, SpeechPiece
 
 pytest.importorskip("piper", reason="needs the extra 'piper'")
 pytest.importorskip("onnx", reason="builds the tiny model files")
 
-from models.tts.piper import PiperSettings, PiperTts
+from parley.models.tts.piper import PiperSettings, PiperTts
 from tests.speaking import pcm, speak
 from tests.tiny_voices import PIPER_VOICE, write_piper
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from models.tts.spoken_text import ascii_token, number_words, plain_words, spoken_words
+from parley.models.tts.spoken_text import ascii_token, number_words, plain_words, spoken_words
 
 
 def said(text: str) -> str:

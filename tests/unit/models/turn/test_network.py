@@ -7,11 +7,11 @@ import onnxruntime
 import pytest
 import soundfile
 
-from core.errors import EngineError
-from models.pipecat_data import pipecat_file
-from models.turn.network import LOGITS, SECOND_LAYER, THIRD_LAYER, LinearScore, Network, averaged
-from models.turn.onnx_graph import with_output
-from models.turn.smart_turn import LogMel
+from parley.core.errors import EngineError
+from parley.models.pipecat_data import pipecat_file
+from parley.models.turn.network import LOGITS, SECOND_LAYER, THIRD_LAYER, LinearScore, Network, averaged
+from parley.models.turn.onnx_graph import with_output
+from parley.models.turn.smart_turn import LogMel
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from models.pipecat_data import pipecat_file
-from models.turn.onnx_graph import with_fusable_gelu, with_output
+from parley.models.pipecat_data import pipecat_file
+from parley.models.turn.onnx_graph import with_fusable_gelu, with_output
 from tests.tiny_networks import save_network
 
 SMART_TURN = pipecat_file("audio", "turn", "smart_turn", "data", "smart-turn-v3.2-cpu.onnx")

@@ -6,10 +6,10 @@ import pytest
 from onnx import TensorProto, helper
 from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnalyzerV3
 
-from core.errors import EngineError, ShapeError
-from core.media import pcm16_to_float
-from models.turn.network import LOGITS, SECOND_LAYER, LinearScore
-from models.turn.smart_turn import FILLER_FEATURES, FRAMES, LogMel, SmartTurn
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import pcm16_to_float
+from parley.models.turn.network import LOGITS, SECOND_LAYER, LinearScore
+from parley.models.turn.smart_turn import FILLER_FEATURES, FRAMES, LogMel, SmartTurn
 from tests.tiny_networks import save_network
 from tests.voices import say, silence
 

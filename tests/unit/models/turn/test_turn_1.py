@@ -7,9 +7,9 @@ import onnxruntime
 import pytest
 from pydantic import ValidationError
 
-from core.errors import ConfigError, EngineError, ModelFileError, ShapeError
-from models.turn import TURN
-from models.turn.turn_1 import Turn1, Turn1Mini, Turn1MiniSettings, Turn1Settings
+from parley.core.errors import ConfigError, EngineError, ModelFileError, ShapeError
+from parley.models.turn import TURN
+from parley.models.turn.turn_1 import Turn1, Turn1Mini, Turn1MiniSettings, Turn1Settings
 from tests.tiny_turn_1 import FRAME, STATES, STEP, save_turn_1, save_turn_1_mini
 
 

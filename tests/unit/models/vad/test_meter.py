@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from core.media import float_to_pcm16, pcm16_to_float
-from models.vad.meter import AGAIN_MS, REST_AFTER_MS, VoiceMeter
-from models.vad.silero import SileroVad
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.models.vad.meter import AGAIN_MS, REST_AFTER_MS, VoiceMeter
+from parley.models.vad.silero import SileroVad
+from parley.turn_taking.voice_gate import GateEvent, VoiceGate
 from tests.voices import say
-from turn_taking.voice_gate import GateEvent, VoiceGate
 
 RATE_HZ, WINDOW = 16_000, 512
 LEAST_DB = -60.0

@@ -5,9 +5,9 @@ import pytest
 from onnx import TensorProto, helper
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 
-from core.errors import EngineError, ShapeError
-from core.media import pcm16_to_float
-from models.vad.silero import SileroSettings, SileroVad
+from parley.core.errors import EngineError, ShapeError
+from parley.core.media import pcm16_to_float
+from parley.models.vad.silero import SileroSettings, SileroVad
 from tests.tiny_networks import save_network
 from tests.voices import say
 

@@ -23,15 +23,15 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import QuestionReopened
-from processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
-from processors.fusion.perception import Perceived
-from runtime.event_stream import CallEvents
-from session_store.compaction import Compactor
-from session_store.conversation import Conversation, Conversations, ConversationTuning
-from session_store.events import Kind
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.call_events import QuestionReopened
+from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
+from parley.processors.fusion.perception import Perceived
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests import virtual_time
 from tests.session_files import new_session_file
 

@@ -13,20 +13,20 @@ from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import FunctionCallParams
 
-from core.client_rules import CLIENT_TEXT, OPERATOR, ClientRules, ToolClients
-from core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
-from core.grants import ANONYMOUS, ClientIdentity
-from models.tools import EffectUnknownError
-from processors.dialogue import durable_tools
-from processors.dialogue.durable_tools import DurableTools, SharedTools
-from processors.dialogue.engine_llm import EngineLlmService
-from processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
-from session_store.compaction import CompactionTuning, Compactor
-from session_store.conversation import Conversation, Conversations, ConversationTuning
-from session_store.events import Event, Kind
-from session_store.memory import has_client_text
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.client_rules import CLIENT_TEXT, OPERATOR, ClientRules, ToolClients
+from parley.core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
+from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.models.tools import EffectUnknownError
+from parley.processors.dialogue import durable_tools
+from parley.processors.dialogue.durable_tools import DurableTools, SharedTools
+from parley.processors.dialogue.engine_llm import EngineLlmService
+from parley.processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
+from parley.session_store.compaction import CompactionTuning, Compactor
+from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.events import Event, Kind
+from parley.session_store.memory import has_client_text
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.tools import FakeTool
 from tests.session_files import new_session_file

@@ -10,9 +10,9 @@ from pipecat.frames.frames import (
 from pipecat.metrics.metrics import TTFBMetricsData
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
 
-from core.errors import EngineError
-from models.llm import Message
-from processors.dialogue.engine_llm import EngineLlmService, messages_of
+from parley.core.errors import EngineError
+from parley.models.llm import Message
+from parley.processors.dialogue.engine_llm import EngineLlmService, messages_of
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 from tests.virtual_time import run

@@ -21,11 +21,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import WaitBegan, WaitEnded
-from processors.dialogue.filler_processor import FillerProcessor
-from processors.dialogue.filler_schedule import WaitTuning
-from processors.taps.response_events import ResponseEvents
-from runtime.event_stream import CallEvents
+from parley.core.call_events import WaitBegan, WaitEnded
+from parley.processors.dialogue.filler_processor import FillerProcessor
+from parley.processors.dialogue.filler_schedule import WaitTuning
+from parley.processors.taps.response_events import ResponseEvents
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 
 Step = float | Frame

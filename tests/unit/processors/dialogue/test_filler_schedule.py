@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from processors.dialogue.filler_schedule import FillerSchedule, Phrase, WaitTuning
+from parley.processors.dialogue.filler_schedule import FillerSchedule, Phrase, WaitTuning
 
 M, F, T, A = Phrase.MASK, Phrase.FILLER, Phrase.TROUBLE, Phrase.APOLOGY
 

@@ -1,7 +1,7 @@
 """Shortening of a dialogue that is too long for its model."""
 
-from core.prompt_notes import PromptNotes, parse_notes, write_notes
-from processors.dialogue.llamacpp_service import LEFT_OUT, without_oldest
+from parley.core.prompt_notes import PromptNotes, parse_notes, write_notes
+from parley.processors.dialogue.llamacpp_service import LEFT_OUT, without_oldest
 
 NOTES = PromptNotes(summary="The person lost a card.", facts={"name": "Ada"}, remarks=True)
 

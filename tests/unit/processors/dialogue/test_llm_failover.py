@@ -21,9 +21,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams
 
-from core.errors import EngineError
-from processors.dialogue.llm_failover import Failover, LlmFailover
-from processors.dialogue.llm_timeouts import (
+from parley.core.errors import EngineError
+from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
     AnswerState,
     AnswerStep,

@@ -1,6 +1,6 @@
 import pytest
 
-from processors.dialogue.llm_timeouts import (
+from parley.processors.dialogue.llm_timeouts import (
     Circuit,
     FailureReason,
     GuardTuning,

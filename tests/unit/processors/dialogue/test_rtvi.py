@@ -15,8 +15,8 @@ from pipecat.frames.frames import (
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.tests.utils import SleepFrame, run_test
 
-from processors.dialogue.rtvi import CheckedRtvi
-from protocols.client_protocol import TURN_END
+from parley.processors.dialogue.rtvi import CheckedRtvi
+from parley.protocols.client_protocol import TURN_END
 
 
 async def answered(rtvi: CheckedRtvi, text: str) -> tuple[list[dict[str, Any]], list[Frame]]:

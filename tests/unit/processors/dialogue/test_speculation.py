@@ -23,13 +23,13 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams
 
-from core.call_events import AnsweredAhead
-from core.errors import EngineError
-from models.llm import Message
-from processors.dialogue.engine_llm import EngineLlmService, messages_of
-from processors.dialogue.llm_failover import Failover, LlmFailover
-from processors.dialogue.speculation import HOLD_S, MAX_HELD, STOP_S, GuessCancelFrame, Speculation
-from runtime.event_stream import CallEvents
+from parley.core.call_events import AnsweredAhead
+from parley.core.errors import EngineError
+from parley.models.llm import Message
+from parley.processors.dialogue.engine_llm import EngineLlmService, messages_of
+from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.speculation import HOLD_S, MAX_HELD, STOP_S, GuessCancelFrame, Speculation
+from parley.runtime.event_stream import CallEvents
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, TOOL, Script, ScriptedLanguageModel, ScriptedLlmService
 from tests.virtual_time import run

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.errors import MediaError
-from processors.duplex.camera import CameraSettings, decoded
+from parley.core.errors import MediaError
+from parley.processors.duplex.camera import CameraSettings, decoded
 
 SETTINGS = CameraSettings()
 

@@ -18,9 +18,9 @@ from pipecat.frames.frames import (
     TTSTextFrame,
 )
 
-from models.omni.two_tier.content import Content
-from processors.duplex.contents import Contents
-from processors.speech.spoken_at import SPOKEN_AT, SpokenAt
+from parley.models.omni.two_tier.content import Content
+from parley.processors.duplex.contents import Contents
+from parley.processors.speech.spoken_at import SPOKEN_AT, SpokenAt
 
 RATE_HZ = 16_000
 PIECE = (8_000 * np.sin(np.arange(RATE_HZ // 10) / 5)).astype("<i2").tobytes()

@@ -5,10 +5,10 @@ from collections import deque
 
 import pytest
 
-from models.omni import Preparation
-from models.omni.two_tier.content import Content
-from models.omni.two_tier.dialogue import UserTurnReady
-from processors.duplex.dialogue import CallDialogue
+from parley.models.omni import Preparation
+from parley.models.omni.two_tier.content import Content
+from parley.models.omni.two_tier.dialogue import UserTurnReady
+from parley.processors.duplex.dialogue import CallDialogue
 
 RATE_HZ = 16_000
 

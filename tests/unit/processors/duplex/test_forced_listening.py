@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from processors.duplex.forced_listening import TRANSITIONS, Cue, ForcedListening, Hold
+from parley.processors.duplex.forced_listening import TRANSITIONS, Cue, ForcedListening, Hold
 
 INTERRUPTIONS = (Cue.INTERRUPTED, Cue.INTERRUPTED_SPEAKING)
 UNIT_HELD, NEXT_HELD = (Hold.UNIT, Hold.BOTH), (Hold.NEXT, Hold.BOTH)

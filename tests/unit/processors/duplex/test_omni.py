@@ -17,8 +17,8 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from models.omni import Vote
-from processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
+from parley.models.omni import Vote
+from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript

@@ -24,14 +24,14 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.tests.utils import run_test
 
-from core.call_events import TextTyped, WaitBegan, WaitEnded
-from processors.duplex.answer_watch import AnswerWatch
-from processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
-from processors.duplex.services import TypedInput
-from processors.playout.assistant import HEARD_LATER
-from processors.playout.playout import Playout
-from processors.turns.floor import Floor
-from runtime.event_stream import CallEvents
+from parley.core.call_events import TextTyped, WaitBegan, WaitEnded
+from parley.processors.duplex.answer_watch import AnswerWatch
+from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
+from parley.processors.duplex.services import TypedInput
+from parley.processors.playout.assistant import HEARD_LATER
+from parley.processors.playout.playout import Playout
+from parley.processors.turns.floor import Floor
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 
 RATE_HZ = 24_000

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.deployment import Choice, Deployment, Duplex
-from core.errors import ConfigError
-from pipelines.engines.plan import plan, plan_omni, plan_realtime
-from pipelines.stages.service import Beginning, beginning
-from processors.duplex.services import REALTIME_SERVICES, Opening, RealtimeRow, TurnSource
-from processors.service_rows import ServiceRow
+from parley.configs.deployment import Choice, Deployment, Duplex
+from parley.core.errors import ConfigError
+from parley.pipelines.engines.plan import plan, plan_omni, plan_realtime
+from parley.pipelines.stages.service import Beginning, beginning
+from parley.processors.duplex.services import REALTIME_SERVICES, Opening, RealtimeRow, TurnSource
+from parley.processors.service_rows import ServiceRow
 
 NAMES = REALTIME_SERVICES.names()
 KEYS = {
@@ -47,7 +47,7 @@ def deployment(*names: str, **settings: Any) -> Deployment:
 def test_importing_the_rows_imports_no_vendor():
     code = (
         "import sys\n"
-        "from processors.duplex.services import REALTIME_SERVICES as rows\n"
+        "from parley.processors.duplex.services import REALTIME_SERVICES as rows\n"
         "[rows.factory(name) for name in rows.names()]\n"
         "print(sorted({name.split('.')[0] for name in sys.modules}))"
     )

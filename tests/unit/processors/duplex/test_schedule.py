@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.duplex.schedule import UnitSchedule
+from parley.processors.duplex.schedule import UnitSchedule
 
 
 def take(schedule: UnitSchedule, now_us: int) -> tuple[int, int, int]:

@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from models.omni import Preparation, UnitResult, Vote
-from processors.duplex.tick import Tick, TickedCall, TickSettings
-from processors.duplex.ticker import TRANSITIONS, Ticker, TickEvent, Ticking
-from runtime.engine_thread import EngineThread
+from parley.core.errors import EngineError
+from parley.models.omni import Preparation, UnitResult, Vote
+from parley.processors.duplex.tick import Tick, TickedCall, TickSettings
+from parley.processors.duplex.ticker import TRANSITIONS, Ticker, TickEvent, Ticking
+from parley.runtime.engine_thread import EngineThread
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmni

@@ -14,11 +14,11 @@ from pipecat.frames.frames import (
     TTSStoppedFrame,
 )
 
-from core.media import float_to_pcm16
-from models.omni import UnitResult, Vote
-from processors.duplex.voice import EngineVoice, SpeechPacing
-from protocols.client_protocol import TOLD, Faltered, Happening, UnitOver
-from runtime.event_stream import CallEvents
+from parley.core.media import float_to_pcm16
+from parley.models.omni import UnitResult, Vote
+from parley.processors.duplex.voice import EngineVoice, SpeechPacing
+from parley.protocols.client_protocol import TOLD, Faltered, Happening, UnitOver
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 
 RATE_HZ = 24_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.duplex.word_aligner import EngineWordTiming, WordAligner
+from parley.processors.duplex.word_aligner import EngineWordTiming, WordAligner
 
 RATE_HZ = 1_000
 

@@ -11,15 +11,15 @@ from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from core.media import float_to_pcm16, pcm16_to_float
-from models.echo import EchoCanceller
-from models.echo.control import EchoControl
-from models.echo.webrtc import WebRtcEcho
-from processors.front_end.echo import EchoProcessor
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.models.echo import EchoCanceller
+from parley.models.echo.control import EchoControl
+from parley.models.echo.webrtc import WebRtcEcho
+from parley.processors.front_end.echo import EchoProcessor
+from parley.turn_taking.barge_in.self_voice import SelfVoice
 from tests import virtual_time
 from tests.fakes.echo import FailingEcho, HalvingEcho, PassingEcho
 from tests.speakerphone import RATE_HZ, echo, spoken
-from turn_taking.barge_in.self_voice import SelfVoice
 
 PIECE_SAMPLES = 320
 

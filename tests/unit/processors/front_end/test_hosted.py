@@ -10,18 +10,18 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from core.errors import EngineError
-from core.media import float_to_pcm16, pcm16_to_float
-from models.echo.control import EchoControl, EchoControlSettings
-from models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
-from models.front_end import EchoResult, FrontEndEngines, FrontEndSettings, controlled
-from models.vad.meter import VoiceMeter, Window
-from models.vad.silero import SileroSettings, SileroVad
-from processors.front_end.hosted import MOST_CHILDREN, HostedFrontEnd, LocalFrontEnd
-from processors.front_end.vad import VadSettings
-from runtime.engine_hosting.messages import EngineSpec
-from runtime.engine_pool import EnginePool
-from runtime.engine_process import EngineProcess, EngineProcessSettings
+from parley.core.errors import EngineError
+from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.models.echo.control import EchoControl, EchoControlSettings
+from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
+from parley.models.front_end import EchoResult, FrontEndEngines, FrontEndSettings, controlled
+from parley.models.vad.meter import VoiceMeter, Window
+from parley.models.vad.silero import SileroSettings, SileroVad
+from parley.processors.front_end.hosted import MOST_CHILDREN, HostedFrontEnd, LocalFrontEnd
+from parley.processors.front_end.vad import VadSettings
+from parley.runtime.engine_hosting.messages import EngineSpec
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcess, EngineProcessSettings
 from tests.speakerphone import RATE_HZ, echo, spoken
 from tests.voices import say, silence
 
@@ -36,7 +36,7 @@ def child() -> EngineProcess[object]:
         echo=EngineSpec.of("webrtc", WebRtcEchoSettings()),
     )
     return EngineProcess(
-        "models.front_end:load_front_end",
+        "parley.models.front_end:load_front_end",
         settings,
         decode=dict,
         limits=EngineProcessSettings(request_timeout_s=2.0, restart_min_ms=10),
@@ -57,7 +57,7 @@ async def hosting() -> AsyncIterator[EngineProcess[object]]:
 def without_echo() -> EngineProcess[object]:
     """Return a process that is not started and has no echo control."""
     settings = FrontEndSettings(vad=EngineSpec.of("silero", SileroSettings()), least_db=LEAST_DB)
-    return EngineProcess("models.front_end:load_front_end", settings, decode=dict, name="front_end")
+    return EngineProcess("parley.models.front_end:load_front_end", settings, decode=dict, name="front_end")
 
 
 @asynccontextmanager

@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pipecat.audio.vad.vad_analyzer import VADParams, VADState
 
-from core.call_events import VoicePaused, VoiceResumed
-from core.errors import ConfigError
-from core.media import PCM_BYTES_PER_SAMPLE
-from models.vad.silero import SileroVad
-from processors.front_end.vad import SharedVadAnalyzer, VadSettings
-from runtime.event_stream import CallEvents
+from parley.core.call_events import VoicePaused, VoiceResumed
+from parley.core.errors import ConfigError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.models.vad.silero import SileroVad
+from parley.processors.front_end.vad import SharedVadAnalyzer, VadSettings
+from parley.runtime.event_stream import CallEvents
 from tests.fakes.vad import EnergyVad
 from tests.voices import say, silence, tone
 

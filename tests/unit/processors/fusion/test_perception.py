@@ -10,20 +10,20 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import WordsDiscarded
-from core.clock import Clock
-from core.media import WordTime
-from core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
-from models.stt import Transcript
-from processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
-from processors.perception.engine_stt import BEGAN_S
-from runtime.event_stream import CallEvents
-from sequencer.calibration import LearntLatencies
-from sequencer.fusion import FusionSettings
-from session_store.compaction import Compactor
-from session_store.conversation import Conversations, ConversationTuning
-from session_store.settings import StoreTuning
-from session_store.store import SessionStore
+from parley.core.call_events import WordsDiscarded
+from parley.core.clock import Clock
+from parley.core.media import WordTime
+from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
+from parley.models.stt import Transcript
+from parley.processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
+from parley.processors.perception.engine_stt import BEGAN_S
+from parley.runtime.event_stream import CallEvents
+from parley.sequencer.calibration import LearntLatencies
+from parley.sequencer.fusion import FusionSettings
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations, ConversationTuning
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
 from tests import virtual_time
 from tests.session_files import new_session_file
 

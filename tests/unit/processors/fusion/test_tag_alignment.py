@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
-from processors.fusion.tag_alignment import align_tags
-from sequencer.rendering import render
+from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+from parley.processors.fusion.tag_alignment import align_tags
+from parley.sequencer.rendering import render
 
 TENSE = ProsodyPayload(0, 1_000_000, stress=0.9)
 ANGRY = ProsodyPayload(0, 1_000_000, anger=0.9)

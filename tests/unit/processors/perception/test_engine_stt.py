@@ -19,9 +19,9 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.tests.utils import SleepFrame, run_test
 
-from core.errors import EngineError
-from models.stt import Transcript
-from processors.perception.engine_stt import (
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
+from parley.processors.perception.engine_stt import (
     MAX_FAILURES,
     EngineSttService,
     EngineSttSettings,

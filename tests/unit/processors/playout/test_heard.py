@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.timeline import HeardReply, HeardSource
-from processors.playout.heard import HeardClock, PlayoutSettings
+from parley.core.timeline import HeardReply, HeardSource
+from parley.processors.playout.heard import HeardClock, PlayoutSettings
 
 MS = 1_000
 PACKET = 20 * MS

@@ -34,7 +34,7 @@ from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
 
-from core.call_events import (
+from parley.core.call_events import (
     CallEvent,
     ClauseAnnounced,
     ClientDelayReported,
@@ -45,12 +45,12 @@ from core.call_events import (
     ReplyStarted,
     ReplyWritten,
 )
-from core.timeline import HeardReply, HeardSoFar, HeardSource
-from processors.playout.assistant import HeardAssistantAggregator
-from processors.playout.heard import PlayoutSettings
-from processors.playout.playout import Playout
-from processors.speech.engine_tts import EngineTtsService
-from runtime.event_stream import CallEvents
+from parley.core.timeline import HeardReply, HeardSoFar, HeardSource
+from parley.processors.playout.assistant import HeardAssistantAggregator
+from parley.processors.playout.heard import PlayoutSettings
+from parley.processors.playout.playout import Playout
+from parley.processors.speech.engine_tts import EngineTtsService
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.track_output import RATE_HZ, TrackOutput
 from tests.fakes.tts import ToneTts

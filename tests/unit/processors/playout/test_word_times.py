@@ -2,8 +2,8 @@
 
 import pytest
 
-from models.tts.flite import FliteTts
-from processors.playout.word_times import estimate_word_times, spoken_us
+from parley.models.tts.flite import FliteTts
+from parley.processors.playout.word_times import estimate_word_times, spoken_us
 
 
 def test_words_fill_their_audio_in_order_without_overlap():

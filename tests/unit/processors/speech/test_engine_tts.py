@@ -31,10 +31,10 @@ from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 from pipecat.workers.runner import WorkerRunner
 
-from core.errors import EngineError
-from models.tts import SpeechPiece
-from processors.speech.engine_tts import ClauseAggregator, EngineTtsService, EngineTtsSettings
-from processors.speech.spoken_at import BrokeOffFrame
+from parley.core.errors import EngineError
+from parley.models.tts import SpeechPiece
+from parley.processors.speech.engine_tts import ClauseAggregator, EngineTtsService, EngineTtsSettings
+from parley.processors.speech.spoken_at import BrokeOffFrame
 from tests import virtual_time
 from tests.fakes.tts import ToneTts
 

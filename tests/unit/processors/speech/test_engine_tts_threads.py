@@ -14,9 +14,9 @@ from pipecat.frames.frames import (
 )
 from pipecat.tests.utils import SleepFrame, run_test
 
-from models.tts import SpeechPiece
-from models.tts.flite import FliteSettings, FliteTts
-from processors.speech.engine_tts import Crossing, Ended, EngineTtsService, EngineTtsSettings
+from parley.models.tts import SpeechPiece
+from parley.models.tts.flite import FliteSettings, FliteTts
+from parley.processors.speech.engine_tts import Crossing, Ended, EngineTtsService, EngineTtsSettings
 from tests.fakes.tts import ToneTts
 
 ONE_SECOND = 32_000

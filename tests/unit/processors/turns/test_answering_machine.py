@@ -10,9 +10,9 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import LLMService
 from pydantic import ValidationError
 
-from configs.deployment import Phone
-from processors.turns.voicemail import ModelClassifier, RulesClassifier
-from turn_taking.answering_machine import VoicemailTuning
+from parley.configs.deployment import Phone
+from parley.processors.turns.voicemail import ModelClassifier, RulesClassifier
+from parley.turn_taking.answering_machine import VoicemailTuning
 
 MACHINE = "please leave a message after the tone"
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
 
-from core.call_events import (
+from parley.core.call_events import (
     CallEvent,
     FinalWords,
     PauseJudged,
@@ -20,11 +20,11 @@ from core.call_events import (
     Wait,
     WaitBegan,
 )
-from processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelSpeaker
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.processors.turns.backchannel import AGAIN_MS, PIECE_MS, BackchannelSpeaker
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.backchannel import BackchannelPolicy, BackchannelTuning
 from tests import virtual_time
-from turn_taking.backchannel import BackchannelPolicy, BackchannelTuning
 
 RATE_HZ = 16_000
 LENGTH_MS = 400

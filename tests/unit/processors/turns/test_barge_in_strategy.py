@@ -18,7 +18,7 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.user_stop.base_user_turn_stop_strategy import UserTurnStoppedParams
 from pipecat.utils.asyncio.task_manager import TaskManager
 
-from core.call_events import (
+from parley.core.call_events import (
     CallEvent,
     ReplyAnnounced,
     ReplyCut,
@@ -33,22 +33,22 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.media import WordTime
-from core.timeline import HeardMark, HeardReply, HeardSource
-from models.stt import Transcript
-from processors.turns.barge_in import BargeInStartStrategy
-from processors.turns.endpoint import EndpointStopStrategy
-from processors.turns.stop_words import StopWords
-from runtime.event_stream import CallEvents
+from parley.core.media import WordTime
+from parley.core.timeline import HeardMark, HeardReply, HeardSource
+from parley.models.stt import Transcript
+from parley.processors.turns.barge_in import BargeInStartStrategy
+from parley.processors.turns.endpoint import EndpointStopStrategy
+from parley.processors.turns.stop_words import StopWords
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
+from parley.turn_taking.barge_in.table import BargeInState
+from parley.turn_taking.endpointing.endpointer import EndpointTuning
+from parley.turn_taking.endpointing.policies import endpoint_policy
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
-from turn_taking.barge_in.barge_in import BargeIn
-from turn_taking.barge_in.settings import BargeInTuning
-from turn_taking.barge_in.table import BargeInState
-from turn_taking.endpointing.endpointer import EndpointTuning
-from turn_taking.endpointing.policies import endpoint_policy
 
 
 class Floor:

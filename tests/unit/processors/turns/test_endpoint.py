@@ -17,7 +17,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.utils.asyncio.task_manager import TaskManager
 
-from core.call_events import (
+from parley.core.call_events import (
     BotTurnEnded,
     GuessWithdrawn,
     TurnContinued,
@@ -27,18 +27,18 @@ from core.call_events import (
     VoicePaused,
     VoiceResumed,
 )
-from core.errors import EngineError
-from core.media import float_to_pcm16
-from processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
-from runtime.event_stream import CallEvents
+from parley.core.errors import EngineError
+from parley.core.media import float_to_pcm16
+from parley.processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.endpointing.endpointer import EndpointKind, EndpointPolicy, EndpointTuning, Grounds
+from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
+from parley.turn_taking.endpointing.policies import PredictivePolicy, Price, PricedPolicy, endpoint_policy
+from parley.turn_taking.speculation import Guesser
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
 from tests.syllables import syllables
-from turn_taking.endpointing.endpointer import EndpointKind, EndpointPolicy, EndpointTuning, Grounds
-from turn_taking.endpointing.evidence_voice import VoiceEnd
-from turn_taking.endpointing.policies import PredictivePolicy, Price, PricedPolicy, endpoint_policy
-from turn_taking.speculation import Guesser
 
 
 class Turn:

@@ -1,8 +1,8 @@
 """Floor holding by the bot."""
 
-from core.call_events import CallEvent, FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
-from processors.turns.floor import Floor, FloorHolder
-from runtime.event_stream import CallEvents
+from parley.core.call_events import CallEvent, FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded
+from parley.processors.turns.floor import Floor, FloorHolder
+from parley.runtime.event_stream import CallEvents
 
 
 def test_an_answer_that_is_owed_is_on_its_way_and_no_reply_yet():

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from pipecat.frames.frames import EndFrame, Frame, TTSSpeakFrame
 
-from core.call_events import (
+from parley.core.call_events import (
     CallerJoined,
     CallEvent,
     FloorLeft,
@@ -26,13 +26,13 @@ from core.call_events import (
     WaitBegan,
     WaitEnded,
 )
-from core.timeline import HeardMark, HeardReply
-from processors.turns.floor import Floor
-from processors.turns.idle import AGAIN_MS, IdleMonitor
-from runtime.event_stream import CallEvents
-from runtime.loop_clock import LoopClock
+from parley.core.timeline import HeardMark, HeardReply
+from parley.processors.turns.floor import Floor
+from parley.processors.turns.idle import AGAIN_MS, IdleMonitor
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.idle import IdleTuning
 from tests import virtual_time
-from turn_taking.idle import IdleTuning
 
 CHOSEN = IdleTuning()
 NEVER_MS = 86_400_000

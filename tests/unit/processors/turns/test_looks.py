@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from core.errors import EngineError
-from models.stt import Transcript
-from models.stt.looks import BEFORE_MS, LOOKS_MS
-from processors.turns.looks import KEPT_MS, LookStream, VoiceLooks
-from processors.turns.reopened_stream import REOPEN_S
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.core.errors import EngineError
+from parley.models.stt import Transcript
+from parley.models.stt.looks import BEFORE_MS, LOOKS_MS
+from parley.processors.turns.looks import KEPT_MS, LookStream, VoiceLooks
+from parley.processors.turns.reopened_stream import REOPEN_S
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from tests import virtual_time
 from tests.fakes.looks import ScriptedLooks
 from tests.in_place_engine import InPlaceEngine

@@ -4,11 +4,11 @@ from itertools import product
 
 import pytest
 
-from core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
-from processors.turns.over_bot.decisions import DecisionQueue
-from processors.turns.over_bot.turn import TurnOverBot, TurnPhase
-from runtime.event_stream import CallEvents
-from turn_taking.barge_in.table import Cut, CutReason, Decision, Duck, Restore, ResumeReply
+from parley.core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
+from parley.processors.turns.over_bot.decisions import DecisionQueue
+from parley.processors.turns.over_bot.turn import TurnOverBot, TurnPhase
+from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.table import Cut, CutReason, Decision, Duck, Restore, ResumeReply
 
 
 def turn_in(phase: TurnPhase) -> TurnOverBot:

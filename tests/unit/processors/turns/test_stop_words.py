@@ -4,10 +4,10 @@ import asyncio
 
 import numpy as np
 
-from core.errors import EngineError
-from core.media import float_to_pcm16
-from models.stt import Transcript
-from processors.turns.stop_words import KEPT_MS, LONGEST_MS, StopWords
+from parley.core.errors import EngineError
+from parley.core.media import float_to_pcm16
+from parley.models.stt import Transcript
+from parley.processors.turns.stop_words import KEPT_MS, LONGEST_MS, StopWords
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
 from tests.in_place_engine import InPlaceEngine

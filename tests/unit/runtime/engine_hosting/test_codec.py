@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import PeerError
-from runtime.engine_hosting.codec import (
+from parley.core.errors import PeerError
+from parley.runtime.engine_hosting.codec import (
     FRAME,
     MOST_FACTS_BYTES,
     FrameReader,
@@ -15,7 +15,7 @@ from runtime.engine_hosting.codec import (
     encode,
     encode_frame,
 )
-from runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 FACTS = st.dictionaries(
     st.text().filter(lambda name: name not in ("type", "number")),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import AgentError, ConfigError, EngineError
-from runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
+from parley.core.errors import AgentError, ConfigError, EngineError
+from parley.runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 from tests import virtual_time
 
 # After the first restart 200 ms, then twice as long each time.

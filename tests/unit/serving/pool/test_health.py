@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.errors import PeerError
-from models.omni.minicpm_worker.health import Health, parse_health
-from serving.pool.health import HealthWatch
-from serving.pool.pool import Pool
-from serving.pool.settings import PoolTuning, WorkerSpec
+from parley.core.errors import PeerError
+from parley.models.omni.minicpm_worker.health import Health, parse_health
+from parley.serving.pool.health import HealthWatch
+from parley.serving.pool.pool import Pool
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
 from tests.virtual_time import run
 
 IDLE = Health(status="healthy", worker_status="idle", model_loaded=True)

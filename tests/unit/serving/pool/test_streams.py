@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from core.errors import EngineBusyError, EngineError
-from models.llm.kv.segments import CacheHandle
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from serving.pool import streams
-from serving.pool.streams import PoolSttSettings, StreamWorkers, pooled_stt
+from parley.core.errors import EngineBusyError, EngineError
+from parley.models.llm.kv.segments import CacheHandle
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.serving.pool import streams
+from parley.serving.pool.streams import PoolSttSettings, StreamWorkers, pooled_stt
 
 
 def first(name: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.errors import CapacityError
-from serving.scheduler.call_queue import CallQueue, CallQueueSettings
+from parley.core.errors import CapacityError
+from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
 
 
 class Clock:

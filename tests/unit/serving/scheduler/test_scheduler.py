@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from serving.scheduler.eta import Eta, EtaSettings
-from serving.scheduler.scheduler import Scheduler, SchedulerSettings
-from serving.scheduler.types import (
+from parley.serving.scheduler.eta import Eta, EtaSettings
+from parley.serving.scheduler.scheduler import Scheduler, SchedulerSettings
+from parley.serving.scheduler.types import (
     CacheHandle,
     Effect,
     LeaseGranted,

@@ -12,11 +12,11 @@ pytest.importorskip("torch", reason="needs the extra 'local-llm'")
 pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 
 # ruff: noqa: E402
-from evals.tiny_qwen3 import install_tiny_qwen3
-from models.llm import Message
-from models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
-from models.llm.kv.causal import CausalLm
-from serving.worker.streams import HostedDialogues
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
+from parley.models.llm import Message
+from parley.models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
+from parley.models.llm.kv.causal import CausalLm
+from parley.serving.worker.streams import HostedDialogues
 from tests.fakes.worker import Served, told_secret, worker
 from tests.peers.server import free_port
 from tests.unit.models.llm.kv.test_causal import Talk, model

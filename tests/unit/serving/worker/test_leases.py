@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.worker.leases import LeaseRefused, Leases, RefusedBecause
+from parley.serving.worker.leases import LeaseRefused, Leases, RefusedBecause
 
 LEASE_MS = 6_000
 

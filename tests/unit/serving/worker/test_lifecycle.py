@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import IllegalTransition
-from serving.worker.lifecycle import TRANSITIONS, LifecycleEvent, LifecycleState, diagram, follow
+from parley.core.errors import IllegalTransition
+from parley.serving.worker.lifecycle import TRANSITIONS, LifecycleEvent, LifecycleState, diagram, follow
 
 DOCS = Path(__file__).parents[4] / "docs" / "workers.md"
 

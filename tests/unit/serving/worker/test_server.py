@@ -11,14 +11,14 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from core.errors import CapacityError, ConfigError, EngineError
-from models.omni import Preparation, Vote
-from models.omni.hosted.engine import WorkerOmniHost
-from protocols.worker_tokens import Claim, sign
-from runtime.engine_hosting.codec import decode, encode
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from serving.worker.hosting import Hosted
-from serving.worker.lifecycle import LifecycleState
+from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.models.omni import Preparation, Vote
+from parley.models.omni.hosted.engine import WorkerOmniHost
+from parley.protocols.worker_tokens import Claim, sign
+from parley.runtime.engine_hosting.codec import decode, encode
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.serving.worker.hosting import Hosted
+from parley.serving.worker.lifecycle import LifecycleState
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.worker import SECRET, Served, worker
 
@@ -115,7 +115,7 @@ def test_a_host_waits_until_the_engine_is_loaded() -> None:
     may_load = threading.Event()
 
     def load() -> Hosted:
-        from serving.worker.hosting import HostedOmni
+        from parley.serving.worker.hosting import HostedOmni
 
         assert may_load.wait(10)
         return HostedOmni(ScriptedOmniHost(), "scripted")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from core.errors import CapacityError, EngineBusyError, EngineError
-from models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from models.tts import SpeechPiece
-from models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
-from runtime.engine_hosting.codec import encode
-from runtime.engine_hosting.messages import EngineMessage, MessageType
-from serving.worker.lifecycle import LifecycleState
-from serving.worker.streams import HostedRecogniser, HostedVoice
+from parley.core.errors import CapacityError, EngineBusyError, EngineError
+from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.tts import SpeechPiece
+from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
+from parley.runtime.engine_hosting.codec import encode
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.serving.worker.lifecycle import LifecycleState
+from parley.serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.slow_streams import GatedStt, GatedTts
 from tests.fakes.worker import OPENED_WITHIN_S, SECRET_ENV, Served, told_secret, worker
 from tests.unit.serving.worker.test_server import eventually, first, hear
@@ -420,7 +420,7 @@ def test_a_worker_that_was_started_again_is_spoken_to_anew() -> None:
 
 
 def test_a_recogniser_is_no_voice(engine: GatedStt) -> None:
-    from core.errors import ConfigError
+    from parley.core.errors import ConfigError
 
     with recogniser(engine) as served, pytest.raises(ConfigError, match="of the kind 'stt', not 'tts'"):
         mouth(served)
@@ -457,7 +457,7 @@ def test_what_waits_to_be_taken_is_bounded_in_the_worker_itself() -> None:
 
 
 def test_the_secret_is_asked_for_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    from core.errors import ConfigError
+    from parley.core.errors import ConfigError
 
     monkeypatch.setenv(SECRET_ENV, "short")
     settings = WorkerSttSettings(url="ws://127.0.0.1:9", secret_env=SECRET_ENV)

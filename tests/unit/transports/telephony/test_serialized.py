@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocols.client_protocol import ProtocolError
-from protocols.twilio_media import Audio, Digit, Event, MarkBack, Started, Stopped
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_media import Audio, Digit, Event, MarkBack, Started, Stopped
+from parley.transports.phone_protocol import Message, StreamProtocol
+from parley.transports.registry import TRANSPORTS
 from tests.carriers import NETWORKS, Exotel, Network, Plivo, Taken, Telnyx, Vonage, pcm_of, text64
-from transports.phone_protocol import Message, StreamProtocol
-from transports.registry import TRANSPORTS
 
 SAID = bytes(range(0x80, 0x80 + 80)) * 2
 each = pytest.mark.parametrize("kind", NETWORKS, ids=lambda kind: kind.name)

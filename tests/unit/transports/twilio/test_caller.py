@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio import g711
-from transports.twilio.caller import LONGEST_HOLE_MS, CallerLine, pcm_ms
+from parley.audio import g711
+from parley.transports.twilio.caller import LONGEST_HOLE_MS, CallerLine, pcm_ms
 
 
 def tone(ms: int) -> bytes:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.twilio.marks import MOST_OUT, Back, Marks
-from transports.twilio.packets import Mark, Packet, PacketLine
+from parley.transports.twilio.marks import MOST_OUT, Back, Marks
+from parley.transports.twilio.packets import Mark, Packet, PacketLine
 
 PACKET_US = 20_000
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from core.media import PCM_BYTES_PER_SAMPLE
-from processors.playout.heard import HeardClock, PlayoutSettings
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.processors.playout.heard import HeardClock, PlayoutSettings
+from parley.transports.twilio.stream import PhoneStream, PhoneTuning
 from tests import virtual_time
 from tests.unit.transports.twilio.twilio_side import NOISE, SPEECH, TwilioSide, audio
-from transports.twilio.stream import PhoneStream, PhoneTuning
 
 A_SECOND = SPEECH * 50
 

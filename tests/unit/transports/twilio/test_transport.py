@@ -26,14 +26,14 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.text.base_text_aggregator import TextType
 from pipecat.workers.runner import WorkerRunner
 
-from audio.g711 import Law, decode
-from models.omni.two_tier.engine import UNIT_MS
-from processors.turns.backchannel import PIECE_MS
-from runtime.event_stream import CallEvents
+from parley.audio.g711 import Law, decode
+from parley.models.omni.two_tier.engine import UNIT_MS
+from parley.processors.turns.backchannel import PIECE_MS
+from parley.runtime.event_stream import CallEvents
+from parley.transports.twilio.stream import PhoneStream
+from parley.transports.twilio.transport import CHUNK_MS, PhoneTransport, phone_params
 from tests import virtual_time
 from tests.unit.transports.twilio.twilio_side import TwilioSide, audio
-from transports.twilio.stream import PhoneStream
-from transports.twilio.transport import CHUNK_MS, PhoneTransport, phone_params
 
 
 class Middle(FrameProcessor):

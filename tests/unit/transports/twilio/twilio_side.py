@@ -6,7 +6,7 @@ import json
 from collections import deque
 from dataclasses import dataclass, field
 
-from protocols.twilio_media import PACKET_BYTES
+from parley.protocols.twilio_media import PACKET_BYTES
 
 STREAM, CALL = "MZ1", "CA1"
 # Louder than noise: the speech of the tests.

@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from audio.ogg import OggWriter
-from core.errors import ShapeError
-from protocols.client_protocol import Codec, Format
-from transports.websocket.codecs import Decoder, PcmEncoder
-from transports.websocket.opus import packet_samples
+from parley.audio.ogg import OggWriter
+from parley.core.errors import ShapeError
+from parley.protocols.client_protocol import Codec, Format
+from parley.transports.websocket.codecs import Decoder, PcmEncoder
+from parley.transports.websocket.opus import packet_samples
 
 PIPELINE_HZ = 16_000
 

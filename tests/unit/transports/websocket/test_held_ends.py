@@ -11,12 +11,12 @@ from pipecat.frames.frames import (
 from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.transports.base_transport import TransportParams
 
-from protocols.client_protocol import TURN_END
-from protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.client_protocol import TURN_END
+from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.transport import TURN_OVER, WORDS_S, SocketTransport
 from tests import virtual_time
 from tests.unit.pipelines.test_chat_sockets import Client
-from transports.websocket.session import SurfaceSession
-from transports.websocket.transport import TURN_OVER, WORDS_S, SocketTransport
 
 STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocols.client_protocol import EndTurn, Pictures, ProtocolError
-from transports.websocket.paced_sender import SpeechLine
+from parley.protocols.client_protocol import EndTurn, Pictures, ProtocolError
+from parley.transports.websocket.paced_sender import SpeechLine
 
 RATE_HZ = 16_000
 

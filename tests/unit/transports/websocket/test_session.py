@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocols.client_protocol import (
+from parley.protocols.client_protocol import (
     Action,
     Began,
     Codec,
@@ -23,11 +23,11 @@ from protocols.client_protocol import (
     Speech,
     Typed,
 )
-from protocols.openai_realtime import OpenAIRealtime
-from protocols.unmute import Unmute
+from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.unmute import Unmute
+from parley.transports.websocket.codecs import Coded, Decoder, PcmEncoder
+from parley.transports.websocket.session import SocketTuning, SurfaceSession
 from tests.virtual_time import run
-from transports.websocket.codecs import Coded, Decoder, PcmEncoder
-from transports.websocket.session import SocketTuning, SurfaceSession
 
 
 class ScriptedPeer:

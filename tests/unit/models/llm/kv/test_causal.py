@@ -18,12 +18,12 @@ torch = pytest.importorskip("torch", reason="needs the extra 'moshi'")
 pytest.importorskip("transformers", reason="needs the extra 'moshi'")
 
 # ruff: noqa: E402
-from core.errors import ConfigError, EngineError
-from evals.tiny_qwen3 import install_tiny_qwen3
-from models.llm import Message
-from models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
-from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
-from models.llm.kv.growable_cache import ROOM_TOKENS
+from parley.core.errors import ConfigError, EngineError
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
+from parley.models.llm import Message
+from parley.models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
+from parley.models.llm.kv.growable_cache import ROOM_TOKENS
 
 SYSTEM = Message("system", "Be kind.")
 # In bytes, with one for each special token.

@@ -1,7 +1,7 @@
 """The client-side record by which a model is asked again."""
 
-from models.llm import Message
-from models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
+from parley.models.llm import Message
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
 
 SYSTEM = Message("system", "Be kind.")
 

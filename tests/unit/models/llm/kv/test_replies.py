@@ -14,15 +14,15 @@ pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 # ruff: noqa: E402
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from configs.deployment import Choice, Deployment, Thinking
-from core.errors import ConfigError, EngineError
-from evals.tiny_qwen3 import install_tiny_qwen3
-from models.llm import Message
-from models.llm.kv.causal import CausalLm, CausalSettings
-from models.llm.kv.replies import CausalReplies
-from pipelines.engines.llm_runtime import LlmRuntime, plan_answering
-from processors.dialogue.engine_llm import EngineLlmService
-from runtime.engine_thread import EngineThread
+from parley.configs.deployment import Choice, Deployment, Thinking
+from parley.core.errors import ConfigError, EngineError
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
+from parley.models.llm import Message
+from parley.models.llm.kv.causal import CausalLm, CausalSettings
+from parley.models.llm.kv.replies import CausalReplies
+from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.processors.dialogue.engine_llm import EngineLlmService
+from parley.runtime.engine_thread import EngineThread
 
 HELLO = Message("user", "Hello?")
 

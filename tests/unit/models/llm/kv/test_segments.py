@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.kv.segments import Fed, Scope, extended
+from parley.models.llm.kv.segments import Fed, Scope, extended
 
 SCOPE = Scope("salt", "session", "model", "template")
 SEGMENTS = st.lists(st.lists(st.integers(0, 2**40), min_size=1, max_size=6), max_size=6)

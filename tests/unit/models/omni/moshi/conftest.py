@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'moshi'")
 pytest.importorskip("torch", reason="needs the extra 'moshi'")
 
-from evals.tiny_moshi import install_tiny_moshi
-from models.omni.moshi.host import MoshiHost, Weights
-from models.omni.moshi.settings import MoshiSettings
+from parley.evals.tiny_moshi import install_tiny_moshi
+from parley.models.omni.moshi.host import MoshiHost, Weights
+from parley.models.omni.moshi.settings import MoshiSettings
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.omni.moshi.codec import DecoderStream, EncoderStream
-from models.omni.moshi.host import Weights
+from parley.models.omni.moshi.codec import DecoderStream, EncoderStream
+from parley.models.omni.moshi.host import Weights
 
 # More than three of the codec's attention windows (20 positions, two a frame).
 FRAMES = 36

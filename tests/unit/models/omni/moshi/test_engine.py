@@ -10,12 +10,12 @@ import pytest
 from loguru import logger
 from safetensors.torch import load_file, save_file
 
-from core.errors import CapacityError, ConfigError, EngineError
-from evals.tiny_moshi import TinyMoshi, install_tiny_moshi
-from models.omni import OmniEngine, Preparation, UnitResult, Vote
-from models.omni.moshi.engine import MoshiEngine
-from models.omni.moshi.host import MoshiHost
-from models.omni.moshi.settings import MoshiTalk
+from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.evals.tiny_moshi import TinyMoshi, install_tiny_moshi
+from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni.moshi.engine import MoshiEngine
+from parley.models.omni.moshi.host import MoshiHost
+from parley.models.omni.moshi.settings import MoshiTalk
 from tests.unit.models.omni.moshi.conftest import settings
 
 UNIT_SAMPLES = 1_920

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from core.errors import ConfigError, EngineError
-from models.omni import OMNI, Preparation
-from models.omni.moshi.host import MoshiHost, Weights
-from models.omni.moshi.settings import MoshiSettings
+from parley.core.errors import ConfigError, EngineError
+from parley.models.omni import OMNI, Preparation
+from parley.models.omni.moshi.host import MoshiHost, Weights
+from parley.models.omni.moshi.settings import MoshiSettings
 from tests.unit.models.omni.moshi.conftest import settings
 
 
@@ -115,9 +115,9 @@ def test_without_its_packages_the_rest_works_and_it_says_what_it_needs() -> None
     program = """
 import sys
 sys.modules["torch"] = sys.modules["transformers"] = None
-import configs.deployment, pipelines, models.omni.moshi.settings
-from core.errors import ConfigError
-from models.omni import OMNI, Preparation
+import parley.configs.deployment, parley.pipelines, parley.models.omni.moshi.settings
+from parley.core.errors import ConfigError
+from parley.models.omni import OMNI, Preparation
 try:
     OMNI.create("moshi")
 except ConfigError as error:

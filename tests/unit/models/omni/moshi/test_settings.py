@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from core.errors import ConfigError
-from models.omni.moshi.settings import MoshiSettings, MoshiTalk
+from parley.core.errors import ConfigError
+from parley.models.omni.moshi.settings import MoshiSettings, MoshiTalk
 
 
 def test_a_directory_without_a_model_is_named(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_an_id_is_looked_up_in_the_hubs_cache(tmp_path: Path) -> None:
     (kept / "refs" / "main").write_text("0123")
     # The hub's package reads the place of its cache when it is imported.
     code = (
-        "from models.omni.moshi.settings import MoshiSettings; "
+        "from parley.models.omni.moshi.settings import MoshiSettings; "
         "print(MoshiSettings(model='somebody/moshi').path())"
     )
     found = subprocess.run(

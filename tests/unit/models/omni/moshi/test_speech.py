@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.omni.moshi.speech import SILENT_DBFS, SpeechGate, level_dbfs
+from parley.models.omni.moshi.speech import SILENT_DBFS, SpeechGate, level_dbfs
 
 LOUD, QUIET = -20.0, -80.0
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.omni.moshi.host import Weights
-from models.omni.moshi.settings import MoshiTalk
-from models.omni.moshi.steps import MoshiStep, MoshiSteps, draw
+from parley.models.omni.moshi.host import Weights
+from parley.models.omni.moshi.settings import MoshiTalk
+from parley.models.omni.moshi.steps import MoshiStep, MoshiSteps, draw
 
 GREEDY = MoshiTalk(text_temperature=0, audio_temperature=0)
 CODEBOOKS, CODES, TEXTS = 4, 64, 22

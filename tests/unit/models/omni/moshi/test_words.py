@@ -1,6 +1,6 @@
 """Text of tokens that come one per unit."""
 
-from models.omni.moshi.words import WordDecoder
+from parley.models.omni.moshi.words import WordDecoder
 
 PIECES = ("<unk>", "<pad>", "▁we", "▁o", "pen", "<0xC3>", "<0xA9>", "<0xE2>")
 SILENT = frozenset({0, 1})
