@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from parley.core import statement_patterns as patterns
-from parley.core.spoken_digits import spoken_digits
+from parley.language.english.spoken_digits import spoken_digits
 from parley.core.statement_patterns import AGE, BORN, CALL_BACK, HOME, NAME, NOTE, ORIGIN, WORK
 
 _FIX_WORDS = 6

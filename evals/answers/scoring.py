@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parley.core.spoken_numbers import with_digits
+from parley.language.english.spoken_numbers import with_digits
 
 MOST_WORDS = 65
 # A run of the documents' words of this length in an answer is one of their statements.

@@ -13,7 +13,7 @@ of a question may be guessed, but not whether it or its opposite is meant.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from parley.core.spoken_numbers import with_digits
+from parley.language.english.spoken_numbers import with_digits
 from parley.models.llm.intelligible import word_forms
 from parley.models.retrieval.index import PassageIndex
 from parley.models.retrieval.sounds import SoundAlikes

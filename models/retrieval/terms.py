@@ -8,7 +8,7 @@ English.
 import re
 from collections.abc import Iterable, Sequence
 
-from parley.core.spoken_numbers import with_digits
+from parley.language.english.spoken_numbers import with_digits
 
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[a-z]+\d[a-z0-9]*|\w+(?:'\w+)?")
 _NAME = re.compile(r"([a-z]+)(\d+)([a-z]*)")

@@ -11,7 +11,7 @@ groups of characters; pure.
 import re
 from collections.abc import Sequence
 
-from parley.core.spoken_digits import digit_groups
+from parley.language.english.spoken_digits import digit_groups
 
 # Words directly before an identifier, or before it with only ``_LINKS`` in between.
 _CUES = frozenset(

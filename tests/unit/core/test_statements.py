@@ -1,6 +1,6 @@
 import pytest
 
-from parley.core.spoken_digits import spoken_digits
+from parley.language.english.spoken_digits import spoken_digits
 from parley.core.statements import asks, extract_facts, find_fact, intent, statements
 
 

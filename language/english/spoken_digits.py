@@ -1,4 +1,4 @@
-"""Numbers that are read out digit by digit, in English. Pure.
+"""Numbers that are read out digit by digit. Pure.
 
 Reads such numbers ("four one double seven" is 4177) and divides one into the groups in which it is read out.
 """

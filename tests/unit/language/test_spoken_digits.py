@@ -2,7 +2,7 @@
 
 import pytest
 
-from parley.core.spoken_digits import digit_groups, spoken_digits
+from parley.language.english.spoken_digits import digit_groups, spoken_digits
 from parley.models.tts.spoken_text import spoken_words
 
 

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from parley.core.spoken_numbers import with_digits
+from parley.language.english.spoken_numbers import with_digits
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Convert numbers in words to digits: "two thousand five hundred" is 2500, "five point two" is 5.2. English.
+"""Convert numbers in words to digits: "two thousand five hundred" is 2500, "five point two" is 5.2.
 
 For comparing a written text with a spoken one. Numbers that are read out digit by digit stay separate ("one
 nine nine" is 1, 9 and 9); ``spoken_digits`` joins those. Pure.
