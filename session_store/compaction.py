@@ -24,9 +24,9 @@ from pydantic import Field
 from parley.core.client_rules import CLIENT_TEXT
 from parley.core.clock import Clock
 from parley.core.errors import AgentError
-from parley.core.statements import asks, statements
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
+from parley.language.english.facts import asks, statements
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import (
     SessionState,

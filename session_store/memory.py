@@ -1,7 +1,7 @@
 """State of a conversation: the speaker, the purpose, and the facts that the person stated.
 
 Decides how events fold into a ``SessionState``: later statements win, and a correction changes the fact that
-it corrects. ``core.statements`` extracts the statements of a sentence; ``prompt`` decides how a model
+it corrects. ``language`` extracts the statements of a sentence; ``prompt`` decides how a model
 receives the state. Pure.
 
 The state is derived and can be folded again at any time. Two kinds of events carry it: the person's turns,
@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parley.core.client_rules import CLIENT_TEXT
-from parley.core.statements import ExtractedFacts, extract_facts
+from parley.language.english.facts import extract_facts
+from parley.language.facts import ExtractedFacts
 from parley.session_store.events import Event, Kind
 
 # Number of recent turns to whose statements a correction ("no, it's ...") may refer.

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parley.core.prompt_notes import PromptNotes, parse_notes
-from parley.core.statements import (
+from parley.language.english.facts import asks, extract_facts, find_fact, is_own
+from parley.language.facts import (
     AGE,
     BORN,
     CALL_BACK,
@@ -19,11 +20,7 @@ from parley.core.statements import (
     ORIGIN,
     WORK,
     ExtractedFacts,
-    asks,
-    extract_facts,
-    find_fact,
     is_note,
-    is_own,
 )
 from parley.models.llm import Message
 from parley.models.llm.small_talk import question_words, spoken_words

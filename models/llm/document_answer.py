@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parley.core.statements import asks
+from parley.language.english.facts import asks
 from parley.models.llm import Message
 from parley.models.llm.conversation_qa import DialogueHistory, read_conversation
 from parley.models.llm.dialogue import Dialogue, DialogueReader

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from parley.core.statements import asks, extract_facts
+from parley.language.english.facts import asks, extract_facts
 from parley.models.llm import Message
 from parley.models.llm.conversation_qa import read_conversation
 from parley.models.llm.dialogue import without_cut_off_mark

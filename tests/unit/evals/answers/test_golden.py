@@ -34,7 +34,7 @@ def test_no_question_of_the_report_half_is_one_that_the_code_was_tuned_on() -> N
 
 # A command that any caller may give, not a question.
 ANYWHERE = {"could you repeat that please"}
-ANSWERER = ("core", "knowledge", "models", "pipelines", "turn_taking")
+ANSWERER = ("core", "knowledge", "language", "models", "pipelines", "turn_taking")
 
 
 def test_the_answerer_and_its_settings_know_no_clause_of_the_report_half() -> None:

@@ -27,6 +27,7 @@ from tests.recorded_speech import CLIP, TEXT, clip
 ROOT = Path(__file__).parents[4]
 PRODUCT = (
     "core",
+    "language",
     "audio",
     "turn_taking",
     "models",

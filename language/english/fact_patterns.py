@@ -1,15 +1,8 @@
-"""Patterns by which ``statements`` recognises statements, questions and requests. Tables only. English."""
+"""Patterns by which ``facts`` recognises statements, questions and requests. Tables only."""
 
 import re
 
-NOTE = "note"
-NAME = "name"
-HOME = "home"
-ORIGIN = "origin"
-WORK = "work"
-BORN = "born"
-AGE = "age"
-CALL_BACK = "call back"
+from parley.language.facts import BORN, HOME, ORIGIN, WORK
 
 # "Mr. Smith" does not end a sentence.
 SENTENCE = re.compile(r"(?<!\bMr)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\bMrs)(?<=[.!?;])\s+|\n+")

@@ -1,7 +1,7 @@
 import pytest
 
+from parley.language.english.facts import asks, extract_facts, find_fact, intent, statements
 from parley.language.english.spoken_digits import spoken_digits
-from parley.core.statements import asks, extract_facts, find_fact, intent, statements
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 Decides which words of an utterance are a fact worth remembering, the name of the fact, and the purpose of the
 call. Other modules store facts (``session_store.memory``) and answer from them
-(``models.llm.conversation_qa``). Pure. English.
+(``models.llm.conversation_qa``). Pure.
 
 The rules are conservative. A question states nothing, nor does a clause after "if" or "whether". "My card is
 stolen" describes a problem to be handled, not a fact to keep. Input may come from a recogniser, without case
@@ -11,12 +11,23 @@ and punctuation, or from a keyboard, with both.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
-from parley.core import statement_patterns as patterns
+from parley.language.english import fact_patterns as patterns
 from parley.language.english.spoken_digits import spoken_digits
-from parley.core.statement_patterns import AGE, BORN, CALL_BACK, HOME, NAME, NOTE, ORIGIN, WORK
+from parley.language.facts import (
+    AGE,
+    BORN,
+    CALL_BACK,
+    HOME,
+    NAME,
+    NOTE,
+    ORIGIN,
+    WORK,
+    ExtractedFacts,
+    Statement,
+    is_note,
+)
 
 _FIX_WORDS = 6
 # Only this much of a text is read: people introduce themselves in their first sentences, and a paste of 8,000
@@ -28,40 +39,6 @@ _CORRECTION_CHARS = 200
 _VALUE_WORDS = 8
 _LONG_WORDS = 16
 _NOTE_WORDS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """Fact that a person stated about themselves.
-
-    Attributes:
-        name: attribute of the person: "name", "account number", "dog".
-        value: digits joined, names capitalised, otherwise as it was said.
-        sure: true when such a sentence is only said in order to be remembered; false for "my dog is sick".
-        words: part of the utterance that states it.
-    """
-
-    name: str
-    value: str
-    sure: bool
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExtractedFacts:
-    """Facts and purpose that an utterance adds to what is known.
-
-    Attributes:
-        facts: name -> value, new or changed; "note 2" is the second thing to remember.
-        intent: "a lost card", "to close my account", "because I lost my card"; or None.
-        sure: true when any of the statements is sure, and for a correction.
-        rest: the utterance without its statements.
-    """
-
-    facts: Mapping[str, str] = field(default_factory=dict)
-    intent: str | None = None
-    sure: bool = False
-    rest: str = ""
 
 
 def extract_facts(text: str, facts: Mapping[str, str], recent: Sequence[str] = ()) -> ExtractedFacts:
@@ -144,11 +121,6 @@ def _intent(text: str) -> str | None:
 def asks(text: str) -> bool:
     """Return whether ``text`` holds a question."""
     return any(_is_question(_open(sentence), inside=True) for sentence in _sentences(text))
-
-
-def is_note(name: str) -> bool:
-    """Return whether ``name`` is one of "note", "note 2", ..."""
-    return name.partition(" ")[0] == NOTE
 
 
 def find_fact(names: Iterable[str], asked: str) -> str | None:
