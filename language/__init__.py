@@ -1,1 +1,60 @@
-"""Rules about natural languages."""
+"""Rules about natural languages: one ``Language`` for each, found by its tag.
+
+Everything that depends on the words of a language is here: what a caller intends, which facts they state,
+how numbers are spoken, by which words a turn goes on. The parts of a ``Language`` are the protocols of the
+modules of this folder. ``english`` holds the only implementation; the classes ``No...`` implement a language
+that has no rules of the kind yet.
+
+Other modules take a ``Language``, or one part of it, and import no language by name. Pure.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from parley.core.registry import Registry, Row
+from parley.language.cue_words import CueRules, NoCues, SyntaxRules
+from parley.language.facts import FactRules, NoFacts
+from parley.language.intents import IntentRules, NoIntents
+from parley.language.vocabulary import AnsweringPhrases, UtteranceVocabulary
+
+DEFAULT = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """Rules of one language.
+
+    Attributes:
+        tag: of BCP 47: "en", "de".
+        name: in English.
+        vocabulary: phrases of a caller: agreement, listening, hesitation, stop.
+        answering: phrases of answering machines and of people who answer a call.
+        intents: turns that are a request to the bot: a farewell, a person, "stop".
+        facts: statements of a person about themselves, and questions.
+        cues: signs in the last words that more is coming.
+        syntax: such signs in the grammar of a turn.
+    """
+
+    tag: str
+    name: str
+    vocabulary: UtteranceVocabulary = field(default_factory=UtteranceVocabulary)
+    answering: AnsweringPhrases = field(default_factory=AnsweringPhrases)
+    intents: IntentRules = field(default_factory=NoIntents)
+    facts: FactRules = field(default_factory=NoFacts)
+    cues: CueRules = field(default_factory=NoCues)
+    syntax: SyntaxRules = field(default_factory=NoCues)
+
+
+LANGUAGES: Registry[Language] = Registry(
+    "language", {"en": Row("parley.language.english:english", "English")}
+)
+
+
+@cache
+def find_language(tag: str = DEFAULT) -> Language:
+    """Return the language of a tag.
+
+    Raises:
+        ConfigError: there is no such language; lists the known ones.
+    """
+    return LANGUAGES.create(tag)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = (
-    "core", "language", "audio", "turn_taking", "sequencer", "protocols", "runtime", "models", "session_store",
+    "core", "language", "audio", "turn_taking", "sequencer", "protocols", "runtime", "models",
+    "session_store",
     "recording", "telemetry", "transports", "processors", "serving", "configs", "pipelines",
     "bot.py", "runner.py",
 )  # fmt: skip

@@ -16,7 +16,9 @@ from pydantic import Field
 
 from parley.core.errors import IllegalTransition
 from parley.core.strict_model import StrictModel
-from parley.turn_taking.utterances import plain
+from parley.language import find_language
+from parley.language.vocabulary import AnsweringPhrases
+from parley.language.words import plain
 
 # Text that stands for a tone in a transcript.
 BEEP = "(beep)"
@@ -25,40 +27,6 @@ _BEEP_IS_VOICE_MS = 250
 # Pause between a beep and the first word: machines begin to record with it.
 _BEHIND_BEEP_MS = 300
 
-# One of these is enough. Phrases that people say to each other are left out, however often a machine says
-# them.
-MACHINE = (
-    "leave a message", "leave your message", "leave me a message", "leave us a message",
-    "leave a brief message", "leave a short message", "leave your name", "record your message",
-    "record a message", "after the tone", "after the beep", "at the tone", "at the beep", "hear the beep",
-    "hear the tone", "sound of the beep", "sound of the tone", "voice mail", "voicemail", "voice messaging",
-    "mailbox", "mail box", "answering machine", "answering service", "automated", "automatic voice",
-    "please hang up", "simply hang up", "you may hang up", "when you have finished", "when you are finished",
-    "finished recording", "your call has been forwarded", "forwarded to", "has been disconnected",
-    "not in service", "no longer in service", "number you have dialed", "number you have dialled",
-    "number you dialed", "person you are calling", "person you are trying", "party you are",
-    "subscriber you", "customer you", "cannot be completed", "can not be completed", "circuits are busy",
-    "is not available", "can not take your call", "cannot take your call", "can't take your call",
-    "unable to take your call", "unable to answer", "can't come to the phone", "cannot come to the phone",
-    "can not come to the phone", "unable to come to the phone", "away from my phone", "away from the phone",
-    "away from my desk", "missed your call", "office hours", "currently closed", "outside of our",
-    "press one", "press two", "press 1", "press 2", "press pound", "press the pound", "more options",
-    "other options", "get back to you", "return your call", "call you back as soon",
-    "call back as soon", "give you a call back", "try your call", "check the number", "mail boxes",
-)  # fmt: skip
-# Two of these are needed: words that a poor recogniser leaves of the above.
-HINTS = (
-    "message", "beep", "tone", "leave", "leave a", "leave your", "reached", "unavailable", "available",
-    "name and number", "recording", "record", "press", "as soon as", "take your call", "to the phone",
-    "mail", "pound", "options", "hang up",
-)  # fmt: skip
-# Questions to a person who is there.
-PERSON = (
-    "who is this", "who's this", "who is that", "who's calling", "who is calling", "who am i", "may i help",
-    "can i help", "how can i", "how may i", "what do you want", "what is it", "what's up",
-    "who are you", "can you hear me", "are you there", "speaking", "hang on", "hold on", "one moment",
-    "just a moment", "say that again", "what can i do",
-)  # fmt: skip
 # People who answer a call say less than this before they wait for an answer.
 _MANY_WORDS = 22
 _FEW_WORDS = 3
@@ -112,20 +80,23 @@ class Judgement:
     confidence: float
 
 
-def judge(heard: str) -> Judgement:
+def judge(heard: str, phrases: AnsweringPhrases | None = None) -> Judgement:
     """Return whether a machine or a person says this.
 
-    ``heard`` is the whole transcript so far, with ``BEEP`` where there was one.
+    Args:
+        heard: the whole transcript so far, with ``BEEP`` where there was one.
+        phrases: those of the language that is spoken; None for the default language.
     """
+    phrases = phrases or find_language().answering
     has_beep = BEEP in heard
     spoken = plain(heard.replace(BEEP, " "))
     text, words = f" {' '.join(spoken)} ", len(spoken)
-    asks = "?" in heard or any(f" {phrase} " in text for phrase in PERSON)
-    if any(f" {phrase} " in text for phrase in MACHINE):
+    asks = "?" in heard or any(f" {phrase} " in text for phrase in phrases.person)
+    if any(f" {phrase} " in text for phrase in phrases.machine):
         return Judgement(True, 0.7 if asks else 0.95)
     if has_beep and (words == 0 or words > _FEW_WORDS):
         return Judgement(True, 0.9)
-    hints = sum(f" {phrase} " in text for phrase in HINTS)
+    hints = sum(f" {phrase} " in text for phrase in phrases.hints)
     if asks:
         return Judgement(False, 0.9)
     if hints >= 2 and words > _FEW_WORDS:

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
-from parley.turn_taking.endpointing.evidence_words import ends_hanging
+from parley.language import Language, find_language
 
 
 class BackchannelSettings(StrictModel):
@@ -82,10 +82,14 @@ class BackchannelPolicy:
 
     Args:
         settings: phrases and limits; None for the defaults.
+        language: that of the caller; None for the default language.
     """
 
-    def __init__(self, settings: BackchannelSettings | None = None) -> None:
+    def __init__(
+        self, settings: BackchannelSettings | None = None, *, language: Language | None = None
+    ) -> None:
         self._settings = tuned(BackchannelTuning, settings)
+        self._cues = (language or find_language()).cues
         self._bot_is_quiet = True
         self._said = 0
         self._last_ms: int | None = None
@@ -170,5 +174,5 @@ class BackchannelPolicy:
             and goes_on
             and self._talk_ms >= chosen.talk_ms
             and self._in_turn < chosen.most_in_turn
-            and not ends_hanging(self._text)
+            and not self._cues.ends_hanging(self._text)
         )

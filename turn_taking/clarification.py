@@ -24,7 +24,8 @@ from pydantic import Field
 
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
-from parley.turn_taking.utterances import ENGLISH, asks, plain
+from parley.language import Language, find_language
+from parley.language.words import asks, plain
 
 
 class AskBackSettings(StrictModel):
@@ -88,10 +89,12 @@ class Clarification:
 
     Args:
         settings: thresholds and phrases; None for the defaults.
+        language: that of the caller; None for the default language.
     """
 
-    def __init__(self, settings: AskBackSettings | None = None) -> None:
+    def __init__(self, settings: AskBackSettings | None = None, *, language: Language | None = None) -> None:
         self._settings = tuned(AskBackTuning, settings)
+        self._affirmative = (language or find_language()).vocabulary.affirmative
         self._words: list[str] = []
         self._confidences: list[float] = []
         self._is_known = True
@@ -145,7 +148,7 @@ class Clarification:
         if confidence < chosen.lost_below and is_long:
             return self._ask(chosen.again, confidence, repeats=False)
         if asked is not None:
-            return Confirmed() if self._repeats and is_made_of(plain(said), ENGLISH.affirmative) else None
+            return Confirmed() if self._repeats and is_made_of(plain(said), self._affirmative) else None
         is_answer = self._bot_asked and len(words) <= chosen.answer_words
         if not is_known or confidence >= chosen.below or not is_long or is_answer:
             return None

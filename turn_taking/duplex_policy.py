@@ -17,6 +17,8 @@ The module is pure; all times are milliseconds on one clock, which is that of th
 from dataclasses import dataclass
 
 from parley.core.strict_model import StrictModel
+from parley.language import Language, find_language
+from parley.language.words import asks
 from parley.turn_taking.backchannel import BackchannelPolicy, BackchannelSettings
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.settings import BargeInTuning
@@ -24,7 +26,6 @@ from parley.turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck,
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from parley.turn_taking.endpointing.policies import endpoint_policy
 from parley.turn_taking.speculation import Guesser, SpeculationSettings
-from parley.turn_taking.utterances import asks
 
 # More cautious than a cascade's about unfinished turns: a caller who is answered too early has to talk
 # against the bot.
@@ -141,13 +142,21 @@ class DuplexPolicy:
 
     Args:
         settings: settings of the four policies; None for the defaults.
+        language: that of the conversation; None for the default language.
     """
 
-    def __init__(self, settings: DuplexPolicySettings | None = None) -> None:
+    def __init__(
+        self, settings: DuplexPolicySettings | None = None, *, language: Language | None = None
+    ) -> None:
         chosen = settings or DuplexPolicySettings()
-        self._endpoint = endpoint_policy(chosen.endpoint)
-        self._barge_in = BargeIn(chosen.barge_in)
-        self._hums = BackchannelPolicy(chosen.backchannel) if chosen.backchannel is not None else None
+        language = language or find_language()
+        self._endpoint = endpoint_policy(chosen.endpoint, language)
+        self._barge_in = BargeIn(chosen.barge_in, vocabulary=language.vocabulary)
+        self._hums = (
+            BackchannelPolicy(chosen.backchannel, language=language)
+            if chosen.backchannel is not None
+            else None
+        )
         self._guesser = Guesser(chosen.speculation)
         self._acts: list[Act] = []
         self._in_turn = self._has_words = self._is_voiced = self._was_cut = False

@@ -29,8 +29,7 @@ from pydantic import Field
 from parley.core.errors import IllegalTransition
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
-from parley.turn_taking.caller_intents import asks_for_a_moment, ends_in, ends_in_farewell
-from parley.turn_taking.utterances import plain
+from parley.language import Language, find_language
 
 _GROWTH_LIMIT = 16
 
@@ -200,21 +199,24 @@ class TurnLimit:
 Decision = Prompt | Goodbye | HangUp | TurnLimit
 
 
-def says_goodbye(text: str) -> bool:
-    """Return whether a text of the bot, of any length, ends with "bye"."""
-    return ends_in(plain(text), ("bye", "goodbye"))
-
-
 class IdleWatch:
     """Monitor of the silences of one call.
 
     Args:
         settings: waits and phrases; None for the defaults.
         started_ms: when the call began.
+        language: that of the call; None for the default language.
     """
 
-    def __init__(self, settings: IdleSettings | None = None, *, started_ms: int = 0) -> None:
+    def __init__(
+        self,
+        settings: IdleSettings | None = None,
+        *,
+        started_ms: int = 0,
+        language: Language | None = None,
+    ) -> None:
         self._settings = tuned(IdleTuning, settings)
+        self._intents = (language or find_language()).intents
         self._state = IdleState.WAITING
         self._since_ms = started_ms
         self._prompts = 0
@@ -260,8 +262,8 @@ class IdleWatch:
         if not text.strip():
             return
         self._prompts = 0
-        self._asked_for_a_moment = written or asks_for_a_moment(text)
-        self._said_farewell = self._settings.hang_up_on_farewell and ends_in_farewell(text)
+        self._asked_for_a_moment = written or self._intents.asks_for_a_moment(text)
+        self._said_farewell = self._settings.hang_up_on_farewell and self._intents.ends_in_farewell(text)
         self._move(IdleEvent.ASKED, at_ms)
 
     def on_bot_started(self, at_ms: int) -> None:
@@ -275,7 +277,8 @@ class IdleWatch:
             at_ms: when it stopped.
             text: the words that were heard of it.
         """
-        if self._said_farewell or (self._settings.hang_up_on_farewell and says_goodbye(text)):
+        said_goodbye = self._settings.hang_up_on_farewell and self._intents.says_goodbye(text)
+        if self._said_farewell or said_goodbye:
             self._move(IdleEvent.DONE_GOODBYE, at_ms)
         else:
             self._move(IdleEvent.DONE_PATIENT if self._asked_for_a_moment else IdleEvent.DONE, at_ms)

@@ -7,8 +7,7 @@ while the sound is no longer than a hum. Words of low confidence count for nothi
 not fill the voice do not describe it. Where words are no evidence, the sound decides. The sound only
 identifies what is certainly short, so that "undecided" (``UNCLEAR``) is a possible result.
 
-The module is pure. English is built in; a deployment in another language supplies its
-``UtteranceVocabulary``.
+The module is pure. The phrases are those of the language (``language.vocabulary``).
 """
 
 from dataclasses import dataclass
@@ -18,6 +17,9 @@ from pydantic import Field, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
+from parley.language import find_language
+from parley.language.vocabulary import UtteranceVocabulary
+from parley.language.words import plain
 
 
 class UtteranceKind(Enum):
@@ -46,74 +48,6 @@ class UtteranceKind(Enum):
     def leaves_floor(self) -> bool:
         """True when the speaker surely does not want the floor. ``UNCLEAR`` neither claims nor leaves it."""
         return self in (UtteranceKind.NOISE, UtteranceKind.BACKCHANNEL, UtteranceKind.FILLER)
-
-
-def _phrases(text: str) -> frozenset[str]:
-    return frozenset(phrase.strip() for phrase in text.split(","))
-
-
-@dataclass(frozen=True, slots=True)
-class UtteranceVocabulary:
-    """Phrases of a language, lower case without punctuation, words joined by one space.
-
-    Attributes:
-        affirmative: phrases that agree; also backchannels, unless a question is open.
-        negative: answers that are no backchannels.
-        backchannels: phrases of a listener who continues to listen.
-        fillers: sounds of a speaker who holds the floor or is about to take it.
-        hesitations: words without content that take the floor.
-        stops: commands that stop the bot at once.
-        polite: words that may stand around all of these.
-        stop_tails: words that may follow a stop.
-        hums: words that recognisers write for a hum, which alone are no evidence.
-        questions: questions of one word.
-    """
-
-    affirmative: frozenset[str]
-    negative: frozenset[str]
-    backchannels: frozenset[str]
-    fillers: frozenset[str]
-    hesitations: frozenset[str]
-    stops: frozenset[str]
-    polite: frozenset[str]
-    stop_tails: frozenset[str]
-    hums: frozenset[str]
-    questions: frozenset[str] = frozenset()
-
-
-ENGLISH = UtteranceVocabulary(
-    affirmative=_phrases(
-        "yes, yeah, yep, yup, yes please, sure, of course, correct, exactly, absolutely, definitely, right, "
-        "that's right, that is right, that's it, okay, ok, alright, all right, fine, good, please do, i do, "
-        "i am, go ahead, mhm, mm hmm, uh huh"
-    ),
-    negative=_phrases("no, nope, nah, no thanks, no thank you, not really, not now, i don't, i'm not"),
-    backchannels=_phrases(
-        "mhm, mm hmm, mm, mmm, hmm, hm, uh huh, huh, oh, ah, aha, i see, got it, gotcha, i know, understood, "
-        "i understand, oh really, really, wow, nice, cool, great, perfect, makes sense, that makes sense, "
-        "true, interesting, thanks, thank you"
-    ),
-    fillers=_phrases("um, uhm, uh, er, erm, eh"),
-    hesitations=_phrases(
-        "well, so, but, and, like, you know, i mean, let me see, let's see, let me think, actually, also, "
-        "sorry, excuse me, listen, one thing, a question, i have a question, quick question"
-    ),
-    stops=_phrases(
-        "stop, wait, hold on, hang on, be quiet, quiet, shut up, silence, enough, that's enough, "
-        "that is enough, one moment, just a moment, one second, just a second, just a minute, never mind, "
-        "forget it, pause, cancel"
-    ),
-    polite=_phrases("please, hey, hello, hi, now, just, there, thanks, thank you, sorry, excuse me"),
-    stop_tails=_phrases(
-        "it, that, this, there, talking, speaking, reading, right there, right now, already, for me, "
-        "a moment, a minute, a second, a bit, for a moment, for a second, for a minute"
-    ),
-    hums=_phrases(
-        "them, the, a, an, am, and, him, hum, ham, in, i'm, em, hem, home, uh, um, but, that, at, if, they, "
-        "though, us, had, head, huh, men, man, may, move, ooh, op, half, i, see, you, he, oh, ah"
-    ),
-    questions=_phrases("what, why, how, when, where, who, which"),
-)
 
 
 class UtteranceSettings(StrictModel):
@@ -237,30 +171,19 @@ class _Lexicon:
     stop_tails: frozenset[str]
 
 
-def plain(text: str) -> list[str]:
-    """Return the words of a text in the vocabulary's form: lower case, no punctuation, hyphens divide."""
-    spaced = text.lower().replace("\u2019", "'").replace("-", " ")
-    return [word for raw in spaced.split() if (word := raw.strip(" .,!?;:\"'()[]…"))]
-
-
-def asks(text: str) -> bool:
-    """Return whether the last sentence of a text is written as a question."""
-    return text.rstrip(" \"')]}\u201d\u2019").endswith("?")
-
-
 class Classifier:
     """Classifier of utterances. Holds no state of a call.
 
     Args:
         settings: thresholds and further phrases; None for the defaults.
-        vocabulary: words of the language that is spoken.
+        vocabulary: words of the language that is spoken; None for the default language.
     """
 
     def __init__(
-        self, settings: UtteranceSettings | None = None, *, vocabulary: UtteranceVocabulary = ENGLISH
+        self, settings: UtteranceSettings | None = None, *, vocabulary: UtteranceVocabulary | None = None
     ) -> None:
         self.settings = tuned(UtteranceTuning, settings)
-        self._lexicon = _lexicon(self.settings, vocabulary)
+        self._lexicon = _lexicon(self.settings, vocabulary or find_language().vocabulary)
 
     def kind(self, utterance: Utterance, *, question_open: bool = False) -> UtteranceKind:
         """Return the kind of the utterance, as far as it is known.
@@ -460,7 +383,7 @@ def _lexicon(settings: UtteranceSettings, vocabulary: UtteranceVocabulary) -> _L
     parts = {phrase: part for part, phrases in by_part.items() for phrase in phrases}
     return _Lexicon(
         parts=parts,
-        longest=max(len(phrase.split()) for phrase in parts),
+        longest=max((len(phrase.split()) for phrase in parts), default=1),
         answers=vocabulary.affirmative | vocabulary.negative,
         hums=vocabulary.hums,
         questions=vocabulary.questions,

@@ -19,8 +19,8 @@ from parley.evals.turns.evidence import (
     voice_log_odds,
     words_log_odds,
 )
+from parley.language.cue_words import QuestionKind
 from parley.turn_taking.endpointing.endpointer import EndpointTuning, Grounds
-from parley.turn_taking.endpointing.evidence_words import QuestionKind
 from parley.turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
 
 CUT_COST_MS = 4_000.0

@@ -32,8 +32,9 @@ from parley.evals.turns.evidence import (
     contour_ratio,
     words_log_odds,
 )
+from parley.language import find_language
+from parley.language.cue_words import QuestionKind, WordCue
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
-from parley.turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 
 SEED = 1_001
 PSEUDO = 0.5
@@ -88,7 +89,7 @@ class Sample:
             return WordCue.FILLER
         if self.confidence < settings.least_confidence:
             return WordCue.NO_WORDS
-        return word_cue(self.text, self.asked)
+        return find_language().cues.word_cue(self.text, self.asked)
 
 
 def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
@@ -96,7 +97,7 @@ def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
     for call in calls:
         own = CallerVoiceAverage()
         for turn in call.turns:
-            asked, text = asked_for(turn.prompt), ""
+            asked, text = find_language().cues.asked_for(turn.prompt), ""
             for silence in turn.silences:
                 text = f"{text} {silence.heard}".strip()
                 end, score = silence.length_ms is None, silence.log_odds[-1]

@@ -32,8 +32,8 @@ from parley.evals.stt.measure import padded
 from parley.evals.stt.normalise import normalised
 from parley.evals.stt.rows import create
 from parley.evals.turns.audio import RATE_HZ, Speakers
+from parley.language.words import plain
 from parley.models.stt import SpeechStream, SpeechToText
-from parley.turn_taking.utterances import plain
 
 # With a third of its words wrong a question is another one, or none.
 WRONG_SHARE = 1 / 3

@@ -31,10 +31,10 @@ from parley.evals.turns.boundary_policy import BoundaryPolicy
 from parley.evals.turns.callers import CallSpec, ScriptedCall
 from parley.evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
 from parley.evals.turns.simulator import Hearing, Outcome, run
+from parley.language import find_language
 from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
 from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
-from parley.turn_taking.endpointing.evidence_words import asked_for
 from parley.turn_taking.endpointing.pauses import SHORTEST_MS, PauseLaw
 from parley.turn_taking.endpointing.policies import Price, SilenceTimer
 
@@ -215,7 +215,7 @@ def columns(
     for index, call in enumerate(calls):
         own = CallerVoiceAverage()
         for turn in call.turns:
-            asked, text = asked_for(turn.prompt), ""
+            asked, text = find_language().cues.asked_for(turn.prompt), ""
             for silence in turn.silences:
                 text = f"{text} {silence.heard}".strip()
                 last.append(math.inf if silence.length_ms is None else silence.length_ms + late_ms)

@@ -28,14 +28,9 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.evals.turns.contours import Contour
+from parley.language import find_language
+from parley.language.cue_words import QuestionKind, WordCue
 from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
-from parley.turn_taking.endpointing.evidence_words import (
-    QuestionKind,
-    WordCue,
-    reads_as_question,
-    word_cue,
-    words_of,
-)
 
 # Further from 1/2 a probability reflects the model's calibration more than the turn.
 SUREST = 0.001
@@ -230,10 +225,10 @@ def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
         return 0.0
     if heard.is_filler:
         return settings.words_weight * math.log(settings.words.filler)
-    words = len(words_of(heard.text))
+    words = len(find_language().cues.words_of(heard.text))
     if not words or heard.last_word_confidence < settings.least_confidence:
         return settings.words_weight * math.log(settings.words.no_words)
-    cue = word_cue(heard.text, heard.asked)
+    cue = find_language().cues.word_cue(heard.text, heard.asked)
     worth = math.log(getattr(settings.words, cue.value))
     if words <= settings.short_words and cue is WordCue.PLAIN:
         worth += math.log(settings.short if heard.asked is QuestionKind.NOTHING else settings.short_answer)
@@ -254,7 +249,7 @@ def contour_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
 def contour_ratio(heard: Heard) -> str | None:
     """Return the field of ``ContourRatios`` for the end of the pitch; None when it is not known."""
     if heard.contour is Contour.RISE:
-        return "asking_rise" if reads_as_question(heard.text) else "rise"
+        return "asking_rise" if find_language().cues.reads_as_question(heard.text) else "rise"
     return None if heard.contour is None else heard.contour.value
 
 

@@ -28,6 +28,7 @@ from parley.evals.human.split import Split
 from parley.evals.turns import heard
 from parley.evals.turns.callers import ScriptedCall
 from parley.evals.turns.simulator import probability
+from parley.language import find_language
 from parley.runtime.atomic_file import replace_file
 from parley.turn_taking.endpointing.end_predictor import (
     WEIGHTS,
@@ -37,7 +38,6 @@ from parley.turn_taking.endpointing.end_predictor import (
     sound_signals,
 )
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
-from parley.turn_taking.endpointing.evidence_words import asked_for
 
 # Strong enough that a signal seen ten times gets hardly any weight.
 RIDGE = 3.0
@@ -68,7 +68,7 @@ def rows(calls: Iterable[ScriptedCall]) -> Iterator[Row]:
     for call in calls:
         own = CallerVoiceAverage()
         for turn in call.turns:
-            asked, text = asked_for(turn.prompt), ""
+            asked, text = find_language().cues.asked_for(turn.prompt), ""
             for silence in turn.silences:
                 text = f"{text} {silence.heard}".strip()
                 voice = own.signs(silence.voice_end) if silence.voice_end is not None else None

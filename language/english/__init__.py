@@ -1,1 +1,19 @@
 """The rules of English."""
+
+from parley.language import Language
+from parley.language.english import cue_words, facts, intents, syntax
+from parley.language.english.vocabulary import ANSWERING, UTTERANCES
+
+
+def english() -> Language:
+    """Return the rules of English: each part is a module of this folder."""
+    return Language(
+        tag="en",
+        name="English",
+        vocabulary=UTTERANCES,
+        answering=ANSWERING,
+        intents=intents,
+        facts=facts,
+        cues=cue_words,
+        syntax=syntax,
+    )

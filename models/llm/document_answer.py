@@ -6,7 +6,7 @@ result.
 
 The order of the attempts:
 
-* a request for a person, a farewell or a command (``turn_taking.caller_intents``);
+* a request for a person, a farewell or a command (``language.intents``);
 * questions about the conversation itself ("what is my name", ``remembered``);
 * small talk;
 * noise and other languages (``intelligible``);
@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parley.language.english.facts import asks
+from parley.language.english.intents import caller_intent
+from parley.language.intents import CallerIntent
 from parley.models.llm import Message
 from parley.models.llm.conversation_qa import DialogueHistory, read_conversation
 from parley.models.llm.dialogue import Dialogue, DialogueReader
@@ -45,7 +47,6 @@ from parley.models.llm.tables import Tables, is_choice, is_open_choice
 from parley.models.retrieval.index import PassageIndex, Ranking
 from parley.models.retrieval.markdown import sentences
 from parley.models.retrieval.terms import is_negated
-from parley.turn_taking.caller_intents import CallerIntent, caller_intent
 
 # A longer turn loses its middle: no question is so long, and the time of every step here grows with length.
 _MOST_CHARS = 1_500

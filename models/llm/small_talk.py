@@ -123,7 +123,7 @@ INTENTS = (
         ),
         ("You are welcome.", "You are welcome. Anything else?"),
     ),
-    # ``turn_taking.caller_intents`` recognises the exact phrases; these are compared with misheard ones.
+    # ``intents`` recognises the exact phrases; these are compared with misheard ones.
     Intent(
         "goodbye",
         (

@@ -39,11 +39,11 @@ from parley.core.call_events import (
 )
 from parley.core.errors import AgentError, EngineError
 from parley.core.tuning import tuned
+from parley.language import find_language
 from parley.models.tools import Tool
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.phone.caller_settings import CallCodeTuning
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
-from parley.turn_taking.caller_intents import is_farewell, requests_human
 
 # Keys form one input until none is pressed for this long, or until "#".
 KEYS_S, MOST_KEYS = 2.0, 32
@@ -215,13 +215,13 @@ class PhoneControl:
     def _take_turn(self, text: str) -> None:
         """Take the words of a turn; empty for a noise."""
         if text.strip():
-            self._is_leaving = self._settings.ends_on_goodbye and is_farewell(text)
+            self._is_leaving = self._settings.ends_on_goodbye and find_language().intents.is_farewell(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
         self._news.set()
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
-        if not self.can_transfer or not requests_human(said):
+        if not self.can_transfer or not find_language().intents.requests_human(said):
             return None
         if self._facts.direction == "outbound":
             # In a call placed by us a menu may offer "an operator", whom the model may want.

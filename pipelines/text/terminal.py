@@ -18,12 +18,12 @@ from typing import TextIO
 from parley.configs.deployment import Deployment
 from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
+from parley.language import find_language
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from parley.pipelines.sessions import open_conversations
 from parley.pipelines.text.typed_turns import AnswerPiece, ask
 from parley.serving.pool.pool import Pool
 from parley.session_store.conversation import Conversation
-from parley.turn_taking.caller_intents import is_farewell
 
 ANSWER_TIMEOUT_S = 60.0
 READ_BYTES = 65_536
@@ -84,7 +84,7 @@ async def _ask_all(
     async for line in _lines(source.fileno()):
         if line:
             await _print_answer(conversation, answering, line, out, answer_timeout_s)
-            if is_farewell(line):
+            if find_language().intents.is_farewell(line):
                 return
         prompt()
 

@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 from parley.core.errors import IllegalTransition
 from parley.core.tuning import tuned
+from parley.language.vocabulary import UtteranceVocabulary
 from parley.turn_taking.barge_in.looks import LookVerdict
 from parley.turn_taking.barge_in.replies import ReplyTracker
 from parley.turn_taking.barge_in.settings import BargeInSettings, BargeInTuning
@@ -45,7 +46,7 @@ from parley.turn_taking.barge_in.table import (
 )
 from parley.turn_taking.barge_in.voice import VoiceEvent, VoiceFinding, VoiceState, VoiceTracker
 from parley.turn_taking.barge_in.words import SpotVerdict, WordArbiter
-from parley.turn_taking.utterances import ENGLISH, Utterance, UtteranceKind, UtteranceVocabulary
+from parley.turn_taking.utterances import Utterance, UtteranceKind
 
 
 class BargeIn:
@@ -53,7 +54,7 @@ class BargeIn:
 
     Args:
         settings: thresholds and waits; None for the defaults.
-        vocabulary: words of the language that is spoken.
+        vocabulary: words of the language that is spoken; None for the default language.
         on_floor: told after each event whether the bot holds the floor; must not block.
     """
 
@@ -61,7 +62,7 @@ class BargeIn:
         self,
         settings: BargeInSettings | None = None,
         *,
-        vocabulary: UtteranceVocabulary = ENGLISH,
+        vocabulary: UtteranceVocabulary | None = None,
         on_floor: Callable[[bool], None] = lambda _holds: None,
     ) -> None:
         self._settings = tuned(BargeInTuning, settings)

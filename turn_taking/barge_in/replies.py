@@ -10,8 +10,8 @@ still arrives for it.
 from collections import deque
 from dataclasses import dataclass, field
 
+from parley.language.words import plain
 from parley.turn_taking.barge_in.settings import BargeInTuning
-from parley.turn_taking.utterances import plain
 
 # Number of cut replies that are remembered: late frames are late by seconds, not by replies.
 _CUT_REPLIES = 32

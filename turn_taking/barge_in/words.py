@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from parley.language.vocabulary import UtteranceVocabulary
 from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.barge_in.table import BargeInState
 from parley.turn_taking.barge_in.voice import VoiceFinding, VoiceFindings
-from parley.turn_taking.utterances import Classifier, Utterance, UtteranceKind, UtteranceVocabulary
+from parley.turn_taking.utterances import Classifier, Utterance, UtteranceKind
 
 
 class SpotVerdict(Enum):
@@ -73,7 +74,7 @@ class WordArbiter:
     Args:
         settings: thresholds of the barge-in.
         findings: findings about voices, shared with the voice tracker.
-        vocabulary: words of the language that is spoken.
+        vocabulary: words of the language that is spoken; None for the default language.
 
     Attributes:
         held: the words that wait for the spotter.
@@ -84,7 +85,7 @@ class WordArbiter:
     """
 
     def __init__(
-        self, settings: BargeInTuning, findings: VoiceFindings, *, vocabulary: UtteranceVocabulary
+        self, settings: BargeInTuning, findings: VoiceFindings, *, vocabulary: UtteranceVocabulary | None
     ) -> None:
         self._settings = settings
         self._findings = findings

@@ -19,9 +19,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley.turn_taking.endpointing.evidence_syntax import syntax_signs
+from parley.language import Language, find_language
+from parley.language.cue_words import QuestionKind
 from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
-from parley.turn_taking.endpointing.evidence_words import QuestionKind, word_cue, words_of
 
 WEIGHTS = Path(__file__).with_name("end_weights.json")
 # Silence in the model's input from which a look is a late one.
@@ -77,13 +77,19 @@ def sound_signals(signs: PauseSigns) -> dict[str, float]:
     return signals
 
 
-def other_signals(signs: PauseSigns) -> dict[str, float]:
-    """Return the inputs that come from the words and from the end of the voice."""
+def other_signals(signs: PauseSigns, language: Language | None = None) -> dict[str, float]:
+    """Return the inputs that come from the words and from the end of the voice.
+
+    Args:
+        signs: the evidence.
+        language: that of the words; None for the default language.
+    """
+    language = language or find_language()
     signals: dict[str, float] = {}
-    count = len(words_of(signs.text))
+    count = len(language.cues.words_of(signs.text))
     if count and signs.last_word_confidence >= LEAST_CONFIDENCE:
-        signals[f"cue_{word_cue(signs.text, signs.asked).value}"] = 1.0
-        for sign in syntax_signs(signs.text):
+        signals[f"cue_{language.cues.word_cue(signs.text, signs.asked).value}"] = 1.0
+        for sign in language.syntax.syntax_signs(signs.text):
             signals[f"syntax_{sign.value}"] = 1.0
     voice = signs.voice
     if voice is not None:
@@ -106,9 +112,11 @@ class EndPredictor:
 
     Attributes:
         weights: log odds of an end for each unit of a signal, by its name; a missing one weighs 0.
+        language: that of the words; None for the default language.
     """
 
     weights: dict[str, float]
+    language: Language | None = None
 
     @property
     def hears_voice_end(self) -> bool:
@@ -121,7 +129,7 @@ class EndPredictor:
 
     def other_log_odds(self, signs: PauseSigns) -> float:
         """Return the log odds of an end by words, grammar and the end of the voice."""
-        return self._sum(other_signals(signs))
+        return self._sum(other_signals(signs, self.language))
 
     def end_log_odds(self, signs: PauseSigns) -> float:
         """Return the log odds of an end by all signals."""

@@ -21,15 +21,10 @@ from pydantic import Field, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
+from parley.language import Language, find_language
+from parley.language.cue_words import QuestionKind
+from parley.language.words import last_word
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceEnd, VoiceSigns
-from parley.turn_taking.endpointing.evidence_words import (
-    TRAILING_WORDS,
-    QuestionKind,
-    asked_for,
-    ends_hanging,
-    last_word,
-    tells,
-)
 from parley.turn_taking.endpointing.pauses import SHORTEST_MS, CallerHabits
 
 # With ``learn``, the general share of holds counts as so many pauses added to the caller's own.
@@ -261,10 +256,15 @@ class TurnSilence(ABC):
 
     A pause was a hold when the caller continued before the turn had ended, or so soon after that they cannot
     have answered; otherwise it was an end. Coughs count as voices here, as they do everywhere.
+
+    Args:
+        settings: settings of the endpoint; None for the defaults.
+        language: that of the caller; None for the default language.
     """
 
-    def __init__(self, settings: EndpointSettings | None = None) -> None:
+    def __init__(self, settings: EndpointSettings | None = None, *, language: Language | None = None) -> None:
         chosen = self._settings = tuned(EndpointTuning, settings)
+        self._cues = (language or find_language()).cues
         self._habits = (
             CallerHabits(spread=chosen.caller_spread, share_weight=SHARE_WEIGHT) if chosen.learn else None
         )
@@ -427,7 +427,7 @@ class TurnSilence(ABC):
 
     def on_bot_said(self, text: str) -> None:
         """Register the last words of the bot, before the caller answers."""
-        self._asked = asked_for(text)
+        self._asked = self._cues.asked_for(text)
 
     def on_cut(self) -> None:
         """Note that the current turn interrupted the bot."""
@@ -481,21 +481,21 @@ class Endpointer(TurnSilence):
     def _unlearnt_ms(self) -> int:
         chosen, wait_ms = self._settings, self._by_completeness_ms()
         waits_for_more = chosen.told_silence_ms is not None and not self._has_cut
-        if waits_for_more and self._asked is QuestionKind.NOTHING and tells(self._text):
+        if waits_for_more and self._asked is QuestionKind.NOTHING and self._cues.tells(self._text):
             assert chosen.told_silence_ms is not None
             wait_ms = max(wait_ms, chosen.told_silence_ms)
         return wait_ms
 
     def _by_completeness_ms(self) -> int:
         chosen = self._settings
-        if self._last_word_confidence >= chosen.hanging_confidence and ends_hanging(self._text):
+        if self._last_word_confidence >= chosen.hanging_confidence and self._cues.ends_hanging(self._text):
             return chosen.hanging_silence_ms
         if self._is_filler(self._filler_log_odds):
             return chosen.hanging_silence_ms
         sounds_unfinished = self._completeness is not None and (
             self._completeness < chosen.unfinished_probability
         )
-        if sounds_unfinished and last_word(self._text) in TRAILING_WORDS:
+        if sounds_unfinished and self._cues.may_trail(self._text):
             return chosen.hanging_silence_ms
         max_ms = chosen.max_silence_ms
         if self._has_cut and chosen.cut_silence_ms is not None:

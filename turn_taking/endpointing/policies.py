@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parley.language import Language
 from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
 from parley.turn_taking.endpointing.end_predictor import EndPredictor, PauseSigns, shipped_predictor
 from parley.turn_taking.endpointing.endpointer import (
@@ -76,6 +77,7 @@ class PricedPolicy(TurnSilence):
         price: the price of a wait.
         looks_ms: silences after which the model is asked again, while the turn is still open.
         doubt: where it learns, the probability that the score does not fit the speech of a call; 0: trusted.
+        language: that of the caller; None for the default language.
     """
 
     def __init__(
@@ -85,8 +87,9 @@ class PricedPolicy(TurnSilence):
         *,
         looks_ms: Sequence[int] = (),
         doubt: float = SCORE_DOUBT,
+        language: Language | None = None,
     ) -> None:
-        super().__init__(settings)
+        super().__init__(settings, language=language)
         self._price = price
         self._looks_ms = tuple(looks_ms)
         self._caller = self._habits or CallerHabits(spread=0.0)
@@ -150,14 +153,19 @@ class PredictivePolicy(PricedPolicy):
     Args:
         settings: settings of the endpoint; None for the defaults.
         predictor: weighs the evidence; None for the one that ships.
+        language: that of the caller; None for the default language.
     """
 
     def __init__(
-        self, settings: EndpointSettings | None = None, predictor: EndPredictor | None = None
+        self,
+        settings: EndpointSettings | None = None,
+        predictor: EndPredictor | None = None,
+        *,
+        language: Language | None = None,
     ) -> None:
         chosen = settings or EndpointSettings(kind="predictive")
-        super().__init__(chosen, price_of(chosen.patience), looks_ms=LOOKS_MS)
-        self._predictor = predictor or shipped_predictor()
+        super().__init__(chosen, price_of(chosen.patience), looks_ms=LOOKS_MS, language=language)
+        self._predictor = predictor or replace(shipped_predictor(), language=language)
         self._weighed: tuple[PauseSigns, float] | None = None
 
     @property
@@ -196,6 +204,6 @@ _POLICIES: dict[str, type[TurnSilence]] = {
 }
 
 
-def endpoint_policy(settings: EndpointSettings) -> EndpointPolicy:
-    """Create the policy that ``settings.kind`` names, for one call."""
-    return _POLICIES[settings.kind](settings)
+def endpoint_policy(settings: EndpointSettings, language: Language | None = None) -> EndpointPolicy:
+    """Create the policy that ``settings.kind`` names, for one call in this language."""
+    return _POLICIES[settings.kind](settings, language=language)

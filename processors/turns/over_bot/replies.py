@@ -29,11 +29,11 @@ from parley.core.call_events import (
 )
 from parley.core.clock import Clock
 from parley.core.timeline import HeardReply
+from parley.language.words import asks
 from parley.processors.turns.over_bot.decisions import DecisionQueue
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.table import BargeInState, Cut
-from parley.turn_taking.utterances import asks
 
 # An interruption has passed the output, where the heard part is known, within a few milliseconds.
 BOOKS_MS = 500

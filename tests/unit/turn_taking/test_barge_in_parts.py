@@ -30,7 +30,7 @@ from parley.turn_taking.barge_in.voice import (
     VoiceTracker,
 )
 from parley.turn_taking.barge_in.words import SpotVerdict, WordArbiter
-from parley.turn_taking.utterances import ENGLISH, Utterance, UtteranceKind
+from parley.turn_taking.utterances import Utterance, UtteranceKind
 
 CHOSEN = BargeInTuning()
 FAR_DB = CHOSEN.sounds.quiet_db
@@ -252,7 +252,7 @@ def arbiter(*findings: tuple[VoiceFinding, int]) -> WordArbiter:
     known = VoiceFindings()
     for finding, voice in findings:
         known.note(finding, voice)
-    return WordArbiter(CHOSEN, known, vocabulary=ENGLISH)
+    return WordArbiter(CHOSEN, known, vocabulary=None)
 
 
 def final(
@@ -282,7 +282,7 @@ def test_the_same_guess_waits_for_nothing_behind_a_cut_or_without_a_spotter():
 
 def test_of_two_voices_that_wait_the_one_that_was_nothing_leaves_the_other():
     findings = VoiceFindings()
-    words = WordArbiter(CHOSEN, findings, vocabulary=ENGLISH)
+    words = WordArbiter(CHOSEN, findings, vocabulary=None)
     findings.note(VoiceFinding.SPOTTING, 1)
     assert final(words, "about fees", 0.5) is None
     findings.note(VoiceFinding.SPOTTING, 2)

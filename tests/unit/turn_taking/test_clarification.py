@@ -1,7 +1,7 @@
 import pytest
 
+from parley.language.english.vocabulary import UTTERANCES
 from parley.turn_taking.clarification import AskBack, AskBackTuning, Clarification, Confirmed, is_made_of
-from parley.turn_taking.utterances import ENGLISH
 
 QUESTION = "what is the daily limit"
 
@@ -124,6 +124,6 @@ def test_what_is_lost_is_asked_for_again_behind_a_question_that_repeats_words():
 
 
 def test_a_text_is_made_of_phrases_only_as_a_whole():
-    assert is_made_of(["yes", "that's", "right"], ENGLISH.affirmative)
-    assert not is_made_of([], ENGLISH.affirmative)
-    assert not is_made_of(["yes", "the"], ENGLISH.affirmative)
+    assert is_made_of(["yes", "that's", "right"], UTTERANCES.affirmative)
+    assert not is_made_of([], UTTERANCES.affirmative)
+    assert not is_made_of(["yes", "the"], UTTERANCES.affirmative)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.turn_taking.caller_intents import asks_for_a_moment, ends_in_farewell
+from parley.language.english.intents import asks_for_a_moment, ends_in_farewell, says_goodbye
 from parley.turn_taking.idle import (
     IGNORED,
     TRANSITIONS,
@@ -16,7 +16,6 @@ from parley.turn_taking.idle import (
     IdleWatch,
     Prompt,
     TurnLimit,
-    says_goodbye,
 )
 
 CHOSEN = IdleTuning()

@@ -1,19 +1,16 @@
-from dataclasses import fields
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from parley.language.english.vocabulary import UTTERANCES
+from parley.language.vocabulary import UtteranceVocabulary
+from parley.language.words import plain
 from parley.turn_taking.utterances import (
-    ENGLISH,
     Classifier,
     Utterance,
     UtteranceKind,
     UtteranceTuning,
-    UtteranceVocabulary,
-    asks,
-    plain,
 )
 
 CLASSIFIER = Classifier()
@@ -230,24 +227,6 @@ def test_another_language_brings_its_words():
     assert classifier.kind(Utterance("yeah")) is UtteranceKind.SUBSTANTIVE
 
 
-def test_words_are_read_without_case_punctuation_and_hyphens():
-    assert plain(' "Uh-huh," that\u2019s it! ') == ["uh", "huh", "that's", "it"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("Do you want that?", True), ('He asked "why?"', True), ("Why? Because.", False), ("", False)],
-)
-def test_a_question_is_open_when_the_last_sentence_asks(text: str, expected: bool):
-    assert asks(text) is expected
-
-
-def test_no_phrase_of_the_vocabulary_is_written_in_a_way_that_is_never_found():
-    for field in fields(ENGLISH):
-        for phrase in getattr(ENGLISH, field.name):
-            assert " ".join(plain(phrase)) == phrase
-
-
 def test_settings_out_of_order_are_refused():
     with pytest.raises(ValidationError, match="hum_ms"):
         UtteranceTuning(hum_ms=1_500, backchannel_ms=1_000)
@@ -271,7 +250,9 @@ def test_every_text_is_something_and_claims_the_floor_or_leaves_it_or_neither(
 
 
 @given(
-    st.sampled_from(sorted(ENGLISH.backchannels | ENGLISH.affirmative)), st.integers(0, 700), st.floats(0, 1)
+    st.sampled_from(sorted(UTTERANCES.backchannels | UTTERANCES.affirmative)),
+    st.integers(0, 700),
+    st.floats(0, 1),
 )
 def test_no_backchannel_claims_the_floor_however_well_it_was_understood(
     text: str, length_ms: int, sure: float

@@ -19,7 +19,7 @@ from parley.evals.turns.evidence import (
     score_log_odds,
     words_log_odds,
 )
-from parley.turn_taking.endpointing.evidence_words import QuestionKind
+from parley.language.cue_words import QuestionKind
 
 SETTINGS = EvidenceSettings(asked=AskedRatios(choice=2.0))
 

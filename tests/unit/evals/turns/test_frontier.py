@@ -26,8 +26,9 @@ from parley.evals.turns.endpointing import (
 from parley.evals.turns.evidence import EvidenceSettings, calibrated, score_log_odds, words_log_odds
 from parley.evals.turns.simulator import run
 from parley.evals.turns.texts import sentences
+from parley.language.cue_words import QuestionKind
+from parley.language.english.cue_words import FILLERS, words_of
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
-from parley.turn_taking.endpointing.evidence_words import FILLERS, QuestionKind, words_of
 from parley.turn_taking.endpointing.pauses import HOLD_SHARE
 from parley.turn_taking.endpointing.policies import SilenceTimer
 

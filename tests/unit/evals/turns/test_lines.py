@@ -5,9 +5,9 @@ import pytest
 
 from parley.evals.turns import filler, floor, overlap_calls
 from parley.evals.turns.floor_texts import CLAIMING, LISTENING
+from parley.language.english.vocabulary import UTTERANCES
 from parley.models.keyword_spotting.floor import FEATURES
 from parley.models.turn.smart_turn import FILLER_FEATURES
-from parley.turn_taking.utterances import ENGLISH
 
 
 def test_a_line_tells_apart_what_can_be_told_apart_whatever_the_shares() -> None:
@@ -31,7 +31,7 @@ def test_nothing_that_is_reported_is_fitted_on_but_for_closed_classes() -> None:
     reported = {*overlap_calls.COMMAND_TEXTS, *overlap_calls.CORRECTION_TEXTS, *overlap_calls.QUESTION_TEXTS}
     reported |= set(overlap_calls.ANSWER_TEXTS)
     shared = set(CLAIMING) & reported
-    assert shared <= ENGLISH.negative | ENGLISH.stops | {"what", "why"}
+    assert shared <= UTTERANCES.negative | UTTERANCES.stops | {"what", "why"}
     assert not set(CLAIMING) & set(LISTENING)
     assert {"later", "tell me more"} & set(CLAIMING)
     assert len(CLAIMING) > 150 and len(LISTENING) > 50

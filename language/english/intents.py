@@ -2,26 +2,14 @@
 
 The rules are in this one place for every transport. The phone ends or transfers a call by them, the idle
 watch ends a browser's call, and the embedded answerer checks them before it searches documents. A turn that
-contains anything else ("goodbye was what I said") is a question like any other. The module is pure, for
-English, and takes the words of a recogniser, with punctuation or without.
+contains anything else ("goodbye was what I said") is a question like any other. The module is
+pure and takes the words of a recogniser, with punctuation or without.
 """
 
 import re
-from enum import Enum
 
-from parley.turn_taking.utterances import plain
-
-
-class CallerIntent(Enum):
-    """Request that is neither for the model nor for the documents."""
-
-    HUMAN = "human"
-    FAREWELL = "farewell"
-    STOP = "stop"
-    MOMENT = "moment"
-    REPEAT = "repeat"
-    MORE = "more"
-
+from parley.language.intents import CallerIntent
+from parley.language.words import ends_in, plain
 
 # Longer turns contain more than a request.
 MOST_WORDS = 20
@@ -187,9 +175,9 @@ def asks_for_a_moment(text: str) -> bool:
     return " ".join(words) in _MOMENTS
 
 
-def ends_in(words: list[str], phrases: tuple[str, ...]) -> bool:
-    """Return whether the last words are one of the phrases."""
-    return any(words[-len(phrase.split()) :] == phrase.split() for phrase in phrases)
+def says_goodbye(text: str) -> bool:
+    """Return whether a text of the bot, of any length, ends with "bye"."""
+    return ends_in(plain(text), ("bye", "goodbye"))
 
 
 def _bare(text: str) -> str:

@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.turn_taking.endpointing.evidence_words import (
-    QuestionKind,
-    WordCue,
+from parley.language.cue_words import QuestionKind, WordCue
+from parley.language.english.cue_words import (
     asked_for,
     reads_as_question,
     tells,

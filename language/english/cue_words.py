@@ -3,14 +3,15 @@
 Inputs: the words of the turn so far and the kind of answer that the bot asked for. Output: one ``WordCue``,
 the strongest sign there is: a hesitation, a clause that cannot end here, a number, an address or a spelled
 name that is not whole yet, a word that may trail off, a closing word, or nothing special. ``end_predictor``
-holds the weight of each cue. The lists are closed classes of English: another language needs its own lists,
-and results in ``PLAIN``.
+holds the weight of each cue. The lists are closed classes of English.
 
 The module is pure.
 """
 
 import re
-from enum import Enum
+
+from parley.language.cue_words import QuestionKind, WordCue
+from parley.language.words import last_word
 
 # A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions,
 # determiners, possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on
@@ -75,50 +76,21 @@ QUESTION_WORDS = YES_NO_WORDS | frozenset("what when where who whom whose which 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
-class WordCue(Enum):
-    """Sign that the last words give, the strongest first."""
-
-    NO_WORDS = "no_words"
-    SPELLING = "spelling"
-    FILLER = "filler"
-    HANGING = "hanging"
-    OPEN_NUMBER = "open_number"
-    OPEN_ADDRESS = "open_address"
-    TRAILING = "trailing"
-    CLOSING = "closing"
-    PLAIN = "plain"
-
-
-class QuestionKind(Enum):
-    """Kind of answer that the bot's last words asked for.
-
-    A question for a yes or a no is a ``CHOICE``, any other a ``QUESTION``.
-    """
-
-    NOTHING = "nothing"
-    CHOICE = "choice"
-    QUESTION = "question"
-    NUMBER = "number"
-    ADDRESS = "address"
-    SPELLING = "spelling"
-
-
 def words_of(text: str) -> list[str]:
     """Return the words in lower case, without the punctuation around each word."""
     stripped = (word.strip(".,!?;:-\"'()") for word in text.lower().replace("thank you", "thank-you").split())
     return [word for word in stripped if word]
 
 
-def last_word(text: str) -> str:
-    """Return the last word in lower case, without punctuation; empty without words."""
-    words = text.lower().strip(" .,!?;:-").split()
-    return words[-1] if words else ""
-
-
 def ends_hanging(text: str) -> bool:
     """Return whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
     word = last_word(text)
     return word in FILLERS or word in HANGING_WORDS
+
+
+def may_trail(text: str) -> bool:
+    """Return whether the last word is one of ``TRAILING_WORDS``."""
+    return last_word(text) in TRAILING_WORDS
 
 
 def asked_for(text: str) -> QuestionKind:

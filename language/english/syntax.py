@@ -3,7 +3,7 @@
 Input: the words of the turn so far. Output: a set of ``SyntaxSign``. Each but one is the sign of a sentence
 that is not whole yet: a modifier without its noun, a subordinate clause without its main clause, a noun
 phrase without its verb. The other is the sign of a verb that often has an object and has none here.
-``evidence_words`` reads the last word alone; here the beginning of the sentence counts too. The lists are
+``cue_words`` reads the last word alone; here the beginning of the sentence counts too. The lists are
 closed classes of English and a few verbs that rarely stand last. No sign is a proof, and their weights
 (``end_predictor``) are counted, not chosen. A short turn is no sign: an answer of a word or two is as whole
 as any.
@@ -11,25 +11,14 @@ as any.
 The module is pure.
 """
 
-from enum import Enum
-
-from parley.turn_taking.endpointing.evidence_words import (
+from parley.language.cue_words import SyntaxSign
+from parley.language.english.cue_words import (
     FILLERS,
     OPENING_WORDS,
     QUESTION_WORDS,
     YES_NO_WORDS,
     words_of,
 )
-
-
-class SyntaxSign(Enum):
-    """Sign of how whole a sentence is. All but VERB are counted as signs that it goes on."""
-
-    MODIFIER = "modifier"
-    VERB = "verb"
-    CLAUSE = "clause"
-    NOUN_PHRASE = "noun_phrase"
-
 
 # These stand before the word that they modify.
 _MODIFIERS = frozenset(

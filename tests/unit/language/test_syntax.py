@@ -2,7 +2,8 @@
 
 import pytest
 
-from parley.turn_taking.endpointing.evidence_syntax import SyntaxSign, syntax_signs
+from parley.language.cue_words import SyntaxSign
+from parley.language.english.syntax import syntax_signs
 
 WHOLE = (
     "what are your opening hours",

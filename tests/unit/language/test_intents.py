@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from parley.turn_taking.caller_intents import CallerIntent, caller_intent, is_farewell, requests_human
+from parley.language.english.intents import caller_intent, is_farewell, requests_human
+from parley.language.intents import CallerIntent
 
 
 @pytest.mark.parametrize(
