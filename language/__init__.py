@@ -15,6 +15,7 @@ from parley.core.registry import Registry, Row
 from parley.language.cue_words import CueRules, NoCues, SyntaxRules
 from parley.language.facts import FactRules, NoFacts
 from parley.language.intents import IntentRules, NoIntents
+from parley.language.text_normalization import NoNormalization, TextNormalization
 from parley.language.vocabulary import AnsweringPhrases, UtteranceVocabulary
 
 DEFAULT = "en"
@@ -33,6 +34,7 @@ class Language:
         facts: statements of a person about themselves, and questions.
         cues: signs in the last words that more is coming.
         syntax: such signs in the grammar of a turn.
+        text: spoken form of written text, for the voices.
     """
 
     tag: str
@@ -43,6 +45,7 @@ class Language:
     facts: FactRules = field(default_factory=NoFacts)
     cues: CueRules = field(default_factory=NoCues)
     syntax: SyntaxRules = field(default_factory=NoCues)
+    text: TextNormalization = field(default_factory=NoNormalization)
 
 
 LANGUAGES: Registry[Language] = Registry(
@@ -58,3 +61,10 @@ def find_language(tag: str = DEFAULT) -> Language:
         ConfigError: there is no such language; lists the known ones.
     """
     return LANGUAGES.create(tag)
+
+
+@cache
+def text_rules(tag: str) -> TextNormalization:
+    """Return the text normalisation for a voice of this language ("en-us"); for an unknown one, none."""
+    primary = tag.lower()[:2]
+    return find_language(primary).text if primary in LANGUAGES else NoNormalization()

@@ -12,7 +12,7 @@ from pocketsphinx import Decoder
 
 from parley.core.media import float_to_pcm16, ms_to_samples
 from parley.evals.human.recordings import RecordedUtterance
-from parley.models.tts.spoken_text import spoken_words
+from parley.language import text_rules
 
 RATE_HZ = 16_000
 FRAME_SAMPLES = 160
@@ -44,7 +44,7 @@ class Aligner:
 
     def align(self, one: RecordedUtterance) -> tuple[AlignedWord, ...] | None:
         """Return the words of an utterance; None when it is not English or cannot be aligned."""
-        said = spoken_words(one.text) if one.language == "en" else ()
+        said = text_rules("en").spoken_words(one.text) if one.language == "en" else ()
         tokens = [[token.lower() for token in word.spoken] for word in said]
         flat = [token for word in tokens for token in word]
         if not flat or any(self._decoder.lookup_word(token) is None for token in flat):

@@ -1,7 +1,7 @@
 """Normalisation of references and transcripts, so that word errors count recognition errors only.
 
 English, in this order: lower case; parts in brackets dropped; hyphens replaced by spaces; numbers, times and
-sums in words as the product's voices say them (``models.tts.spoken_text``); contractions written out as in
+sums in words as the product's voices say them (``language.text_normalization``); contractions written out as in
 openai-whisper's ``EnglishTextNormalizer``; fillers dropped; "okay" and "ok", "alright" and "all right"
 unified. Spelling variants stay different and count as errors. See ``measure.word_errors`` for compounds
 ("voicemail", "voice mail").
@@ -14,7 +14,7 @@ import re
 import unicodedata
 
 from parley.evals.human.recordings import plain_words
-from parley.models.tts.spoken_text import number_words, spoken_words
+from parley.language import text_rules
 
 _BRACKETS = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 _CONTRACTIONS = (
@@ -41,6 +41,7 @@ _ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
+_ENGLISH = text_rules("en")
 _FILLERS = frozenset({"hmm", "mm", "mhm", "mmm", "uh", "um"})
 
 
@@ -55,7 +56,7 @@ def normalised(text: str, language: str = "en") -> tuple[str, ...]:
     plain = _BRACKETS.sub(" ", text.lower().replace("’", "'"))
     plain = re.sub(r"(?<=\w)[-–—](?=\w)", " ", plain)
     plain = _ORDINAL.sub(lambda found: _ordinal(int(found[1])), plain)
-    said = " ".join(token for word in spoken_words(plain) for token in word.spoken).lower()
+    said = " ".join(token for word in _ENGLISH.spoken_words(plain) for token in word.spoken).lower()
     for pattern, written_out in _CONTRACTIONS:
         said = pattern.sub(written_out, said)
     words = (_SAME.get(word, word) for word in plain_words(said))
@@ -63,6 +64,6 @@ def normalised(text: str, language: str = "en") -> tuple[str, ...]:
 
 
 def _ordinal(value: int) -> str:
-    before, _, last = f" {number_words(value)}".rpartition(" ")
+    before, _, last = f" {_ENGLISH.number_words(value)}".rpartition(" ")
     ending = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
     return f"{before} {_ORDINALS.get(last, ending)}".strip()

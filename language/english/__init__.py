@@ -1,7 +1,7 @@
 """The rules of English."""
 
 from parley.language import Language
-from parley.language.english import cue_words, facts, intents, syntax
+from parley.language.english import cue_words, facts, intents, syntax, text_normalization
 from parley.language.english.vocabulary import ANSWERING, UTTERANCES
 
 
@@ -16,4 +16,5 @@ def english() -> Language:
         facts=facts,
         cues=cue_words,
         syntax=syntax,
+        text=text_normalization,
     )

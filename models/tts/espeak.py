@@ -20,9 +20,10 @@ from pydantic import Field
 from parley.core.errors import ConfigError, EngineError
 from parley.core.media import WordTime, samples_to_ms
 from parley.core.strict_model import StrictModel
+from parley.language import text_rules
+from parley.language.text_normalization import PronouncedWord
 from parley.models.tts import SpeechPiece
 from parley.models.tts.edges import EdgeTrimmer
-from parley.models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
 
 ENGINE = "espeak"
 APT_PACKAGE = "libespeak-ng1"
@@ -132,8 +133,7 @@ class EspeakTts:
         Raises:
             EngineError: espeak-ng refused the text or the voice.
         """
-        english = self._settings.voice.lower().startswith("en")
-        words = spoken_words(text) if english else plain_words(text)
+        words = text_rules(self._settings.voice).spoken_words(text)
         if not words:
             return True
         synthesis = _Synthesis(self._settings, self.rate_hz, words, sink)

@@ -22,9 +22,10 @@ from pydantic import Field
 from parley.core.errors import ConfigError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, samples_to_ms
 from parley.core.strict_model import StrictModel
+from parley.language import text_rules
+from parley.language.text_normalization import PronouncedWord, ascii_token
 from parley.models.tts import SpeechPiece
 from parley.models.tts.edges import EdgeTrimmer
-from parley.models.tts.spoken_text import PronouncedWord, ascii_token, spoken_words
 
 APT_PACKAGE = "libflite1"
 
@@ -268,7 +269,7 @@ def _pronounceable(text: str) -> tuple[list[tuple[str, str, int]], tuple[Pronoun
 
     Words that lose everything to ASCII (another script) keep their place without sound.
     """
-    words = spoken_words(text)
+    words = text_rules("en").spoken_words(text)
     tokens: list[tuple[str, str, int]] = []
     for index, word in enumerate(words):
         folded = [(ascii_token(token), mark) for token, mark in zip(word.spoken, word.marks(), strict=True)]

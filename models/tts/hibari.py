@@ -26,8 +26,8 @@ import numpy as np
 
 from parley.core.errors import EngineError
 from parley.core.media import ms_to_samples
+from parley.language.text_normalization import PronouncedWord
 from parley.models.tts.phonemes import WordPhonemes, readable_text, sounds
-from parley.models.tts.spoken_text import PronouncedWord
 from parley.models.tts.windows import Window, WindowedTts, WindowSettings, open_session
 
 ENGINE = "hibari"
@@ -86,7 +86,7 @@ class HibariTts(WindowedTts):
 
     def __init__(self, settings: HibariSettings | None = None) -> None:
         chosen = settings or HibariSettings()
-        super().__init__(chosen, english=True)
+        super().__init__(chosen, language="en")
         files = read_files(_assets())
         try:
             from hibari import dsp

@@ -92,7 +92,7 @@ class KokoroTts(PhonemizedTts):
     def __init__(self, settings: KokoroSettings | None = None) -> None:
         chosen = settings or KokoroSettings()
         chosen.check()
-        super().__init__(chosen, english=chosen.language.lower().startswith("en"))
+        super().__init__(chosen, language=chosen.language)
         model, voices = chosen.files
         _load_system_espeak()
         session = open_session(ENGINE, model, chosen.threads, resolve_providers())

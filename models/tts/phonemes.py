@@ -17,7 +17,8 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from parley.models.tts.spoken_text import PronouncedWord, plain_words, spoken_words
+from parley.language import text_rules
+from parley.language.text_normalization import PronouncedWord
 
 SENTENCE_MARKS = ".!?…"
 CLAUSE_MARKS = ",;:"
@@ -44,13 +45,14 @@ class WordPhonemes:
     estimated: bool
 
 
-def readable_words(text: str, *, english: bool) -> tuple[PronouncedWord, ...]:
+def readable_words(text: str, *, language: str) -> tuple[PronouncedWord, ...]:
     """Return the written words of a clause, with tokens that a front end reads as words of their own.
 
+    Symbols, numbers and abbreviations become words of the language with this tag.
     Punctuation around a token is removed: the full stop of "P.M." would be a pause. Empty when the text holds
     nothing to pronounce.
     """
-    words = spoken_words(text) if english else plain_words(text)
+    words = text_rules(language).spoken_words(text)
     return tuple(
         replace(word, spoken=tuple(_OUTER.sub("", token) for token in word.spoken)) for word in words
     )

@@ -104,7 +104,7 @@ class PiperTts(PhonemizedTts):
             raise ConfigError(
                 f"{ENGINE!r}: voice {chosen.voice!r} has no speaker {chosen.speaker!r}", known=tuple(speakers)
             )
-        super().__init__(chosen, english=config.espeak_voice.lower().startswith("en"))
+        super().__init__(chosen, language=config.espeak_voice)
         self.rate_hz = config.sample_rate
         provider = "CUDAExecutionProvider" if chosen.use_cuda else "CPUExecutionProvider"
         self._voice = PiperVoice(open_session(ENGINE, model, chosen.threads, [provider]), config)

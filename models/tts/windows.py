@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from parley.core.errors import EngineError
 from parley.core.media import WordTime, float_to_pcm16, ms_to_samples, samples_to_ms
 from parley.core.strict_model import StrictModel
+from parley.language.text_normalization import PronouncedWord
 from parley.models.tts import SpeechPiece
 from parley.models.tts.edges import EdgeTrimmer
 from parley.models.tts.phonemes import (
@@ -35,7 +36,6 @@ from parley.models.tts.phonemes import (
     readable_text,
     readable_words,
 )
-from parley.models.tts.spoken_text import PronouncedWord
 
 PIECE_MS = 40
 # Longest silence kept between two windows, by the mark that ends the first, as in kokoro_onnx.
@@ -92,15 +92,15 @@ class WindowedTts(ABC):
 
     Args:
         settings: settings of the voice.
-        english: convert symbols, numbers and abbreviations to English words first.
+        language: tag of the language to whose words symbols, numbers and abbreviations are converted first.
     """
 
     engine: ClassVar[str]
     rate_hz: int
 
-    def __init__(self, settings: WindowSettings, *, english: bool) -> None:
+    def __init__(self, settings: WindowSettings, *, language: str) -> None:
         self._window_settings = settings
-        self._english = english
+        self._language = language
 
     @abstractmethod
     def _place(self, words: Sequence[PronouncedWord]) -> tuple[Sequence[str], tuple[WordPhonemes, ...]]:
@@ -123,7 +123,7 @@ class WindowedTts(ABC):
         Raises:
             EngineError: the front end or the network failed.
         """
-        words = readable_words(text, english=self._english)
+        words = readable_words(text, language=self._language)
         if not words:
             return True
         settings = self._window_settings
@@ -147,7 +147,7 @@ class WindowedTts(ABC):
         Raises:
             EngineError: see ``synthesize``.
         """
-        phonemes, _ = self._read(readable_words(_WARM_UP, english=self._english))
+        phonemes, _ = self._read(readable_words(_WARM_UP, language=self._language))
         for _ in self._run(phonemes).audio:
             pass
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from parley.core.errors import EngineError
 from parley.core.media import WordTime, float_to_pcm16, ms_to_samples
+from parley.language.text_normalization import plain_words
 from parley.models.tts import SpeechPiece
-from parley.models.tts.spoken_text import plain_words
 
 
 class ToneTts:

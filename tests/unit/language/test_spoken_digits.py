@@ -3,7 +3,7 @@
 import pytest
 
 from parley.language.english.spoken_digits import digit_groups, spoken_digits
-from parley.models.tts.spoken_text import spoken_words
+from parley.language.english.text_normalization import spoken_words
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ ALONE = {"out": "ˈaʊt", "of": "ˈʌv", "the": "ðə", "blue": "blˈuː", "one 
 
 
 def placed(text: str, phonemes: str) -> list[tuple[str, str]]:
-    words = readable_words(text, english=True)
+    words = readable_words(text, language="en")
     return [(w.written, phonemes[w.start : w.end]) for w in place_words(phonemes, words, ALONE.__getitem__)]
 
 
@@ -30,7 +30,7 @@ def test_a_number_is_one_written_word_of_several_spoken_ones():
 
 
 def test_words_that_are_spoken_as_one_are_told_apart_and_marked():
-    words = readable_words("out of the blue", english=True)
+    words = readable_words("out of the blue", language="en")
     found = place_words("ˌaʊɾəv ðə blˈuː", words, ALONE.__getitem__)
     assert [w.written for w in found] == ["out", "of", "the", "blue"]
     assert [w.estimated for w in found] == [True, True, False, False]
@@ -49,9 +49,9 @@ def test_nothing_that_sounds_places_nothing(phonemes: str):
 
 
 def test_the_front_end_gets_tokens_without_points_and_marks_where_the_phrase_pauses():
-    words = readable_words('"Well", it is $5 at 3 p.m. (today)!', english=True)
+    words = readable_words('"Well", it is $5 at 3 p.m. (today)!', language="en")
     assert readable_text(words) == "Well, it is five dollars at three P.M today!"
-    assert readable_text(readable_words("¿Qué tal? «Hola»", english=False)) == "Qué tal? Hola"
+    assert readable_text(readable_words("¿Qué tal? «Hola»", language="es")) == "Qué tal? Hola"
 
 
 def test_a_window_ends_at_a_mark_when_both_sides_are_long_enough():

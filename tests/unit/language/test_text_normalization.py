@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from parley.models.tts.spoken_text import ascii_token, number_words, plain_words, spoken_words
+from parley.language.english.text_normalization import number_words, spoken_words
+from parley.language.text_normalization import ascii_token, plain_words
 
 
 def said(text: str) -> str:

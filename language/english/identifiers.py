@@ -4,7 +4,7 @@
 number decide: a word that announces an identifier ("code", "account number", "ending in"), with only small
 words in between. So does its form: a telephone number, groups of digits, or more digits than people say as
 one number. A count of something ("12500 customers", "up to 25000") stays a number. So do years, prices and
-other numbers with a mark of their own, which ``models.tts.spoken_text`` handles. English; takes text, returns
+other numbers with a mark of their own, which ``text_normalization`` handles. Takes text, returns
 groups of characters; pure.
 """
 

@@ -10,11 +10,10 @@ it is written and reads it in its own way.
 """
 
 import re
-import unicodedata
-from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from parley.models.tts.identifiers import identifier_groups
+from parley.language.english.identifiers import identifier_groups
+from parley.language.text_normalization import TYPOGRAPHIC, PronouncedWord, attach_silent, pause_of
 
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -105,9 +104,6 @@ _PUNCTUATION_NAMES = {
     "&": " and ",
     ":": " ",
 }
-# Typographic forms that a language model writes, with the plain ones of the rules below.
-_PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-", "…": "."})
-
 _ADDRESS = re.compile(
     r"(?:https?://)?(?:www\.)?((?:[\w-]+\.)+(?:com|org|net|io|gov|edu|dev|ai|example|uk|eu))(/\S*)?", re.I
 )
@@ -123,30 +119,6 @@ _SLASHED = re.compile(r"(\d+)/(\d+)(?:/(\d+))?")
 _CAPITALS = re.compile(r"([A-Z]{2,6})('?s)?")
 _TOKEN = re.compile(r"[^\W_](?:[\w']*[^\W_])?(?:\.[^\W\d_])*\.?", re.UNICODE)
 _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?\.?")
-
-
-@dataclass(frozen=True, slots=True)
-class PronouncedWord:
-    """Written word with its pronunciation.
-
-    Attributes:
-        written: the word as it is in the text, with its punctuation; silent neighbours (a dash, an emoji) are
-            part of it, separated by a space.
-        spoken: tokens to pronounce, at least one; letters, digits, apostrophes and inner dots only.
-        pause: the punctuation that shapes the phrase after it: one of ``, ; : . ? !`` or empty.
-        breaths: positions of the short pauses inside the word, as numbers of tokens before each, in order: a
-            long number is read in groups.
-    """
-
-    written: str
-    spoken: tuple[str, ...]
-    pause: str = ""
-    breaths: tuple[int, ...] = ()
-
-    def marks(self) -> tuple[str, ...]:
-        """Return the punctuation after each of the tokens."""
-        inner = ("," if position in self.breaths else "" for position in range(1, len(self.spoken)))
-        return (*inner, self.pause)
 
 
 def number_words(value: int) -> str:
@@ -172,7 +144,7 @@ def spoken_words(text: str) -> tuple[PronouncedWord, ...]:
     Empty when the text holds nothing to pronounce.
     """
     written = text.split()
-    names = identifier_groups([word.translate(_PLAIN) for word in written])
+    names = identifier_groups([word.translate(TYPOGRAPHIC) for word in written])
     said: list[PronouncedWord] = []
     for i, (word, groups) in enumerate(zip(written, names, strict=True)):
         following = names[i + 1] if i + 1 < len(names) else None
@@ -182,69 +154,23 @@ def spoken_words(text: str) -> tuple[PronouncedWord, ...]:
             # The groups of "4111 1111", which are separate words, have a pause in between as well.
             goes_on = following is not None and word[-1] in "0123456789)"
             said.append(_say_groups(word, groups, goes_on=goes_on))
-    return _attach_silent(said)
-
-
-def plain_words(text: str) -> tuple[PronouncedWord, ...]:
-    """Return the unchanged words of any language; those without letter or digit are joined to a neighbour."""
-    return _attach_silent(
-        [
-            PronouncedWord(
-                word, (word,) if any(c.isalnum() for c in word) else (), _pause_of(word.translate(_PLAIN))
-            )
-            for word in text.split()
-        ]
-    )
-
-
-def ascii_token(token: str) -> str:
-    """Return a token for an ASCII-only engine: accents are dropped, and other scripts vanish."""
-    folded = unicodedata.normalize("NFKD", token)
-    return "".join(c for c in folded if c.isascii() and (c.isalnum() or c in "'."))
+    return attach_silent(said)
 
 
 def _neighbour(words: list[str], index: int) -> str:
     return words[index] if 0 <= index < len(words) else ""
 
 
-def _attach_silent(said: list[PronouncedWord]) -> tuple[PronouncedWord, ...]:
-    """Join silent words to the word before them, at the very start to the word after them."""
-    words: list[PronouncedWord] = []
-    waiting = ""
-    for word in said:
-        if word.spoken:
-            words.append(replace(word, written=f"{waiting} {word.written}") if waiting else word)
-            waiting = ""
-        elif words:
-            before = words[-1]
-            words[-1] = replace(
-                before,
-                written=f"{before.written} {word.written}",
-                pause=before.pause or word.pause or ",",
-            )
-        else:
-            waiting = f"{waiting} {word.written}" if waiting else word.written
-    return tuple(words)
-
-
-def _pause_of(tail: str) -> str:
-    """Return the strongest mark of a run of punctuation; a dash counts as a comma."""
-    for mark in "?!.:;,":
-        if mark in tail:
-            return mark
-    return "," if tail.endswith("-") and len(tail) > 1 else ""
-
-
 def _say_groups(written: str, groups: tuple[str, ...], *, goes_on: bool) -> PronouncedWord:
     """Return an identifier that is read character by character, with a pause between its groups."""
-    word = written.translate(_PLAIN)
+    word = written.translate(TYPOGRAPHIC)
     said = [_spell_out(group) for group in groups]
     if "#" in word:
         said[0] = ["number", *said[0]]
     tail = word[max(at for at, char in enumerate(word) if char.isalnum()) + 1 :]
     breaths = tuple(accumulate(len(tokens) for tokens in said[:-1]))
     spoken = tuple(token for tokens in said for token in tokens)
-    return PronouncedWord(written, spoken, _pause_of(tail) or ("," if goes_on else ""), breaths)
+    return PronouncedWord(written, spoken, pause_of(tail) or ("," if goes_on else ""), breaths)
 
 
 def _spell_out(group: str) -> list[str]:
@@ -255,7 +181,7 @@ def _spell_out(group: str) -> list[str]:
 
 def _say(written: str, before: str, after: str) -> PronouncedWord:
     """Return the spoken form of one written word between its neighbours."""
-    word = written.translate(_PLAIN).strip('"*_`~()[]{}<>|')
+    word = written.translate(TYPOGRAPHIC).strip('"*_`~()[]{}<>|')
     whole = word.lower()
     last = not after
     if whole in ("-", "--"):
@@ -273,7 +199,7 @@ def _say(written: str, before: str, after: str) -> PronouncedWord:
             return PronouncedWord(written, tuple(said.split()), pause or ("." if ends else ""))
     core = word.rstrip("?!.:;,\"')]}*_`-")
     tail = word[len(core) :]
-    pause = _pause_of(tail)
+    pause = pause_of(tail)
     # "U.S." in the middle of a sentence has no full stop.
     if pause == "." and not last and _DOTTED.fullmatch(core + "."):
         pause = ""

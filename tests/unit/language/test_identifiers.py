@@ -2,7 +2,7 @@
 
 import pytest
 
-from parley.models.tts.spoken_text import spoken_words
+from parley.language.english.text_normalization import spoken_words
 
 DIGITS = "zero one two three four five six seven eight nine".split()
 
