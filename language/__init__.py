@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from parley.core.registry import Registry, Row
+from parley.language.answers import AnswerPhrases, QuestionWords
+from parley.language.content_words import ContentRules, EveryWord
 from parley.language.cue_words import CueRules, NoCues, SyntaxRules
 from parley.language.facts import FactRules, NoFacts
 from parley.language.intents import IntentRules, NoIntents
+from parley.language.small_talk import NoSmallTalk, SmallTalkRules
 from parley.language.text_normalization import NoNormalization, TextNormalization
 from parley.language.vocabulary import AnsweringPhrases, UtteranceVocabulary
 
@@ -35,6 +38,10 @@ class Language:
         cues: signs in the last words that more is coming.
         syntax: such signs in the grammar of a turn.
         text: spoken form of written text, for the voices.
+        content: content words of questions and documents.
+        small_talk: greetings and thanks, with answers, and the words around a question.
+        questions: words of questions to documents.
+        answers: phrases around an answer from documents.
     """
 
     tag: str
@@ -46,6 +53,10 @@ class Language:
     cues: CueRules = field(default_factory=NoCues)
     syntax: SyntaxRules = field(default_factory=NoCues)
     text: TextNormalization = field(default_factory=NoNormalization)
+    content: ContentRules = field(default_factory=EveryWord)
+    small_talk: SmallTalkRules = field(default_factory=NoSmallTalk)
+    questions: QuestionWords = field(default_factory=QuestionWords)
+    answers: AnswerPhrases = field(default_factory=AnswerPhrases)
 
 
 LANGUAGES: Registry[Language] = Registry(

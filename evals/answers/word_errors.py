@@ -9,9 +9,10 @@ import random
 from collections.abc import Sequence
 from difflib import SequenceMatcher, get_close_matches
 
-from parley.models.llm.small_talk import spoken_words
+from parley.language import find_language
 
 _OMITTED_SHARE = 0.1
+_spoken_words = find_language("en").small_talk.spoken_words
 
 
 class WordErrors:
@@ -28,12 +29,12 @@ class WordErrors:
         self._rate = rate
         self._random = random.Random(seed)
         for written, heard in pairs:
-            self._align(spoken_words(written), spoken_words(heard))
+            self._align(_spoken_words(written), _spoken_words(heard))
 
     def hear(self, text: str) -> str:
         """Return the recognised form of a text: lower case, without punctuation."""
         heard: list[str] = []
-        for word in spoken_words(text):
+        for word in _spoken_words(text):
             if self._random.random() >= self._rate:
                 heard.append(word)
             elif self._random.random() >= _OMITTED_SHARE:

@@ -1,7 +1,8 @@
 """The rules of English."""
 
 from parley.language import Language
-from parley.language.english import cue_words, facts, intents, syntax, text_normalization
+from parley.language.english import cue_words, facts, intents, small_talk, syntax, terms, text_normalization
+from parley.language.english.answers import ANSWERS, QUESTIONS
 from parley.language.english.vocabulary import ANSWERING, UTTERANCES
 
 
@@ -17,4 +18,8 @@ def english() -> Language:
         cues=cue_words,
         syntax=syntax,
         text=text_normalization,
+        content=terms,
+        small_talk=small_talk,
+        questions=QUESTIONS,
+        answers=ANSWERS,
     )

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parley.language import Language, find_language
 from parley.models.llm import Message
-from parley.models.llm.small_talk import spoken_words
 from parley.models.retrieval import SpeakableStatement
 
 # Marks by which sessions end a reply that was cut off: a bracketed remark, dashes or dots.
@@ -59,15 +59,19 @@ class DialogueReader:
     Args:
         statements: statements that answers are made of; their positions are the numbers in ``Dialogue``. A
             plain text is a statement without a lead.
+        language: that of the documents; None for the default language.
     """
 
-    def __init__(self, statements: Sequence[SpeakableStatement | str]) -> None:
+    def __init__(
+        self, statements: Sequence[SpeakableStatement | str], *, language: Language | None = None
+    ) -> None:
+        self._words_of = (language or find_language()).small_talk.spoken_words
         whole = [SpeakableStatement(each) if isinstance(each, str) else each for each in statements]
-        self._sentences = [tuple(spoken_words(statement.text)) for statement in whole]
+        self._sentences = [tuple(self._words_of(statement.text)) for statement in whole]
         # After a statement its neighbours may follow without the lead that they share.
         self._next_bare: list[tuple[tuple[int, tuple[str, ...]], ...]] = [
             tuple(
-                (at, tuple(spoken_words(whole[at].bare)))
+                (at, tuple(self._words_of(whole[at].bare)))
                 for at in range(number + 1, min(number + 1 + _MOST_NEIGHBOURS, len(whole)))
                 if statement.bare and whole[at].bare and whole[at].lead == statement.lead
             )
@@ -94,12 +98,12 @@ class DialogueReader:
         last_said, started = found[last_reply] if last_reply is not None else ((), None)
         previous: tuple[str, ...] = ()
         if len(users) > 1 and not any(at > users[-2] for at in answered):
-            previous = tuple(spoken_words(spoken[users[-2]].text))
+            previous = tuple(self._words_of(spoken[users[-2]].text))
         return Dialogue(
-            words=tuple(spoken_words(spoken[users[-1]].text)) if users else (),
+            words=tuple(self._words_of(spoken[users[-1]].text)) if users else (),
             opened=bool(users),
             previous_words=previous,
-            asked_words=tuple(spoken_words(spoken[users[-2]].text)) if len(users) > 1 else (),
+            asked_words=tuple(self._words_of(spoken[users[-2]].text)) if len(users) > 1 else (),
             last_reply=without_cut_off_mark(spoken[last_reply].text) if last_reply is not None else "",
             last_said=last_said,
             started=started,
@@ -111,7 +115,7 @@ class DialogueReader:
 
     def _find(self, reply: str) -> tuple[tuple[int, ...], int | None]:
         """Return the sentence numbers in a reply, in order, and the one in which it breaks off."""
-        words = tuple(spoken_words(reply))
+        words = tuple(self._words_of(reply))
         numbers: list[int] = []
         at, ended_at = 0, -1
         while at < len(words):

@@ -25,28 +25,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parley.language.english.facts import asks
-from parley.language.english.intents import caller_intent
 from parley.language.intents import CallerIntent
+from parley.language.small_talk import SmallTalkIntent
 from parley.models.llm import Message
 from parley.models.llm.conversation_qa import DialogueHistory, read_conversation
 from parley.models.llm.dialogue import Dialogue, DialogueReader
 from parley.models.llm.intelligible import Intelligible, TurnKind
 from parley.models.llm.misheard import Misheard
-from parley.models.llm.small_talk import (
-    Intent,
-    exact_intent,
-    is_noise,
-    phrase_intent,
-    question_words,
-    spoken_words,
-)
 from parley.models.llm.spoken_text import spoken_list
 from parley.models.llm.statement_choice import Question, StatementChoice
-from parley.models.llm.tables import Tables, is_choice, is_open_choice
+from parley.models.llm.tables import Tables
 from parley.models.retrieval.index import PassageIndex, Ranking
 from parley.models.retrieval.markdown import sentences
-from parley.models.retrieval.terms import is_negated
 
 # A longer turn loses its middle: no question is so long, and the time of every step here grows with length.
 _MOST_CHARS = 1_500
@@ -76,17 +66,13 @@ _FOLLOW_UP_WORDS_SHARE = 0.2
 _FOLLOW_UP_THRESHOLD = 0.5
 _FOLLOW_UP_WORDS = 4
 _FOLLOW_UP_MARKED_WORDS = 9
-_FOLLOW_UP_OPENINGS = ("and", "but", "or", "what about", "how about", "what if")
-_POINTING = frozenset("it its that they them their those these this there one ones him her".split())
 # Bonus for the passages under the heading of the last answer.
 _SAME_TOPIC_BONUS = 0.05
 # Bonus for an open question ("what is not covered"): a passage that denies is preferred when the question
 # asks for a denial, and the reverse.
 _POLARITY_BONUS = 0.1
-_OPEN_QUESTIONS = frozenset("what which who where when".split())
 # Bonus for a passage of steps, for a question about how something is done.
 _STEPS_BONUS = 0.08
-_HOW_TO = ("how do i ", "how can i ", "how to ", "how should i ", "how do you ", "how must i ")
 _TOPIC_SCORE = 0.15
 # A reading of possibly misheard words is used when its score is higher by this, and by more the larger its
 # distance.
@@ -95,30 +81,6 @@ _LEAST_GAIN = 0.1
 _MOST_REPAIRS = 2
 # Least words that must remain of an utterance after its statement is removed.
 _BESIDES_WORDS = 3
-_JOINING = frozenset("and but so also because".split())
-_SOURCE_QUESTIONS = frozenset(
-    (
-        "where does that come from", "where did you get that", "how do you know", "how do you know that",
-        "where is that from", "says who", "who says that", "what is your source", "where does it say that",
-    )
-)  # fmt: skip
-
-_ASK_AGAIN = (
-    "Sorry, I did not catch that. Could you say it again?",
-    "I did not understand you. Could you repeat that, please?",
-)
-_OTHER_LANGUAGE = "Sorry, I only understand {language}."
-_NO_HUMAN = "I am a computer program, and I cannot put you through to a person from here."
-_FAREWELL = "Goodbye, and thank you for calling."
-_MOMENT = "Take your time."
-_STOPPED = "All right."
-_NOTHING_SAID = "I have not said anything yet. What would you like to know?"
-_NO_ADVICE = "I cannot choose for you. "
-_UNKNOWN = (
-    "I don't know. Here is what I can answer: {topics}.",
-    "I don't know that one. I can tell you about {topics}.",
-    "Sorry, I don't know. You can ask me about {topics}.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +97,7 @@ class DocumentAnswer:
     """Answers from an index. Thread-safe.
 
     Args:
-        index: the passages, built with ``small_talk.PHRASES`` as its phrases.
+        index: the passages, built with the phrases of its language's small talk.
         name: the agent's name.
         threshold: a question whose best passage scores less is answered with "I don't know".
         max_words: longest answer; a single statement is always spoken whole.
@@ -157,7 +119,11 @@ class DocumentAnswer:
         known_words: frozenset[str] = frozenset(),
     ) -> None:
         self._index = index
-        self._reader = DialogueReader(index.statements)
+        self._language = index.language
+        self._talk = index.language.small_talk
+        self._asking = index.language.questions
+        self._phrases = index.language.answers
+        self._reader = DialogueReader(index.statements, language=index.language)
         self._statements = StatementChoice(index, max_words=max_words, max_statements=max_sentences)
         self._tables = Tables(index)
         self._misheard = Misheard(index, known_words)
@@ -165,15 +131,15 @@ class DocumentAnswer:
             (*(f"{passage.title}. {passage.text}" for passage in index.passages), name), known_words
         )
         self._name = name
-        self._name_words = tuple(spoken_words(name))
+        self._name_words = tuple(self._talk.spoken_words(name))
         self._threshold = threshold
         self._greeting = greeting
         names = _names(index)
         self._topics = [_mid_sentence(passage.title, names) for passage in index.passages]
         self._denies = np.array(
             [
-                is_negated(index.words(f"{passage.title} {passage.lead}"))
-                or (passage.form == "text" and is_negated(index.words(passage.text)))
+                index.language.content.is_negated(index.words(f"{passage.title} {passage.lead}"))
+                or (passage.form == "text" and index.language.content.is_negated(index.words(passage.text)))
                 for passage in index.passages
             ]
         )
@@ -196,7 +162,9 @@ class DocumentAnswer:
             # A question does not follow a statement such as "My name is Ada".
             dialogue = replace(dialogue, previous_words=(), asked_words=())
         if not dialogue.opened:
-            return self._greeting or f"Hello, I am {self._name}. Ask me about {self._example_topics(0)}."
+            return self._greeting or self._phrases.greeting.format(
+                name=self._name, topics=self._example_topics(0)
+            )
         said = next(message.text for message in reversed(conversation.messages) if message.role == "user")
         words = self._without_name(dialogue.words)
         answered = self._answer_request(words, said, dialogue)
@@ -208,55 +176,64 @@ class DocumentAnswer:
         noted = conversation.acknowledge()
         if noted is not None and noted.sure:
             return self._besides(conversation, dialogue, noted.text)
-        intent = exact_intent(words)
+        intent = self._talk.exact_intent(words)
         if intent is not None:
             return self._small_talk(intent, dialogue)
         heard = self._intelligible.judge(said)
         if heard is TurnKind.FOREIGN:
-            return _OTHER_LANGUAGE.format(language=self._intelligible.language)
-        if heard is TurnKind.NOISE or is_noise(words):
-            return _vary(_ASK_AGAIN, dialogue.replies)
+            return self._phrases.other_language.format(language=self._intelligible.language)
+        if heard is TurnKind.NOISE or self._talk.is_noise(words):
+            return _vary(self._phrases.ask_again, dialogue.replies)
         personal = recalled or noted
         return self._from_documents(
-            self._as_meant(_the_question(said, words)),
+            self._as_meant(self._the_question(said, words)),
             dialogue,
             otherwise=personal.text if personal is not None else None,
         )
 
     def _answer_request(self, words: Sequence[str], said: str, dialogue: Dialogue) -> str | None:
         """Return the answer to a request, command or source question; None for any other question."""
-        match caller_intent(" ".join(words)):
+        match self._language.intents.caller_intent(" ".join(words)):
             case CallerIntent.HUMAN:
-                return _NO_HUMAN
+                return self._phrases.no_human
             case CallerIntent.FAREWELL:
-                return _FAREWELL
+                return self._phrases.farewell
             case CallerIntent.STOP:
-                return _STOPPED
+                return self._phrases.stopped
             case CallerIntent.MOMENT:
-                return _MOMENT
+                return self._phrases.moment
             case CallerIntent.REPEAT:
-                return self._repeat(dialogue) if dialogue.last_reply else _NOTHING_SAID
+                return self._repeat(dialogue) if dialogue.last_reply else self._phrases.nothing_said
             case CallerIntent.MORE if dialogue.topic_said:
                 return self._more(dialogue)
-        if " ".join(question_words(words)) in _SOURCE_QUESTIONS and dialogue.topic_said:
-            return f"That is from {self._source_of(dialogue.topic_said[-1])}."
+        if " ".join(self._talk.question_words(words)) in self._asking.sources and dialogue.topic_said:
+            source = self._source_of(dialogue.topic_said[-1])
+            return self._phrases.source.format(source=source)
         return None
 
     def _source_of(self, sentence: int) -> str:
         first, _, rest = self._index.passages[self._index.passage_of(sentence)].source.partition(" ")
-        if first.lower() in ("the", "a", "an", "our", "your", "my"):
+        if first.lower() in self._asking.articles:
             return f"{first.lower()} {rest}"
-        return f"the {first} {rest}".strip()
+        return f"{self._phrases.the}{first} {rest}".strip()
 
     def _topics_of(self, dialogue: Dialogue) -> list[str]:
         """Return the headings of what was spoken, each at its last mention, oldest first."""
         passages = (self._index.passage_of(number) for number in reversed(dialogue.told))
         return [self._topics[passage] for passage in dict.fromkeys(passages)][::-1]
 
+    def _the_question(self, said: str, words: Sequence[str]) -> list[str]:
+        """Return the words of the sentence with the question in a long turn, at most ``_MOST_WORDS``."""
+        if len(words) > _ONE_QUESTION_WORDS:
+            asking = [sentence for sentence in sentences(said) if self._language.facts.asks(sentence)]
+            if asking:
+                words = self._talk.spoken_words(asking[-1])
+        return self._talk.question_words(words[-_MOST_WORDS:])
+
     def _besides(self, conversation: DialogueHistory, dialogue: Dialogue, thanks: str) -> str:
         """Return the answer to a statement with another part: "my name is Ada and my card was stolen"."""
-        rest = question_words(spoken_words(conversation.new.rest))
-        while rest and rest[0] in _JOINING:
+        rest = self._talk.question_words(self._talk.spoken_words(conversation.new.rest))
+        while rest and rest[0] in self._asking.joining:
             rest = rest[1:]
         if len(rest) < _BESIDES_WORDS:
             return thanks
@@ -271,7 +248,11 @@ class DocumentAnswer:
         count = len(self._name_words)
         if count and words[:count] == self._name_words and len(words) > count + 1:
             return words[count:]
-        if count and words[-count:] == self._name_words and exact_intent(words[:-count]) is not None:
+        if (
+            count
+            and words[-count:] == self._name_words
+            and self._talk.exact_intent(words[:-count]) is not None
+        ):
             return words[:-count]
         return words
 
@@ -291,7 +272,7 @@ class DocumentAnswer:
         if own.phrases.size:
             phrase = int(np.argmax(own.phrases))
             if own.phrases[phrase] >= max(_SMALL_TALK_LIKENESS, float(own.passages.max())):
-                return self._small_talk(phrase_intent(phrase), dialogue)
+                return self._small_talk(self._talk.phrase_intent(phrase), dialogue)
         choice: _Choice | None = None
         is_whole = best is not None and own.passages[best.passage] >= _SELF_CONTAINED_LIKENESS
         if context is not None and not is_whole:
@@ -304,16 +285,16 @@ class DocumentAnswer:
             return otherwise
         # Two words that fit nothing are more often misheard than meant.
         if len(question) <= 2:
-            return _vary(_ASK_AGAIN, dialogue.replies)
+            return _vary(self._phrases.ask_again, dialogue.replies)
         return self._unknown(own.passages, dialogue)
 
     def _from_tables(self, question: Sequence[str], dialogue: Dialogue, *, is_follow_up: bool) -> str:
         """Return cells that answer by the structure of a table; empty where none do."""
         words = self._index.words(" ".join(question))
-        said = dialogue.topic_said if is_follow_up or is_choice(words) else ()
-        cells = self._tables.compare(words, said) if is_choice(words) else []
-        if cells and said and is_open_choice(words):
-            return _NO_ADVICE + self._statements.text(cells)
+        said = dialogue.topic_said if is_follow_up or self._tables.is_choice(words) else ()
+        cells = self._tables.compare(words, said) if self._tables.is_choice(words) else []
+        if cells and said and self._tables.is_open_choice(words):
+            return self._phrases.no_advice + self._statements.text(cells)
         if not cells and is_follow_up:
             cells = self._tables.follow(dialogue.last_said, words)
         if not cells:
@@ -387,12 +368,12 @@ class DocumentAnswer:
         return any(terms & others and terms & question.names for terms in held)
 
     def _admitted(self, scores: np.ndarray, question: Question) -> np.ndarray | None:
-        if question.words and question.words[0] in _OPEN_QUESTIONS:
-            wanted = is_negated(question.words)
+        if question.words and question.words[0] in self._asking.open_questions:
+            wanted = self._language.content.is_negated(question.words)
             scores = scores + _POLARITY_BONUS * np.where(self._denies == wanted, 0.0, -1.0) * (
                 1.0 if wanted else 0.3
             )
-        if question.text.startswith(_HOW_TO):
+        if question.text.startswith(self._asking.how_to):
             scores = scores + _STEPS_BONUS * self._is_steps
         if question.names:
             holds = self._holding(question.names)
@@ -430,24 +411,24 @@ class DocumentAnswer:
         """Return the question or topic that a follow-up refers to; None when the question is no follow-up."""
         text = " ".join(question)
         marked = (
-            any(text.startswith(f"{opening} ") for opening in _FOLLOW_UP_OPENINGS)
-            or bool(_POINTING.intersection(question))
-            or is_choice(question)
+            any(text.startswith(f"{opening} ") for opening in self._asking.follow_ups)
+            or bool(self._asking.pointing.intersection(question))
+            or self._tables.is_choice(question)
         )
         if len(question) > (_FOLLOW_UP_MARKED_WORDS if marked else _FOLLOW_UP_WORDS):
             return None
         if dialogue.asked_words and (dialogue.previous_words or dialogue.topic_said):
-            return " ".join(question_words(dialogue.asked_words))
+            return " ".join(self._talk.question_words(dialogue.asked_words))
         if dialogue.topic_said:
             return self._index.passages[self._index.passage_of(dialogue.topic_said[-1])].title
         return None
 
     def _say(self, choice: _Choice, *, choosing: Sequence[str] = ()) -> str:
         question = choice.question
-        if choosing and is_choice(choosing):
+        if choosing and self._tables.is_choice(choosing):
             # A choice needs both sides, so the passage is spoken from its beginning.
             numbers = self._statements.fill(self._index.sentence_numbers(choice.passage))
-            advice = _NO_ADVICE if is_open_choice(choosing) else ""
+            advice = self._phrases.no_advice if self._tables.is_open_choice(choosing) else ""
             return advice + self._statements.text(numbers)
         if len(question.names) > 1:
             return self._statements.text(self._of_each_name(choice))
@@ -481,30 +462,33 @@ class DocumentAnswer:
             return self._statements.text(self._statements.fill(rest))
         related = [n for n in self._index.related(passage, count=8) if not self._was_said(n, dialogue)]
         names = list(dict.fromkeys(self._topics[number] for number in related))
-        topics = spoken_list([name for name in names if name != self._topics[passage]][:3])
-        return f"That is all I have about {self._topics[passage]}." + (
-            f" You can also ask me about {topics}." if topics else ""
+        topics = self._either([name for name in names if name != self._topics[passage]][:3])
+        return self._phrases.all_said.format(topic=self._topics[passage]) + (
+            self._phrases.related.format(topics=topics) if topics else ""
         )
 
     def _was_said(self, passage: int, dialogue: Dialogue) -> bool:
         return any(number in dialogue.said for number in self._index.sentence_numbers(passage))
 
-    def _small_talk(self, intent: Intent, dialogue: Dialogue) -> str:
+    def _small_talk(self, intent: SmallTalkIntent, dialogue: Dialogue) -> str:
         answer = _vary(intent.answers, dialogue.replies)
         return answer.format(name=self._name, topics=self._example_topics(dialogue.replies))
 
     def _unknown(self, scores: np.ndarray, dialogue: Dialogue) -> str:
         best = [self._topics[number] for number in np.argsort(-scores)[:12] if scores[number] >= _TOPIC_SCORE]
         near = list(dict.fromkeys(best))[:3]
-        topics = spoken_list(near) if len(near) > 1 else self._example_topics(dialogue.replies)
-        return _vary(_UNKNOWN, dialogue.replies).format(topics=topics)
+        topics = self._either(near) if len(near) > 1 else self._example_topics(dialogue.replies)
+        return _vary(self._phrases.unknown, dialogue.replies).format(topics=topics)
 
     def _example_topics(self, turn: int) -> str:
         """Return three topics of different documents, others on every turn."""
         firsts = self._first_of_source
         step = max(1, len(firsts) // 3)
         chosen = dict.fromkeys(firsts[(turn + step * part) % len(firsts)] for part in range(3))
-        return spoken_list([self._topics[number] for number in chosen])
+        return self._either([self._topics[number] for number in chosen])
+
+    def _either(self, topics: Sequence[str]) -> str:
+        return spoken_list(topics, last=self._phrases.either)
 
 
 def _bounded(text: str) -> str:
@@ -512,15 +496,6 @@ def _bounded(text: str) -> str:
     if len(text) <= _MOST_CHARS:
         return text
     return f"{text[: _MOST_CHARS // 3].rpartition(' ')[0]} {text[-2 * _MOST_CHARS // 3 :].partition(' ')[2]}"
-
-
-def _the_question(said: str, words: Sequence[str]) -> list[str]:
-    """Return the words of the sentence with the question in a long turn, at most the last ``_MOST_WORDS``."""
-    if len(words) > _ONE_QUESTION_WORDS:
-        asking = [sentence for sentence in sentences(said) if asks(sentence)]
-        if asking:
-            words = spoken_words(asking[-1])
-    return question_words(words[-_MOST_WORDS:])
 
 
 def _vary(options: Sequence[str], turn: int) -> str:

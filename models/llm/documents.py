@@ -19,9 +19,9 @@ from pydantic import Field
 
 from parley.core.errors import EngineError
 from parley.core.strict_model import StrictModel
+from parley.language import Language, find_language
 from parley.models.llm import Message
 from parley.models.llm.document_answer import DocumentAnswer
-from parley.models.llm.small_talk import PHRASES
 from parley.models.llm.spoken_text import clauses
 from parley.models.retrieval import Embedder
 from parley.models.retrieval.index import PassageIndex
@@ -71,6 +71,7 @@ class DocumentLlm:
         settings: default: the shipped documents.
         embedder: replaces the MiniLM of the settings.
         executor: runs look-ups; None is the default executor of the running loop.
+        language: that of the documents; None for the default language.
 
     Raises:
         ConfigError: no documents, or the embedder is not installed.
@@ -82,15 +83,18 @@ class DocumentLlm:
         *,
         embedder: Embedder | None = None,
         executor: Executor | None = None,
+        language: Language | None = None,
     ) -> None:
+        language = language or find_language()
         self.settings = settings or DocumentLlmSettings()
         passages = load_passages(self.settings.folder)
         embedder = embedder or MiniLm(self.settings.embedder)
         self._index = PassageIndex(
             passages,
             embedder,
-            phrases=PHRASES,
+            phrases=language.small_talk.phrases(),
             cache_folder=self.settings.cache_folder,
+            language=language,
         )
         self._answer = DocumentAnswer(
             self._index,

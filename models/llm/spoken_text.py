@@ -26,8 +26,8 @@ def clauses(text: str) -> list[str]:
     return pieces
 
 
-def spoken_list(items: Sequence[str], *, last: str = "or") -> str:
-    """Return the items as ``a, b or c``."""
+def spoken_list(items: Sequence[str], *, last: str) -> str:
+    """Return the items as ``a, b or c``, with ``last`` before the last one."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} {last} {items[-1]}"

@@ -13,7 +13,6 @@ import numpy as np
 
 from parley.models.retrieval import SpeakableStatement
 from parley.models.retrieval.index import PassageIndex
-from parley.models.retrieval.terms import is_negated, stem
 
 # Further statements are added when they fit the question nearly as well as the best one.
 _MARGIN = 0.08
@@ -24,33 +23,15 @@ _SHARED_WORDS_BONUS = 0.3
 # Penalty for a statement without the name in the question, while another has it: the K400's value is no
 # answer for the K200.
 _WITHOUT_NAME = 0.5
-# Words that ask for one statement of a passage, in any question.
-_AMOUNT = frozenset("cost costs price much many long often when".split())
-# A statement that begins with one of these depends on the one before it.
-_LEANING = frozenset(
-    "it they this that these those then he she both otherwise anything also its their none but "
-    "however".split()
-)
 _ALSO_WORDS = 4
-_YES_NO = frozenset(
-    "is are was were do does did can could will would should may must has have isn't aren't don't "
-    "doesn't can't "
-    "couldn't won't shouldn't hasn't haven't".split()
-)
 _MISSING_SHARE = 0.3
 # About twelve seconds of speech.
 _SHORT_WORDS = 34
 _LEADING_WORDS = 12
 # A row of at most this many cells is spoken whole: an error code with its meaning and remedy.
 _SHORT_ROW = 2
-# Compares "up to 25 metres" in a statement with "30 metres" in the question.
-_RANGE = re.compile(
-    r"\b(up to|at most|below|under|less than|above|over|more than|at least|from) (\d+(?:\.\d+)?) (\w+)"
-)
 _QUANTITY = re.compile(r"\b(\d+(?:\.\d+)?) (\w+)")
 _OUT_OF_RANGE = 0.5
-_UPPER = frozenset(("up to", "at most", "below", "under", "less than"))
-_EXCEPTIONS = frozenset("but except unless however only".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +64,8 @@ class StatementChoice:
 
     def __init__(self, index: PassageIndex, *, max_words: int, max_statements: int) -> None:
         self._index = index
+        self._content = index.language.content
+        self._asking = index.language.questions
         self._max_words = max_words
         self._max_statements = max_statements
 
@@ -124,7 +107,7 @@ class StatementChoice:
         This is so when it lacks a part of the question, or when the question asks for yes or no, whose reason
         or exception is in the next statement.
         """
-        if question.words and question.words[0] in _YES_NO:
+        if question.words and question.words[0] in self._asking.yes_no:
             return True
         title = self._index.terms(self._index.passages[self._index.passage_of(best)].title)
         asked = [term for term in question.terms if term not in title]
@@ -189,7 +172,7 @@ class StatementChoice:
 
     def _asks_for_the_whole(self, passage: int, question: Question) -> bool:
         """Return whether the question has no terms beyond the heading, and asks for no amount."""
-        if question.is_follow_up or _AMOUNT.intersection(question.words):
+        if question.is_follow_up or self._asking.amounts.intersection(question.words):
             return False
         found = self._index.passages[passage]
         heading = self._index.terms(" ".join((*found.above, found.title, found.lead, found.source)))
@@ -229,13 +212,15 @@ class StatementChoice:
     def _is_out_of_range(self, number: int, question: Question) -> bool:
         """Return whether the statement is about another size than the question."""
         quantities = [
-            (float(match[1]), stem(match[2]))
+            (float(match[1]), self._content.stem(match[2]))
             for match in _QUANTITY.finditer(" ".join(self._index.words(question.text)))
         ]
         if not quantities or not self._index.statements[number].bare:
             return False
-        for match in _RANGE.finditer(" ".join(self._index.words(self._index.sentences[number]))):
-            limit, unit, is_upper = float(match[2]), stem(match[3]), match[1] in _UPPER
+        stated = " ".join(self._index.words(self._index.sentences[number]))
+        for match in self._asking.range.finditer(stated):
+            limit, unit = float(match[2]), self._content.stem(match[3])
+            is_upper = match[1] in self._asking.upper
             for value, asked in quantities:
                 if asked == unit and (value > limit if is_upper else value < limit):
                     return True
@@ -244,7 +229,7 @@ class StatementChoice:
     def _with_support(self, number: int, first: int) -> set[int]:
         """Return a statement with those before it that it depends on; "also" adds the main point."""
         taken = {number}
-        if "also" in self._index.words(self._index.sentences[number])[:_ALSO_WORDS]:
+        if self._asking.also.intersection(self._index.words(self._index.sentences[number])[:_ALSO_WORDS]):
             taken.add(first)
         while number > first and self._leans(number):
             number -= 1
@@ -253,7 +238,7 @@ class StatementChoice:
 
     def _leans(self, number: int) -> bool:
         words = self._index.words(self._index.sentences[number])
-        return bool(words) and words[0] in _LEANING
+        return bool(words) and words[0] in self._asking.leaning
 
     def _exceptions(self, best: int, numbers: Sequence[int], question: Question) -> list[int]:
         """Return statements that deny or restrict the best one on the same subject."""
@@ -266,7 +251,7 @@ class StatementChoice:
         found = []
         for number in numbers:
             words = self._index.words(self._index.sentences[number])
-            restricts = is_negated(words) or not _EXCEPTIONS.isdisjoint(words)
+            restricts = self._content.is_negated(words) or not self._asking.exceptions.isdisjoint(words)
             shared = self._index.terms_of(number) & matter & set(question.terms)
             if number != best and restricts and shared:
                 found.append(number)

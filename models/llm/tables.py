@@ -9,48 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from parley.models.retrieval.index import PassageIndex
-from parley.models.retrieval.terms import is_negated, stem
 
-_YES = frozenset(("yes", "y", "true", "\u2713", "\u2714", "supported", "included"))
-_NO = frozenset(("no", "n", "false", "\u2717", "\u2718", "none", "never", "not supported", "not included"))
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _MOST_ROWS = 5
 _ROW_SHARE = 0.5
-_CHOICE = re.compile(
-    r"\b(?:which (?:one|of|is|are|would|should|do)|should i (?:take|choose|buy|get|use|pick)|better|compare|"
-    r"difference between|recommend|what is the difference)\b"
-)
-_OPEN_CHOICE = re.compile(r"\b(?:should i|would you|better|recommend|best)\b")
-_LARGEST = "largest biggest highest greatest".split()
-_SMALLEST = "smallest lowest fewest".split()
-# These compare only with "more" or "most".
-_WITH_MORE, _MORE = frozenset(("expensive", "powerful")), frozenset(("more", "most"))
-# Words of a question for yes or no: "suited for", "fit for".
-_FITTING = frozenset(
-    stem(word) for word in "suited suitable fit works good supported safe ok okay approved permitted".split()
-)
-# These words in the name of a column do not describe its content.
-_BOUNDS = frozenset(stem(word) for word in ("maximum", "minimum", "max", "min"))
-# Adjectives with the columns that they refer to; true when a small number is meant.
-_ADJECTIVES: Mapping[str, tuple[bool, frozenset[str]]] = {
-    word: (is_small, frozenset(stem(column) for column in columns.split()))
-    for words, is_small, columns in (
-        ("cheaper cheapest", True, "price"),
-        ("expensive dearer dearest", False, "price"),
-        ("lighter lightest", True, "weight mass"),
-        ("heavier heaviest", False, "weight mass"),
-        ("quieter quietest", True, "noise sound volume decibel"),
-        ("louder loudest", False, "noise sound volume decibel"),
-        ("faster fastest quicker quickest", True, "time duration latency delay p50"),
-        ("slower slowest", False, "time duration latency delay p50"),
-        ("longer longest", False, "length duration time runtime period"),
-        ("shorter shortest", True, "length duration time period"),
-        ("stronger strongest powerful", False, "power pressure"),
-        ("bigger biggest larger largest", False, "size capacity flow"),
-        ("smaller smallest", True, "size capacity flow"),
-    )
-    for word in words.split()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +32,7 @@ class Tables:
 
     def __init__(self, index: PassageIndex) -> None:
         self._index = index
+        self._asking = index.language.questions
         self._table_of: dict[int, _Table] = {}
         tables: dict[tuple[str, int], dict[str, dict[str, int]]] = {}
         columns: dict[tuple[str, int], tuple[str, ...]] = {}
@@ -127,17 +90,18 @@ class Tables:
         """Return the cells that answer "which pumps are not ...": those of a yes-no column with the wanted
         value.
         """
-        if not words or words[0] not in ("which", "what"):
+        if not words or words[0] not in self._asking.lists:
             return []
         asked = set(self._index.terms(" ".join(words)))
-        wanted = _NO if is_negated(words) else _YES
+        wanted = self._asking.no if self._index.language.content.is_negated(words) else self._asking.yes
+        answers = self._asking.yes | self._asking.no
         best: tuple[float, list[int]] = (0.0, [])
         for table in self._tables:
             for column in table.columns[1:]:
                 cells = [row[column] for row in table.rows.values() if column in row]
                 values = [self._value(cell).lower() for cell in cells]
                 named = self._terms[column]
-                if not named <= asked or not named or not all(value in _YES | _NO for value in values):
+                if not named <= asked or not named or not all(value in answers for value in values):
                     continue
                 if self._named(asked - named, table.rows) is not None:
                     # "Which pumps may run with sea water" names a row: that is a question for its cells.
@@ -155,12 +119,12 @@ class Tables:
     def compare(self, words: Sequence[str], said: Sequence[int]) -> list[int]:
         """Return the cells by which rows can be compared, the best one first where there is one."""
         text = " ".join(words)
-        small, concepts = _superlative(words)
+        small, concepts = self._superlative(words)
         asked = set(self._index.terms(text))
         cells = [number for number in said if number in self._table_of]
         if not cells:
             return self._extreme(asked, small, concepts) if small is not None else []
-        if _CHOICE.search(text) is None and small is None:
+        if self._asking.choice.search(text) is None and small is None:
             return []
         table = self._table_of[cells[-1]]
         rows = list(dict.fromkeys(self._index.statements[n].row for n in cells if self._table_of[n] is table))
@@ -201,7 +165,7 @@ class Tables:
             if not self._is_rest_about(table, asked - self._terms[column]):
                 continue
             cells = [row[column] for row in table.rows.values() if column in row]
-            if all(self._value(cell).lower() in _YES | _NO for cell in cells):
+            if all(self._value(cell).lower() in self._asking.yes | self._asking.no for cell in cells):
                 return [cell for cell in cells if self._value(cell).lower() in wanted]
         return []
 
@@ -212,11 +176,11 @@ class Tables:
         about = set(
             self._index.terms(" ".join((*passage.above, passage.title, passage.source, table.columns[0])))
         )
-        about |= _BOUNDS | _FITTING
+        about |= self._asking.bounds | self._asking.fitting
         return about.issuperset(rest)
 
     def _is_about(self, column: str, asked: Collection[str], concepts: frozenset[str]) -> bool:
-        named = self._terms[column] - _BOUNDS
+        named = self._terms[column] - self._asking.bounds
         return bool(concepts & named) if concepts else bool(named) and named <= set(asked)
 
     def _named(self, asked: Collection[str], names: Iterable[str]) -> str | None:
@@ -239,23 +203,23 @@ class Tables:
         match = _NUMBER.search(self._value(cell))
         return float(match[0].replace(",", "")) if match else float("inf")
 
+    def is_choice(self, words: Sequence[str]) -> bool:
+        """Return whether a question asks to compare or to choose."""
+        return (
+            self._asking.choice.search(" ".join(words)) is not None or self._superlative(words)[0] is not None
+        )
 
-def is_choice(words: Sequence[str]) -> bool:
-    """Return whether a question asks to compare or to choose."""
-    return _CHOICE.search(" ".join(words)) is not None or _superlative(words)[0] is not None
+    def is_open_choice(self, words: Sequence[str]) -> bool:
+        """Return whether a question asks for advice that no document gives."""
+        return self._asking.open_choice.search(" ".join(words)) is not None
 
-
-def is_open_choice(words: Sequence[str]) -> bool:
-    """Return whether a question asks for advice that no document gives."""
-    return _OPEN_CHOICE.search(" ".join(words)) is not None
-
-
-def _superlative(words: Sequence[str]) -> tuple[bool | None, frozenset[str]]:
-    """Return true if a small number is meant, and the columns it may be in; None without a superlative."""
-    for word in words:
-        if word in _ADJECTIVES and (word not in _WITH_MORE or not _MORE.isdisjoint(words)):
-            return _ADJECTIVES[word]
-    for word in words:
-        if word in _LARGEST or word in _SMALLEST:
-            return word in _SMALLEST, frozenset()
-    return None, frozenset()
+    def _superlative(self, words: Sequence[str]) -> tuple[bool | None, frozenset[str]]:
+        """Return true if a small number is meant, and the columns it may be in; None without one."""
+        known = self._asking
+        for word in words:
+            if word in known.adjectives and (word not in known.with_more or not known.more.isdisjoint(words)):
+                return known.adjectives[word]
+        for word in words:
+            if word in known.largest or word in known.smallest:
+                return word in known.smallest, frozenset()
+        return None, frozenset()

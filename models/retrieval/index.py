@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from parley.core.errors import ConfigError
+from parley.language import Language, find_language
 from parley.models.retrieval import Embedder, Hit, Passage, SpeakableStatement
 from parley.models.retrieval.lexical import Lexicon
 from parley.models.retrieval.markdown import sentences
-from parley.models.retrieval.terms import Names, terms, words_of
 from parley.models.retrieval.vector_cache import read_vectors, vectors_key, write_vectors
 
 _TEXT_WEIGHT = 0.4
@@ -62,6 +62,7 @@ class PassageIndex:
         embedder: converts text to unit vectors.
         phrases: further short texts to compare questions with (small talk), without a passage.
         cache_folder: folder for the vectors between starts; None computes them every time.
+        language: that of the passages; None for the default language.
 
     Attributes:
         passages: as given.
@@ -69,6 +70,7 @@ class PassageIndex:
         sentences: their texts.
         phrases: as given.
         names: names with digits in them that the passages use.
+        language: that of the passages.
 
     Raises:
         ConfigError: no passage.
@@ -81,9 +83,12 @@ class PassageIndex:
         *,
         phrases: Sequence[str] = (),
         cache_folder: Path | None = None,
+        language: Language | None = None,
     ) -> None:
         if not passages:
             raise ConfigError("a document index needs at least one passage")
+        self.language = language or find_language()
+        self._content = self.language.content
         self.passages = tuple(passages)
         self.phrases = tuple(phrases)
         self._embedder = embedder
@@ -96,7 +101,7 @@ class PassageIndex:
         self._first_sentence = np.cumsum([0] + [len(part) for part in parts])
         self._passage_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         headings = [". ".join((*passage.above, passage.title)) for passage in self.passages]
-        self.names = Names((*self.sentences, *headings))
+        self.names = self._content.names((*self.sentences, *headings))
         self._sentence_terms = tuple(frozenset(self.terms(text)) for text in self.sentences)
         self._lexicon = Lexicon(
             [
@@ -147,11 +152,11 @@ class PassageIndex:
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text, names joined."""
-        return terms(self.words(text))
+        return self._content.terms(self.words(text))
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text, numbers as digits and names joined."""
-        return self.names.joined(words_of(text))
+        return self.names.joined(self._content.words_of(text))
 
     def terms_of(self, sentence: int) -> frozenset[str]:
         """Return the terms of a statement."""

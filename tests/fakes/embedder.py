@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parley.models.llm.small_talk import spoken_words
+from parley.language.english.small_talk import spoken_words
 
 
 class WordCountEmbedder:

@@ -29,7 +29,7 @@ def test_nothing_is_no_piece(text: str) -> None:
 
 
 def test_lists_are_spoken() -> None:
-    assert spoken_list([]) == ""
-    assert spoken_list(["a"]) == "a"
-    assert spoken_list(["a", "b"]) == "a or b"
+    assert spoken_list([], last="or") == ""
+    assert spoken_list(["a"], last="or") == "a"
+    assert spoken_list(["a", "b"], last="or") == "a or b"
     assert spoken_list(["a", "b", "c"], last="and") == "a, b and c"

@@ -1,6 +1,6 @@
 import pytest
 
-from parley.models.llm.small_talk import (
+from parley.language.english.small_talk import (
     ALL_PHRASES,
     INTENTS,
     PHRASES,

@@ -2,7 +2,6 @@
 
 Pure. A term is a stem ("cancelled" and "cancel" are one), a number in digits ("thirty" and "30" are one), or
 a name with digits in it ("K 200", "k two hundred" and "K200" are one). Words without content are left out.
-English.
 """
 
 import re
@@ -67,6 +66,11 @@ _SAME = {
 def is_negated(words: Iterable[str]) -> bool:
     """Return whether the words deny something."""
     return not _NEGATIONS.isdisjoint(words)
+
+
+def is_empty(word: str) -> bool:
+    """Return whether a word has no content."""
+    return word in EMPTY
 
 
 def words_of(text: str) -> list[str]:
@@ -149,6 +153,11 @@ class Names:
         if before in _ARTICLES:
             return _canonical(before + digits) in self._known
         return before in self._prefixes
+
+
+def names(texts: Iterable[str]) -> Names:
+    """Return the names that the documents use."""
+    return Names(texts)
 
 
 def _canonical(name: str) -> str:

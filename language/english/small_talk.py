@@ -1,13 +1,14 @@
 """Detection of small talk, with answers.
 
-Input: the words of the caller. Output: an ``Intent`` with answers to choose from. Pure: takes and returns
+Input: the words of the caller. Output: a ``SmallTalkIntent`` with answers to choose from. Pure: takes and returns
 text. Exact phrases are matched here. A phrase that was misheard or worded differently is found by the
-document engine, which compares the question with ``PHRASES`` as it does with the passages.
+document engine, which compares the question with ``phrases()`` as it does with the passages.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from parley.language.small_talk import SmallTalkIntent
 
 # Hesitations such as "umm", "hmmm", "aaah", of any length.
 _SOUND = re.compile(r"u+[hm]+|e+r+m*|h+m+|m+h*m+|a+h+|o+h+|e+h+")
@@ -65,26 +66,8 @@ _CLOSINGS = ("thank you", "thanks", "please", "then")
 _NOISE = frozenset("um uh uhm er erm hm hmm mm mhm huh ah oh eh the a an and but or of to in is it i".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """Kind of small talk.
-
-    Attributes:
-        name: name of the kind.
-        phrases: phrases of callers, lower case without punctuation.
-        answers: ready to speak; ``{name}`` is the agent, ``{topics}`` a spoken list of topics.
-        similar: similar wordings have the same meaning. False for commands, where "why do you start over" is
-            a question.
-    """
-
-    name: str
-    phrases: tuple[str, ...]
-    answers: tuple[str, ...]
-    similar: bool = True
-
-
 INTENTS = (
-    Intent(
+    SmallTalkIntent(
         "greeting",
         (
             "hello",
@@ -101,12 +84,12 @@ INTENTS = (
         ),
         ("Hello! What would you like to know?", "Hello! How can I help you?"),
     ),
-    Intent(
+    SmallTalkIntent(
         "how are you",
         ("how are you", "how are you doing", "how are you today", "how is it going", "how do you do"),
         ("I am fine, thank you. What would you like to know?",),
     ),
-    Intent(
+    SmallTalkIntent(
         "thanks",
         (
             "thanks",
@@ -124,7 +107,7 @@ INTENTS = (
         ("You are welcome.", "You are welcome. Anything else?"),
     ),
     # ``intents`` recognises the exact phrases; these are compared with misheard ones.
-    Intent(
+    SmallTalkIntent(
         "goodbye",
         (
             "bye",
@@ -144,7 +127,7 @@ INTENTS = (
         ),
         ("Goodbye, and thank you for calling.",),
     ),
-    Intent(
+    SmallTalkIntent(
         "who are you",
         (
             "who are you",
@@ -156,7 +139,7 @@ INTENTS = (
         ),
         ("I am {name}, a computer program. I answer questions about things like {topics}.",),
     ),
-    Intent(
+    SmallTalkIntent(
         "what can you do",
         (
             "what can you do",
@@ -178,7 +161,7 @@ INTENTS = (
             "Ask me, for example, about {topics}.",
         ),
     ),
-    Intent(
+    SmallTalkIntent(
         "machine",
         (
             "are you a robot",
@@ -194,7 +177,7 @@ INTENTS = (
         ),
         ("I am a computer program and not a human being.", "I am a machine. I read answers from documents."),
     ),
-    Intent(
+    SmallTalkIntent(
         "can you hear me",
         (
             "can you hear me",
@@ -209,7 +192,7 @@ INTENTS = (
         ),
         ("Yes, I can hear you.",),
     ),
-    Intent(
+    SmallTalkIntent(
         "praise",
         (
             "great",
@@ -227,7 +210,7 @@ INTENTS = (
         ),
         ("Thank you! What else would you like to know?",),
     ),
-    Intent(
+    SmallTalkIntent(
         "acknowledged",
         (
             "okay",
@@ -250,19 +233,19 @@ INTENTS = (
         ("What would you like to know?", "What else would you like to know?"),
         similar=False,
     ),
-    Intent(
+    SmallTalkIntent(
         "declined",
         ("no", "no thanks", "no thank you", "nope", "nothing", "never mind", "forget it"),
         ("All right. I am here when you need me.",),
         similar=False,
     ),
-    Intent(
+    SmallTalkIntent(
         "start over",
         ("start over", "start again", "begin again", "restart", "from the beginning", "go back"),
         ("All right, once more from the beginning. What would you like to know?",),
         similar=False,
     ),
-    Intent(
+    SmallTalkIntent(
         "way of speaking",
         (
             "speak louder",
@@ -280,7 +263,7 @@ INTENTS = (
         ("I cannot change how I speak. I can say it again, though.",),
         similar=False,
     ),
-    Intent(
+    SmallTalkIntent(
         "displeased",
         (
             "you are stupid",
@@ -307,7 +290,7 @@ def spoken_words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("\u2019", "'"))
 
 
-def exact_intent(words: Sequence[str]) -> Intent | None:
+def exact_intent(words: Sequence[str]) -> SmallTalkIntent | None:
     """Return the intent that has exactly these words as a phrase, also after "okay" or before "please"."""
     for candidate in (" ".join(words), " ".join(question_words(words))):
         if candidate in _INTENT_OF:
@@ -315,7 +298,12 @@ def exact_intent(words: Sequence[str]) -> Intent | None:
     return None
 
 
-def phrase_intent(number: int) -> Intent:
+def phrases() -> tuple[str, ...]:
+    """Return the phrases with which similar wordings may be compared."""
+    return PHRASES
+
+
+def phrase_intent(number: int) -> SmallTalkIntent:
     """Return the intent that ``PHRASES[number]`` belongs to."""
     return _INTENT_OF[PHRASES[number]]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from parley.models.retrieval.terms import Names, is_negated, stem, terms, words_of
+from parley.language.english.terms import Names, is_negated, stem, terms, words_of
 
 DOCUMENT = "The K200 shows E05 when a sensor is lost. The p50 is 40 ms."
 
