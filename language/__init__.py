@@ -16,8 +16,11 @@ from parley.language.answers import AnswerPhrases, QuestionWords
 from parley.language.content_words import ContentRules, EveryWord
 from parley.language.cue_words import CueRules, NoCues, SyntaxRules
 from parley.language.facts import FactRules, NoFacts
+from parley.language.identification import IdentificationRules, NoIdentification
 from parley.language.intents import IntentRules, NoIntents
+from parley.language.numbers import NoNumbers, NumberRules
 from parley.language.small_talk import NoSmallTalk, SmallTalkRules
+from parley.language.sounds import NoSounds, SoundRules
 from parley.language.text_normalization import NoNormalization, TextNormalization
 from parley.language.vocabulary import AnsweringPhrases, UtteranceVocabulary
 
@@ -37,8 +40,11 @@ class Language:
         facts: statements of a person about themselves, and questions.
         cues: signs in the last words that more is coming.
         syntax: such signs in the grammar of a turn.
+        numbers: numbers in words.
         text: spoken form of written text, for the voices.
         content: content words of questions and documents.
+        sounds: sounds of words, for what was misheard.
+        identification: other languages, and words that are none.
         small_talk: greetings and thanks, with answers, and the words around a question.
         questions: words of questions to documents.
         answers: phrases around an answer from documents.
@@ -52,8 +58,11 @@ class Language:
     facts: FactRules = field(default_factory=NoFacts)
     cues: CueRules = field(default_factory=NoCues)
     syntax: SyntaxRules = field(default_factory=NoCues)
+    numbers: NumberRules = field(default_factory=NoNumbers)
     text: TextNormalization = field(default_factory=NoNormalization)
     content: ContentRules = field(default_factory=EveryWord)
+    sounds: SoundRules = field(default_factory=NoSounds)
+    identification: IdentificationRules = field(default_factory=NoIdentification)
     small_talk: SmallTalkRules = field(default_factory=NoSmallTalk)
     questions: QuestionWords = field(default_factory=QuestionWords)
     answers: AnswerPhrases = field(default_factory=AnswerPhrases)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parley.language.english.spoken_numbers import with_digits
+from parley.language import find_language
 
 MOST_WORDS = 65
 # A run of the documents' words of this length in an answer is one of their statements.
@@ -75,7 +75,7 @@ class Verdict:
 def words_of(text: str) -> list[str]:
     """Return the comparable words of a text."""
     plain = text.lower().replace("\u2019", "'").replace("-", " ").replace("%", " percent ")
-    return with_digits([word.replace(",", "") for word in _WORD.findall(plain)])
+    return find_language("en").numbers.with_digits([word.replace(",", "") for word in _WORD.findall(plain)])
 
 
 def holds(text: str, fact: str) -> bool:

@@ -1,7 +1,18 @@
 """The rules of English."""
 
 from parley.language import Language
-from parley.language.english import cue_words, facts, intents, small_talk, syntax, terms, text_normalization
+from parley.language.english import (
+    cue_words,
+    facts,
+    identification,
+    intents,
+    small_talk,
+    sounds,
+    spoken_numbers,
+    syntax,
+    terms,
+    text_normalization,
+)
 from parley.language.english.answers import ANSWERS, QUESTIONS
 from parley.language.english.vocabulary import ANSWERING, UTTERANCES
 
@@ -17,8 +28,11 @@ def english() -> Language:
         facts=facts,
         cues=cue_words,
         syntax=syntax,
+        numbers=spoken_numbers,
         text=text_normalization,
         content=terms,
+        sounds=sounds,
+        identification=identification,
         small_talk=small_talk,
         questions=QUESTIONS,
         answers=ANSWERS,

@@ -128,7 +128,9 @@ class DocumentAnswer:
         self._tables = Tables(index)
         self._misheard = Misheard(index, known_words)
         self._intelligible = Intelligible(
-            (*(f"{passage.title}. {passage.text}" for passage in index.passages), name), known_words
+            (*(f"{passage.title}. {passage.text}" for passage in index.passages), name),
+            known_words,
+            language=index.language,
         )
         self._name = name
         self._name_words = tuple(self._talk.spoken_words(name))

@@ -13,11 +13,8 @@ of a question may be guessed, but not whether it or its opposite is meant.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from parley.language.english.spoken_numbers import with_digits
-from parley.models.llm.intelligible import word_forms
 from parley.models.retrieval.index import PassageIndex
 from parley.models.retrieval.sounds import SoundAlikes
-from parley.models.retrieval.terms import EMPTY, is_negated, stem
 
 # Least phones of a phrase: "cash" and "card" sound like too many other words.
 _LEAST_PHONES = 5
@@ -29,8 +26,6 @@ _MOST_READINGS = 6
 # Greatest number of comparisons of pieces with phrases, which take 0.1 s at most: of a long turn only the
 # beginning is searched.
 _MOST_PAIRS = 60_000
-_DENYING = ("un", "in", "im", "il", "ir", "dis", "non", "mis")
-_ASKING = frozenset("what which who whom whose where when why how".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,9 @@ class Misheard:
 
     def __init__(self, index: PassageIndex, language_words: Collection[str] = ()) -> None:
         self._index = index
-        self._language = language_words
+        self._language_words = language_words
+        self._language = index.language
+        self._content = index.language.content
         texts = dict.fromkeys(
             (
                 *index.sentences,
@@ -67,6 +64,7 @@ class Misheard:
         self._alike = SoundAlikes(
             (phrase for text in texts for phrase in self._phrases(index.words(text))),
             least_phones=_LEAST_PHONES,
+            language=index.language,
         )
 
     def readings(self, words: Sequence[str]) -> list[Reading]:
@@ -87,25 +85,25 @@ class Misheard:
 
     def _phrases(self, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         for at, word in enumerate(words):
-            if not _is_content(word):
+            if not self._is_content(word):
                 continue
             yield (word,)
-            if at + 1 < len(words) and _is_content(words[at + 1]):
+            if at + 1 < len(words) and self._is_content(words[at + 1]):
                 yield word, words[at + 1]
 
     def _pieces(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
         for start in range(len(words)):
             for end in range(start + 1, min(start + _MOST_PIECE_WORDS, len(words)) + 1):
                 piece = words[start:end]
-                if piece[0] in EMPTY:
+                if self._content.is_empty(piece[0]):
                     break
-                if any(not _may_change(word) for word in piece):
+                if any(not self._may_change(word) for word in piece):
                     break
-                if piece[-1] not in EMPTY and any(self._is_unknown(word) for word in piece):
+                if not self._content.is_empty(piece[-1]) and any(self._is_unknown(word) for word in piece):
                     yield start, end
 
     def _is_unknown(self, word: str) -> bool:
-        return word not in EMPTY and not self._index.knows(stem(word))
+        return not self._content.is_empty(word) and not self._index.knows(self._content.stem(word))
 
     def _may_be(
         self, piece: Sequence[str], phrase: Sequence[str], rest: Sequence[str], distance: float
@@ -113,34 +111,41 @@ class Misheard:
         """Return whether a piece of a question may stand for a phrase; words that the documents have must
         remain.
         """
-        stems = {stem(word) for word in phrase}
+        stems = {self._content.stem(word) for word in phrase}
         unknown = [word for word in piece if self._is_unknown(word)]
-        if any(word not in EMPTY and word not in unknown and stem(word) not in stems for word in piece):
+        known = (word for word in piece if not self._content.is_empty(word) and word not in unknown)
+        if any(self._content.stem(word) not in stems for word in known):
             return False
         if self._count_denying(piece) != self._count_denying(phrase):
             return False
         if any(not self._is_of_language(word) for word in unknown):
             return True
         return distance <= _MOST_DISTANCE_OF_WORDS and any(
-            word not in EMPTY and not self._is_unknown(word) for word in rest
+            not self._content.is_empty(word) and not self._is_unknown(word) for word in rest
         )
 
     def _is_of_language(self, word: str) -> bool:
-        return not self._language or any(form in self._language for form in word_forms(word))
+        return not self._language_words or any(
+            form in self._language_words for form in self._language.identification.word_forms(word)
+        )
 
     def _count_denying(self, words: Sequence[str]) -> int:
         """Return the number of words that negate another one of the documents: "unfrozen" for "frozen"."""
         return sum(
-            any(word.startswith(one) and self._index.knows(stem(word.removeprefix(one))) for one in _DENYING)
+            any(
+                word.startswith(one) and self._index.knows(self._content.stem(word.removeprefix(one)))
+                for one in self._language.questions.denying
+            )
             for word in words
         )
 
+    def _is_content(self, word: str) -> bool:
+        return word.isalpha() and not self._content.is_empty(word) and self._may_change(word)
 
-def _is_content(word: str) -> bool:
-    return word.isalpha() and word not in EMPTY and _may_change(word)
-
-
-def _may_change(word: str) -> bool:
-    return (
-        word not in _ASKING and not is_negated((word,)) and with_digits([word]) == [word] and word.isalpha()
-    )
+    def _may_change(self, word: str) -> bool:
+        return (
+            word not in self._language.questions.asking
+            and not self._content.is_negated((word,))
+            and self._language.numbers.with_digits([word]) == [word]
+            and word.isalpha()
+        )

@@ -1,35 +1,19 @@
 """Similarity in sound, for finding words of the documents in misheard questions.
 
-Pure. Letters become phones by a small set of rules, coarse on purpose: all vowels are nearly one, and so are
-sounds of one place and manner ("b" and "p"). Word boundaries do not count: "young payment" is near "down
-payment", "restily vary" near "express delivery". English.
+Pure. The language writes words as phones (``language.sounds``). The comparison is coarse on purpose: all
+vowels are nearly one, and so are sounds of one place and manner ("b" and "p"). Word boundaries do not count:
+"young payment" is near "down payment", "restily vary" near "express delivery".
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-# The first rule that fits consumes its letters. Sounds: X as in "she", C "chair", J "jar", Q "sing", 0
-# "thin", Y "buy", y "yes"; a capital vowel is any vowel like it.
-_RULES = tuple(
-    (re.compile(letters), sounds)
-    for letters, sounds in (
-        ("tch", "C"), ("sch", "SK"), ("dge", "J"), ("igh", "Y"), ("eigh", "E"), ("ough|augh", "O"),
-        ("gh(?=t)|gh$", ""), ("^gh", "G"), ("^kn", "N"), ("^wr", "R"), ("^ps", "S"), ("m[bn]$", "M"),
-        ("ph", "F"), ("sh", "X"), ("ch", "C"), ("th", "0"), ("wh", "W"), ("ck", "K"),
-        ("ng(?=[^aeiouy]|$)", "Q"), ("s?sion|tion", "XAN"), ("[ct]ial", "XAL"), ("[ct]ious", "XAS"),
-        ("ture$", "CA"), ("sure$", "XA"), ("qu", "KW"), ("x", "KS"), ("c(?=[eiy])", "S"), ("c+", "K"),
-        ("gg", "G"), ("g(?=[eiy])", "J"), ("g", "G"), ("s(?=e$)|(?<=[aeiou])s(?=[aeiou])", "Z"),
-        ("es$|s+", "S"), ("z+", "Z"), ("t+", "T"), ("d+", "D"), ("b+", "B"), ("p+", "P"), ("f+", "F"),
-        ("v+", "V"), ("k+", "K"), ("j", "J"), ("l+", "L"), ("m+", "M"), ("n+", "N"), ("r+", "R"),
-        ("w(?=[aeiou])", "W"), ("h(?=[aeiouy])", "H"), ("[hw]", ""), ("y(?=[aeiou])", "y"), ("e$", ""),
-        ("ed$", "D"), ("ee|ea|ie|ei|ey", "I"), ("oo|ue|ew", "U"), ("ou|ow|oi|oy|au|aw|oa", "O"),
-        ("ai|ay", "E"), ("a", "A"), ("e", "E"), ("[iy]", "I"), ("o", "O"), ("u", "U"),
-    )
-)  # fmt: skip
+from parley.language import Language, find_language
+from parley.language.sounds import PHONES
+
 _VOWELS = "AEIOUYy"
-_PHONES = {phone: number for number, phone in enumerate("AEIOUYyBCDFGHJKLMNPQRSTVWXZ0", start=1)}
+_PHONES = {phone: number for number, phone in enumerate(PHONES, start=1)}
 _ANY_VOWEL = 0.3
 # Costs of confusing sounds that recognisers and telephone lines mix up; any others differ by 1.
 _ALIKE = {
@@ -67,34 +51,20 @@ def _costs() -> tuple[np.ndarray, np.ndarray]:
 _CHANGE, _GAP = _costs()
 
 
-def phones_of(words: Iterable[str]) -> str:
-    """Return the sounds of words, a letter for each, without the boundaries between them."""
-    return "".join(_phones(word) for word in words)
-
-
-def _phones(word: str) -> str:
-    found, at = "", 0
-    while at < len(word):
-        for letters, sounds in _RULES:
-            match = letters.match(word, at)
-            if match is not None and match.end() > at:
-                found, at = found + sounds, match.end()
-                break
-        else:
-            at += 1
-    return found
-
-
 class SoundAlikes:
     """Index of phrases that finds those that sound like given words. Thread-safe.
 
     Args:
         phrases: words of each phrase.
         least_phones: shorter phrases are left out, because they are similar to too much.
+        language: that of the phrases; None for the default language.
     """
 
-    def __init__(self, phrases: Iterable[Sequence[str]], *, least_phones: int) -> None:
-        sounding = [(tuple(words), phones_of(words)) for words in dict.fromkeys(map(tuple, phrases))]
+    def __init__(
+        self, phrases: Iterable[Sequence[str]], *, least_phones: int, language: Language | None = None
+    ) -> None:
+        self._phones_of = (language or find_language()).sounds.phones_of
+        sounding = [(tuple(words), self._phones_of(words)) for words in dict.fromkeys(map(tuple, phrases))]
         kept = [(words, phones) for words, phones in sounding if len(phones) >= least_phones]
         self.phrases = tuple(words for words, _ in kept)
         self._least = least_phones
@@ -109,7 +79,7 @@ class SoundAlikes:
         """
         if not len(self._lengths) or not heard:
             return []
-        codes, lengths = _encoded([phones_of(words) for words in heard])
+        codes, lengths = _encoded([self._phones_of(words) for words in heard])
         longest = np.maximum(lengths[:, None], self._lengths[None, :])
         fits = np.abs(lengths[:, None] - self._lengths[None, :]) <= _LENGTH_SHARE * longest
         fits &= lengths[:, None] >= self._least

@@ -2,7 +2,8 @@ import time
 
 import pytest
 
-from parley.models.llm.intelligible import Intelligible, TurnKind, language_of
+from parley.language.english.identification import language_of
+from parley.models.llm.intelligible import Intelligible, TurnKind
 from parley.models.retrieval.minilm import MiniLm
 
 DOCUMENTS = ("Opening hours. Branches are open until five on weekdays.", "The Kestrel pump has three modes.")

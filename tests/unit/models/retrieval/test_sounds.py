@@ -2,7 +2,8 @@
 
 import pytest
 
-from parley.models.retrieval.sounds import SoundAlikes, phones_of
+from parley.language.english.sounds import phones_of
+from parley.models.retrieval.sounds import SoundAlikes
 
 PHRASES = (("down", "payment"), ("express", "delivery"), ("mortgage",), ("statement",), ("pin",))
 
