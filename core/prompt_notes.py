@@ -1,7 +1,7 @@
 """Notes that precede a conversation in a model's input: a summary of earlier turns, and known facts.
 
 Decides their form, so that the code that writes them (``session_store.prompt``) and an engine that parses
-them (``models.llm.conversation_qa``) agree. Notes are text at the front of a message, between two lines in
+them (``models.llm.dialogue_history``) agree. Notes are text at the front of a message, between two lines in
 brackets. A model without any knowledge of the format can read them too. Pure.
 
     [Notes for the assistant; the person did not say this]

@@ -14,6 +14,7 @@ from functools import cache
 from parley.core.registry import Registry, Row
 from parley.language.answers import AnswerPhrases, QuestionWords
 from parley.language.content_words import ContentRules, EveryWord
+from parley.language.conversation import ConversationRules, NoConversation
 from parley.language.cue_words import CueRules, NoCues, SyntaxRules
 from parley.language.facts import FactRules, NoFacts
 from parley.language.identification import IdentificationRules, NoIdentification
@@ -46,6 +47,7 @@ class Language:
         sounds: sounds of words, for what was misheard.
         identification: other languages, and words that are none.
         small_talk: greetings and thanks, with answers, and the words around a question.
+        conversation: questions about the conversation itself, with answers.
         questions: words of questions to documents.
         answers: phrases around an answer from documents.
     """
@@ -64,6 +66,7 @@ class Language:
     sounds: SoundRules = field(default_factory=NoSounds)
     identification: IdentificationRules = field(default_factory=NoIdentification)
     small_talk: SmallTalkRules = field(default_factory=NoSmallTalk)
+    conversation: ConversationRules = field(default_factory=NoConversation)
     questions: QuestionWords = field(default_factory=QuestionWords)
     answers: AnswerPhrases = field(default_factory=AnswerPhrases)
 

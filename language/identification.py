@@ -8,7 +8,7 @@ class IdentificationRules(Protocol):
     """Rules by which texts of one language are distinguished from others, and its words from noise."""
 
     def language_of(self, text: str, /) -> str | None:
-        """Return the name of the language of a text, "other" for another script, None where it is uncertain."""
+        """Return the name of the language of a text, "other" for another script, None if it is uncertain."""
         ...
 
     def is_common(self, word: str, /) -> bool:

@@ -1,6 +1,6 @@
 """Words of a text, whatever its language: lower case, without punctuation. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def plain(text: str) -> list[str]:
@@ -23,3 +23,10 @@ def asks(text: str) -> bool:
 def ends_in(words: list[str], phrases: Iterable[str]) -> bool:
     """Return whether the last words are one of the phrases."""
     return any(words[-len(phrase.split()) :] == phrase.split() for phrase in phrases)
+
+
+def spoken_list(items: Sequence[str], *, last: str) -> str:
+    """Return the items as ``a, b or c``, with ``last`` before the last one."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"

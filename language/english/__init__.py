@@ -2,6 +2,7 @@
 
 from parley.language import Language
 from parley.language.english import (
+    conversation,
     cue_words,
     facts,
     identification,
@@ -34,6 +35,7 @@ def english() -> Language:
         sounds=sounds,
         identification=identification,
         small_talk=small_talk,
+        conversation=conversation,
         questions=QUESTIONS,
         answers=ANSWERS,
     )

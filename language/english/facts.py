@@ -1,8 +1,7 @@
 """Extract the facts that a person states about themselves: "my name is Ada", "my account number is 4172".
 
 Decides which words of an utterance are a fact worth remembering, the name of the fact, and the purpose of the
-call. Other modules store facts (``session_store.memory``) and answer from them
-(``models.llm.conversation_qa``). Pure.
+call. Other modules store facts (``session_store.memory``) and answer from them (``conversation``). Pure.
 
 The rules are conservative. A question states nothing, nor does a clause after "if" or "whether". "My card is
 stolen" describes a problem to be handled, not a fact to keep. Input may come from a recogniser, without case

@@ -1,8 +1,8 @@
 """Detection of small talk, with answers.
 
-Input: the words of the caller. Output: a ``SmallTalkIntent`` with answers to choose from. Pure: takes and returns
-text. Exact phrases are matched here. A phrase that was misheard or worded differently is found by the
-document engine, which compares the question with ``phrases()`` as it does with the passages.
+Input: the words of the caller. Output: a ``SmallTalkIntent`` with answers to choose from. Exact phrases are
+matched here. A phrase that was misheard or worded differently is found by the document engine, which compares
+the question with ``phrases()`` as it does with the passages. Pure.
 """
 
 import re

@@ -27,12 +27,12 @@ import numpy as np
 
 from parley.language.intents import CallerIntent
 from parley.language.small_talk import SmallTalkIntent
+from parley.language.words import spoken_list
 from parley.models.llm import Message
-from parley.models.llm.conversation_qa import DialogueHistory, read_conversation
 from parley.models.llm.dialogue import Dialogue, DialogueReader
+from parley.models.llm.dialogue_history import DialogueHistory, read_conversation
 from parley.models.llm.intelligible import Intelligible, TurnKind
 from parley.models.llm.misheard import Misheard
-from parley.models.llm.spoken_text import spoken_list
 from parley.models.llm.statement_choice import Question, StatementChoice
 from parley.models.llm.tables import Tables
 from parley.models.retrieval.index import PassageIndex, Ranking
@@ -158,7 +158,7 @@ class DocumentAnswer:
     def answer(self, messages: Sequence[Message]) -> str:
         """Return the answer to the last user message, never empty. Blocks."""
         messages = [replace(message, text=_bounded(message.text)) for message in messages]
-        conversation = read_conversation(messages)
+        conversation = read_conversation(messages, self._language)
         dialogue = self._reader.read(conversation.messages)
         if conversation.previous_was_personal:
             # A question does not follow a statement such as "My name is Ada".

@@ -1,10 +1,9 @@
-"""Clauses and lists of a spoken answer: division into pieces that a voice can begin with.
+"""Clauses of a spoken answer: division into pieces that a voice can begin with.
 
 Pure: takes and returns text.
 """
 
 import re
-from collections.abc import Sequence
 
 # A shorter piece ends before the voice has reached its normal flow; before a full stop one word is enough.
 _MIN_WORDS = 3
@@ -24,10 +23,3 @@ def clauses(text: str) -> list[str]:
     if pending:
         pieces.append(pending)
     return pieces
-
-
-def spoken_list(items: Sequence[str], *, last: str) -> str:
-    """Return the items as ``a, b or c``, with ``last`` before the last one."""
-    if len(items) < 2:
-        return "".join(items)
-    return f"{', '.join(items[:-1])} {last} {items[-1]}"

@@ -12,8 +12,8 @@ import pytest
 
 from parley.language.english.facts import asks, extract_facts
 from parley.models.llm import Message
-from parley.models.llm.conversation_qa import read_conversation
 from parley.models.llm.dialogue import without_cut_off_mark
+from parley.models.llm.dialogue_history import read_conversation
 from parley.models.tts.clauses import split_clauses
 from parley.processors.playout.word_times import estimate_word_times
 from parley.session_store.prompt import without_remarks

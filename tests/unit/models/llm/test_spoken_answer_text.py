@@ -1,6 +1,7 @@
 import pytest
 
-from parley.models.llm.spoken_text import clauses, spoken_list
+from parley.language.words import spoken_list
+from parley.models.llm.spoken_text import clauses
 
 
 def test_pieces_join_to_the_text() -> None:

@@ -1,38 +1,15 @@
-"""Answers from the conversation itself: stated facts, earlier questions, topics.
-
-Input: the messages, which may begin with notes. Output: a ``DialogueHistory`` that holds the caller's
-statements about themselves and answers questions about it, or returns None. Pure. ``document_answer`` asks
-the documents and decides the order: "what is my daily limit" may be in them.
-"""
+"""Questions about the conversation itself, and the answers: stated facts, earlier questions, topics. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from parley.core.prompt_notes import PromptNotes, parse_notes
-from parley.language.english.facts import asks, extract_facts, find_fact, is_own
-from parley.language.facts import (
-    AGE,
-    BORN,
-    CALL_BACK,
-    HOME,
-    NAME,
-    ORIGIN,
-    WORK,
-    ExtractedFacts,
-    is_note,
-)
-from parley.models.llm import Message
-from parley.models.llm.small_talk import question_words, spoken_words
-from parley.models.llm.spoken_text import spoken_list
+from parley.language.conversation import KnownConversation, Recalled
+from parley.language.english.facts import find_fact, is_own
+from parley.language.english.small_talk import question_words
+from parley.language.facts import AGE, BORN, CALL_BACK, HOME, NAME, ORIGIN, WORK, is_note
+from parley.language.words import spoken_list
 
-# A correction refers to a statement in one of this many turns.
-_RECENT_TURNS = 3
-# Remarks that the session inserts into messages: where a reply was cut off, what was perceived. No white
-# space precedes the first remark of a run: a search from each space of a page of spaces would take quadratic
-# time.
-_REMARK = re.compile(r"(?<!\s)\s*\[[^\]]*\]")
-_MOST_PARTS = 100
 _TOPICS = 3
 # Greatest number of facts in one answer, for the listener's sake; each can be asked for.
 _TOLD_FACTS = 6
@@ -152,80 +129,43 @@ _SECOND_PERSON = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """Answer from the conversation.
+def recall(known: KnownConversation, words: Sequence[str], topics: Sequence[str]) -> Recalled | None:
+    """Return the answer when ``words`` ask about the conversation, else None.
 
-    Attributes:
-        text: ready to speak.
-        sure: the question is certainly about the conversation; else a document that fits takes precedence.
+    Args:
+        known: what is known of it.
+        words: the question.
+        topics: topics so far, oldest first.
     """
+    bare = [word for word in words if word not in ("um", "uh", "er")]
+    for text in dict.fromkeys((" ".join(bare), " ".join(question_words(bare)))):
+        found = _Memory(known).recall(text, topics)
+        if found is not None:
+            return found
+    return None
 
-    text: str
-    sure: bool
+
+def acknowledge(known: KnownConversation) -> Recalled | None:
+    """Return the answer to the statements of the last message; None when it states nothing."""
+    if known.new.facts:
+        return Recalled(_thanks(known.new.facts), known.new.sure)
+    if known.new.intent:
+        return Recalled(f"All right, {_wish(known.new.intent)}. What would you like to know?", sure=False)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
-class DialogueHistory:
-    """Content of the messages, read once by ``read_conversation``.
+class _Memory:
+    """Answers from what is known of a conversation."""
 
-    Attributes:
-        messages: messages without notes and remarks, one for each turn.
-        notes: notes from the front of the messages.
-        facts: statements of the caller about themselves, oldest first, including the last message's.
-        intent: reason of the call; None when not stated.
-        new: additions of the caller's last message.
-    """
+    known: KnownConversation
 
-    messages: tuple[Message, ...]
-    notes: PromptNotes
-    facts: Mapping[str, str]
-    intent: str | None
-    new: ExtractedFacts
-
-    def recall(self, words: Sequence[str], topics: Sequence[str]) -> Recalled | None:
-        """Return the answer when ``words`` ask about the conversation, else None.
-
-        Args:
-            words: the question.
-            topics: topics so far, oldest first.
-        """
-        bare = [word for word in words if word not in ("um", "uh", "er")]
-        for text in dict.fromkeys((" ".join(bare), " ".join(question_words(bare)))):
-            found = self._recall(text, topics)
-            if found is not None:
-                return found
-        return None
-
-    def acknowledge(self) -> Recalled | None:
-        """Return the answer to a statement; None when the last message states nothing, or also asks."""
-        if not self.messages or asks(self.messages[-1].text):
-            return None
-        if self.new.facts:
-            return Recalled(_thanks(self.new.facts), self.new.sure)
-        if self.new.intent:
-            return Recalled(f"All right, {_wish(self.new.intent)}. What would you like to know?", sure=False)
-        return None
-
-    @property
-    def previous_was_personal(self) -> bool:
-        """True when the caller's message before the last was a statement, or a question about the
-        conversation.
-        """
-        said = [message.text for message in self.messages if message.role == "user"]
-        if len(said) < 2:
-            return False
-        words = spoken_words(said[-2])
-        return self.recall(words, ()) is not None or bool(
-            extract_facts(said[-2], {}).facts and not asks(said[-2])
-        )
-
-    def _recall(self, text: str, topics: Sequence[str]) -> Recalled | None:
+    def recall(self, text: str, topics: Sequence[str]) -> Recalled | None:
         for name, pattern in _PLAIN_QUESTIONS:
             if pattern.fullmatch(text):
                 return self._fact(name, name)
         if _INTENT_QUESTION.fullmatch(text):
-            told = f"You told me that {_wish(self.intent)}." if self.intent else ""
+            told = f"You told me that {_wish(self.known.intent)}." if self.known.intent else ""
             return Recalled(told or "You have not told me why you are calling.", sure=True)
         for pattern, answer in (
             (_NOTED, self._noted),
@@ -243,132 +183,88 @@ class DialogueHistory:
                 match = pattern.fullmatch(text)
                 if match is not None:
                     return self._asked_fact(match["x"], sure=sure)
-        if text.startswith("my ") and not self.new.facts and find_fact(self.facts, text[3:]) is not None:
+        if (
+            text.startswith("my ")
+            and not self.known.new.facts
+            and find_fact(self.known.facts, text[3:]) is not None
+        ):
             return self._asked_fact(text[3:], sure=True)
         return None
 
     def _asked_fact(self, asked: str, *, sure: bool) -> Recalled:
-        found = find_fact(self.facts, asked)
-        if found is None and asked in ("address", "home", "city", "town") and HOME in self.facts:
+        found = find_fact(self.known.facts, asked)
+        if found is None and asked in ("address", "home", "city", "town") and HOME in self.known.facts:
             found = HOME
         if found is not None:
-            return Recalled(_sentence(_clause(found, self.facts[found])), sure=True)
+            return Recalled(_sentence(_clause(found, self.known.facts[found])), sure=True)
         # "What is my daily limit" is a question for the documents, "what is my name" is not.
         return Recalled(f"You have not told me your {_second(asked)}.", sure=sure or _only_theirs(asked))
 
     def _fact(self, name: str, asked: str) -> Recalled:
-        found = name if name in self.facts else None
+        found = name if name in self.known.facts else None
         if found is None and name == HOME:
-            found = find_fact(self.facts, "address")
+            found = find_fact(self.known.facts, "address")
         if found is None and name == WORK:
-            found = next((key for key in self.facts if key in ("job", "occupation", "profession")), None)
+            found = next(
+                (key for key in self.known.facts if key in ("job", "occupation", "profession")), None
+            )
         if found is None and name == AGE:
-            found = next((key for key in self.facts if key in ("birthday", BORN)), None)
+            found = next((key for key in self.known.facts if key in ("birthday", BORN)), None)
         if found is None:
             return Recalled(_NOT_TOLD[asked], sure=True)
-        return Recalled(_sentence(_clause(found, self.facts[found])), sure=True)
+        return Recalled(_sentence(_clause(found, self.known.facts[found])), sure=True)
 
     def _noted(self) -> str:
-        notes = [_second(value) for name, value in self.facts.items() if is_note(name)]
+        notes = [_second(value) for name, value in self.known.facts.items() if is_note(name)]
         if notes:
             return f"You asked me to remember {spoken_list([_that(note) for note in notes], last='and')}."
-        return self._known() if self.facts else "You have not asked me to remember anything."
+        return self._known() if self.known.facts else "You have not asked me to remember anything."
 
     def _known(self) -> str:
-        clauses = [_clause(name, value) for name, value in self.facts.items()][-_TOLD_FACTS:]
-        if self.intent:
-            clauses.append(_wish(self.intent))
-        if not clauses and self._said_before():
+        clauses = [_clause(name, value) for name, value in self.known.facts.items()][-_TOLD_FACTS:]
+        if self.known.intent:
+            clauses.append(_wish(self.known.intent))
+        if not clauses and self.known.said:
             return self._last_said()
         if not clauses:
             return "You have not told me anything about yourself."
         return f"You told me that {spoken_list(clauses, last='and')}."
 
     def _first_said(self) -> str:
-        said = self._said_before()
-        if self.notes.summary:
+        said = self.known.said
+        if self.known.summary:
             return f"That is a while ago. {self._earlier()}"
         return f'You said: "{_quoted(said[0])}"' if said else "You have not said anything before that."
 
     def _last_said(self) -> str:
-        said = self._said_before()
+        said = self.known.said
         if said:
             return f'You said: "{_quoted(said[-1])}"'
         return self._earlier() or "You have not said anything before that."
 
     def _topic(self, topics: Sequence[str], *, whole: bool) -> str:
         parts: list[str] = []
-        if whole and self.facts:
+        if whole and self.known.facts:
             parts.append(self._known())
-        elif self.intent:
-            parts.append(f"You told me that {_wish(self.intent)}.")
+        elif self.known.intent:
+            parts.append(f"You told me that {_wish(self.known.intent)}.")
         if topics:
             parts.append(f"We talked about {spoken_list(list(topics)[-_TOPICS:], last='and')}.")
-        if not parts and self.facts:
+        if not parts and self.known.facts:
             parts.append(self._known())
         if not topics and (earlier := self._earlier()):
             parts.append(earlier)
-        if not parts and (said := self._said_before()):
+        if not parts and (said := self.known.said):
             parts.append(f'You said: "{_quoted(said[-1])}"')
         return " ".join(parts) or "We have only just begun to talk."
 
     def _earlier(self) -> str:
-        lines = self.notes.summary.splitlines()[-2:]
+        lines = self.known.summary.splitlines()[-2:]
         return (
             " ".join(["Earlier in our conversation:", *(_second_speaker(line) for line in lines)])
             if lines
             else ""
         )
-
-    def _said_before(self) -> list[str]:
-        return [message.text for message in self.messages if message.role == "user"][:-1]
-
-
-def read_conversation(messages: Sequence[Message]) -> DialogueHistory:
-    """Return the content of the messages; system messages may hold notes too."""
-    notes = PromptNotes()
-    turns: list[Message] = []
-    for message in messages:
-        text = message.text
-        found, rest = parse_notes(text)
-        if found:
-            notes, text = found, rest
-        if message.role != "system":
-            # Consecutive turns without an answer come in one message, with blank lines between.
-            parts = text.split("\n\n", _MOST_PARTS) if message.role == "user" else [text]
-            kept = (replace(message, text=_plain(part, message.role)) for part in parts)
-            turns.extend(turn for turn in kept if turn.text or not found)
-        elif not found:
-            turns.append(message)
-    facts: dict[str, str] = dict(notes.facts)
-    intent = notes.intent
-    recent: list[tuple[str, ...]] = []
-    new = ExtractedFacts()
-    for turn in turns:
-        if turn.role != "user":
-            continue
-        known = [name for names in reversed(recent[-_RECENT_TURNS:]) for name in names]
-        new = extract_facts(turn.text, facts, known)
-        for name, value in new.facts.items():
-            facts.pop(name, None)
-            facts[name] = value
-        intent = new.intent or intent
-        recent.append(tuple(reversed(list(new.facts))))
-    # Notes are newer than all turns except the last: facts may have been corrected since.
-    facts.update({name: value for name, value in notes.facts.items() if name not in new.facts})
-    return DialogueHistory(tuple(turns), notes, facts, intent, new)
-
-
-def _plain(text: str, role: str) -> str:
-    """Return a text without remarks; a reply keeps the last one, by which ``dialogue`` detects a cut-off."""
-    # Search only up to the last closing bracket: after it each opening bracket would be searched to the end.
-    end = text.rfind("]") + 1
-    remarked, rest = text[:end], text[end:]
-    bare = (_REMARK.sub("", remarked) + rest).strip()
-    if role == "assistant":
-        last = list(_REMARK.finditer(remarked))[-1:]
-        return bare + (last[0][0] if last and last[0].end() == end and not rest.strip() else "")
-    return bare or text.strip()
 
 
 def _only_theirs(asked: str) -> bool:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from parley.core.prompt_notes import PromptNotes, write_notes
+from parley.language.conversation import Recalled
 from parley.language.english.small_talk import spoken_words
 from parley.models.llm import Message
-from parley.models.llm.conversation_qa import DialogueHistory, Recalled, read_conversation
+from parley.models.llm.dialogue_history import DialogueHistory, read_conversation
 from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from parley.session_store.prompt import prompt_view
 from tests.fakes.embedder import WordCountEmbedder

@@ -1,0 +1,131 @@
+"""Facts of a conversation, read from its messages, and answers to questions about it.
+
+Input: the messages, which may begin with notes. Output: a ``DialogueHistory`` that holds the caller's
+statements about themselves and answers questions about it, or returns None. Pure. ``document_answer`` asks
+the documents and decides the order: "what is my daily limit" may be in them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from parley.core.prompt_notes import PromptNotes, parse_notes
+from parley.language import Language, find_language
+from parley.language.conversation import KnownConversation, Recalled
+from parley.language.facts import ExtractedFacts
+from parley.models.llm import Message
+
+# A correction refers to a statement in one of this many turns.
+_RECENT_TURNS = 3
+# Remarks that the session inserts into messages: where a reply was cut off, what was perceived. No white
+# space precedes the first remark of a run: a search from each space of a page of spaces would take quadratic
+# time.
+_REMARK = re.compile(r"(?<!\s)\s*\[[^\]]*\]")
+_MOST_PARTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueHistory:
+    """Content of the messages, read once by ``read_conversation``.
+
+    Attributes:
+        messages: messages without notes and remarks, one for each turn.
+        notes: notes from the front of the messages.
+        facts: statements of the caller about themselves, oldest first, including the last message's.
+        intent: reason of the call; None when not stated.
+        new: additions of the caller's last message.
+        language: that of the conversation.
+    """
+
+    messages: tuple[Message, ...]
+    notes: PromptNotes
+    facts: Mapping[str, str]
+    intent: str | None
+    new: ExtractedFacts
+    language: Language
+
+    def recall(self, words: Sequence[str], topics: Sequence[str]) -> Recalled | None:
+        """Return the answer when ``words`` ask about the conversation, else None.
+
+        Args:
+            words: the question.
+            topics: topics so far, oldest first.
+        """
+        return self.language.conversation.recall(self._known(), words, topics)
+
+    def acknowledge(self) -> Recalled | None:
+        """Return the answer to a statement; None when the last message states nothing, or also asks."""
+        if not self.messages or self.language.facts.asks(self.messages[-1].text):
+            return None
+        return self.language.conversation.acknowledge(self._known())
+
+    @property
+    def previous_was_personal(self) -> bool:
+        """True when the caller's message before the last was a statement, or a question about the
+        conversation.
+        """
+        said = [message.text for message in self.messages if message.role == "user"]
+        facts = self.language.facts
+        if len(said) < 2:
+            return False
+        words = self.language.small_talk.spoken_words(said[-2])
+        return self.recall(words, ()) is not None or bool(
+            facts.extract_facts(said[-2], {}).facts and not facts.asks(said[-2])
+        )
+
+    def _known(self) -> KnownConversation:
+        said = [message.text for message in self.messages if message.role == "user"][:-1]
+        return KnownConversation(self.facts, self.intent, self.notes.summary, said, self.new)
+
+
+def read_conversation(messages: Sequence[Message], language: Language | None = None) -> DialogueHistory:
+    """Return the content of the messages; system messages may hold notes too.
+
+    Args:
+        messages: the oldest first.
+        language: that of the conversation; None for the default language.
+    """
+    language = language or find_language()
+    notes = PromptNotes()
+    turns: list[Message] = []
+    for message in messages:
+        text = message.text
+        found, rest = parse_notes(text)
+        if found:
+            notes, text = found, rest
+        if message.role != "system":
+            # Consecutive turns without an answer come in one message, with blank lines between.
+            parts = text.split("\n\n", _MOST_PARTS) if message.role == "user" else [text]
+            kept = (replace(message, text=_plain(part, message.role)) for part in parts)
+            turns.extend(turn for turn in kept if turn.text or not found)
+        elif not found:
+            turns.append(message)
+    facts: dict[str, str] = dict(notes.facts)
+    intent = notes.intent
+    recent: list[tuple[str, ...]] = []
+    new = ExtractedFacts()
+    for turn in turns:
+        if turn.role != "user":
+            continue
+        known = [name for names in reversed(recent[-_RECENT_TURNS:]) for name in names]
+        new = language.facts.extract_facts(turn.text, facts, known)
+        for name, value in new.facts.items():
+            facts.pop(name, None)
+            facts[name] = value
+        intent = new.intent or intent
+        recent.append(tuple(reversed(list(new.facts))))
+    # Notes are newer than all turns except the last: facts may have been corrected since.
+    facts.update({name: value for name, value in notes.facts.items() if name not in new.facts})
+    return DialogueHistory(tuple(turns), notes, facts, intent, new, language)
+
+
+def _plain(text: str, role: str) -> str:
+    """Return a text without remarks; a reply keeps the last one, by which ``dialogue`` detects a cut-off."""
+    # Search only up to the last closing bracket: after it each opening bracket would be searched to the end.
+    end = text.rfind("]") + 1
+    remarked, rest = text[:end], text[end:]
+    bare = (_REMARK.sub("", remarked) + rest).strip()
+    if role == "assistant":
+        last = list(_REMARK.finditer(remarked))[-1:]
+        return bare + (last[0][0] if last and last[0].end() == end and not rest.strip() else "")
+    return bare or text.strip()
