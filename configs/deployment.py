@@ -291,6 +291,12 @@ class Remembering(StrictModel):
 
     store: StoreSettings = StoreSettings()
     conversation: ConversationSettings = ConversationSettings()
+    extract_facts: bool = Field(
+        False,
+        description="extract facts that a person states about themselves (a name, a number) and the "
+        "reason of the conversation from their turns, by rules; they are kept with the session, and the "
+        "model gets them in each request",
+    )
     gate: CommitGateSettings = CommitGateSettings()
 
 

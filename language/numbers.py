@@ -7,6 +7,10 @@ from typing import Protocol
 class NumberRules(Protocol):
     """Rules for numbers in words, in one language."""
 
+    def mentions(self, text: str, /) -> bool:
+        """Return whether a text names a number or a day."""
+        ...
+
     def with_digits(self, words: Sequence[str], /) -> list[str]:
         """Return lower-case words with each number in words replaced by its digits."""
         ...
@@ -14,6 +18,10 @@ class NumberRules(Protocol):
 
 class NoNumbers:
     """Rules of a language that has none: only digits are numbers."""
+
+    def mentions(self, text: str, /) -> bool:
+        """Return whether a text has a digit."""
+        return any(char.isdecimal() for char in text)
 
     def with_digits(self, words: Sequence[str], /) -> list[str]:
         """Return the words."""

@@ -11,6 +11,7 @@ from loguru import logger
 
 from parley.configs.deployment import Deployment
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.language import find_language
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from parley.serving.gateway.session_api import TurnEvent
@@ -33,7 +34,10 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
     try:
         settings = _fitting(deployment.remembering.conversation, answering.dialogue_tokens)
         compactor = Compactor(
-            settings.compaction, answering.summarizer(), budget_tokens=settings.budget_tokens
+            settings.compaction,
+            answering.summarizer(),
+            budget_tokens=settings.budget_tokens,
+            facts=find_language().facts if deployment.remembering.extract_facts else None,
         )
         conversations = Conversations(store, settings, compactor=compactor)
         try:

@@ -26,7 +26,8 @@ from parley.core.clock import Clock
 from parley.core.errors import AgentError
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
-from parley.language.english.facts import asks, statements
+from parley.language import Language, find_language
+from parley.language.facts import FactRules
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import (
     SessionState,
@@ -143,10 +144,14 @@ class ExtractiveSummarizer:
 
     Args:
         count_tokens: of a text.
+        language: that of the conversations; None for the default language.
     """
 
-    def __init__(self, count_tokens: CountTokens = approximate_tokens) -> None:
+    def __init__(
+        self, count_tokens: CountTokens = approximate_tokens, *, language: Language | None = None
+    ) -> None:
         self._count = count_tokens
+        self._language = language or find_language()
 
     async def summarize(self, request: SummaryRequest) -> str:
         """Return the extract (``Summarizer.summarize``)."""
@@ -157,7 +162,7 @@ class ExtractiveSummarizer:
 
         Where none fits, return the beginning of the best one, so that a summary of long turns is not empty.
         """
-        scored = _scored(request)
+        scored = _scored(request, self._language)
         best = sorted(range(len(scored)), key=lambda at: (-scored[at][0], -at))
         chosen: set[int] = set()
         spare = request.max_tokens
@@ -179,6 +184,11 @@ class Compactor:
         summarizer: the extractive one by default.
         budget_tokens: of the view that the model receives.
         count_tokens: of a text.
+        facts: rules by which facts are extracted from the person's turns; None: they are not.
+        language: that of the conversations; None for the default language.
+
+    Attributes:
+        facts: as given.
     """
 
     def __init__(
@@ -188,10 +198,15 @@ class Compactor:
         *,
         budget_tokens: int = 6_000,
         count_tokens: CountTokens = approximate_tokens,
+        facts: FactRules | None = None,
+        language: Language | None = None,
     ) -> None:
+        self.facts = facts
         self._settings = tuned(CompactionTuning, settings)
         self._extractive = (
-            summarizer if isinstance(summarizer, ExtractiveSummarizer) else ExtractiveSummarizer(count_tokens)
+            summarizer
+            if isinstance(summarizer, ExtractiveSummarizer)
+            else ExtractiveSummarizer(count_tokens, language=language)
         )
         self._summarizer = summarizer or self._extractive
         self._budget_tokens = budget_tokens
@@ -257,7 +272,9 @@ class Compactor:
         return SummaryRequest(
             lines=tuple(line for turn in covered for entry in turn.entries for line in _lines(entry)),
             previous=text_in(previous.payload, "text") if previous is not None else "",
-            state=fold_state([event for event in events if event.seq <= until_seq or event is previous]),
+            state=fold_state(
+                [event for event in events if event.seq <= until_seq or event is previous], self.facts
+            ),
             max_tokens=self._settings.summary_tokens,
         )
 
@@ -348,22 +365,18 @@ _UNSPACED = re.compile(
     "\U00020000-\U0003ffff]"
 )
 _UNSPACED_WORD_CHARS = 2
-_NUMBER = re.compile(
-    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|"
-    r"thousand|million|monday|tuesday|wednesday|thursday|friday|saturday|sunday|tomorrow)\b",
-    re.I,
-)
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 
 
-def _scored(request: SummaryRequest) -> list[tuple[float, str]]:
+def _scored(request: SummaryRequest, language: Language) -> list[tuple[float, str]]:
     """Return lines with their scores, in the order of the conversation."""
     previous = _old_lines(request.previous)
-    scored = [(_OLD_SCORE + _content_score(line, request.state), line) for line in previous]
-    told = _exchanges(request.lines)
+    scored = [(_OLD_SCORE + _content_score(line, request.state, language), line) for line in previous]
+    told = _exchanges(request.lines, language)
     for at, (score, line) in enumerate(told):
         recency = _RECENT_SCORE * (at + 1) / len(told)
-        scored.append((score + _content_score(line, request.state) + recency if score else 0.0, line))
+        content = _content_score(line, request.state, language)
+        scored.append((score + content + recency if score else 0.0, line))
     return scored
 
 
@@ -376,14 +389,14 @@ def _old_lines(summary: str) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def _exchanges(lines: Sequence[SummaryLine]) -> list[tuple[float, str]]:
+def _exchanges(lines: Sequence[SummaryLine], language: Language) -> list[tuple[float, str]]:
     """Return sentences in reported form; a question and the beginning of its answer form one line."""
     told: list[tuple[float, str]] = []
     at = 0
     while at < len(lines):
         line = lines[at]
         text = without_remarks(line.text)
-        if line.who == "person" and asks(text):
+        if line.who == "person" and language.facts.asks(text):
             answer = ""
             if at + 1 < len(lines) and lines[at + 1].who == "assistant":
                 at += 1
@@ -392,21 +405,22 @@ def _exchanges(lines: Sequence[SummaryLine]) -> list[tuple[float, str]]:
             asked = f'The person asked: "{_short(text)}"'
             told.append((_QUESTION_SCORE, f'{asked} The assistant answered: "{answer}"' if answer else asked))
         elif line.who == "person":
-            stated = _STATEMENT_SCORE if statements(text) else 0.0
-            small = _word_count(text) <= _SMALL_WORDS and not stated and not _NUMBER.search(text)
+            stated = _STATEMENT_SCORE if language.facts.statements(text) else 0.0
+            small = _word_count(text) <= _SMALL_WORDS and not stated and not language.numbers.mentions(text)
             told.append((0.0 if small else 1.0 + stated, f'The person said: "{_short(text)}"'))
         elif line.who == "tool":
             told.append((_TOOL_SCORE, f"Tool: {line.text[:_TOOL_CHARS]}"))
         elif text:
             # Unprompted speech of the assistant, such as a greeting or an offer.
-            told.append((0.5 if _NUMBER.search(text) else 0.0, f'The assistant said: "{_short(text)}"'))
+            score = 0.5 if language.numbers.mentions(text) else 0.0
+            told.append((score, f'The assistant said: "{_short(text)}"'))
         at += 1
     return told
 
 
-def _content_score(line: str, state: SessionState) -> float:
+def _content_score(line: str, state: SessionState, language: Language) -> float:
     plain = line.lower()
-    score = _NUMBER_SCORE if _NUMBER.search(line) else 0.0
+    score = _NUMBER_SCORE if language.numbers.mentions(line) else 0.0
     score += _FACT_SCORE if any(slot.value.lower() in plain for slot in state.slots.values()) else 0.0
     return score + min(2, len(_CAPITAL.findall(line))) * _NAME_SCORE
 

@@ -164,6 +164,7 @@ class Conversation:
         self._seen_seq = max((event.seq for event in self._events), default=0)
         self._settings = settings
         self._compactor = compactor
+        self._facts = compactor.facts
         self._turn_deadline_s = turn_deadline_s
         # Events that a summary covers, while an old turn is answered once more.
         self._recalled: dict[int, Sequence[Event]] = {}
@@ -216,7 +217,7 @@ class Conversation:
     @property
     def state(self) -> SessionState:
         """Speaker, intent and slots, folded from the events."""
-        return fold_state(self._events)
+        return fold_state(self._events, self._facts)
 
     def take_typed(self, text: str) -> float:
         """Count a typed turn before it is accepted; return 0, or the seconds until it may be."""
@@ -232,7 +233,9 @@ class Conversation:
         """
         recalled = self._recalled.get(turn, ()) if turn is not None else ()
         events = {event.seq: event for event in (*recalled, *self._events, *beside)}
-        return prompt_view(events.values(), budget_tokens=self._settings.budget_tokens, turn=turn)
+        return prompt_view(
+            events.values(), budget_tokens=self._settings.budget_tokens, turn=turn, facts=self._facts
+        )
 
     @property
     def is_written(self) -> bool:
@@ -249,7 +252,7 @@ class Conversation:
                 notes before the dialogue.
         """
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport})
-        learnt = learn(text, self.state) if is_whole else None
+        learnt = learn(text, self.state, self._facts) if is_whole else None
         state = [self.draft(Kind.STATE, "system", learnt)] if learnt else []
         last = self.last_seq
         return self.view(
@@ -355,7 +358,7 @@ class Conversation:
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport, **extra}, key=key)
         if event_us is not None:
             turn = replace(turn, event_us=min(event_us, turn.arrival_us))
-        learnt = learn(text, self.state)
+        learnt = learn(text, self.state, self._facts)
         state = [self.draft(Kind.STATE, "system", learnt, key=f"{turn.key}.state")] if learnt else []
         if key is None:
             return (await self.append(turn, *state))[0]
@@ -618,7 +621,7 @@ class Conversations:
     Args:
         store: open; its owner closes it after this.
         settings: of the conversations.
-        compactor: summarises older turns.
+        compactor: summarises older turns; facts are extracted by its rules.
     """
 
     def __init__(
@@ -801,7 +804,12 @@ class Conversations:
         else:
             events = await self._read(session_id)
         async with self._viewing:
-            return await asyncio.to_thread(prompt_view, events, budget_tokens=self._settings.budget_tokens)
+            return await asyncio.to_thread(
+                prompt_view,
+                events,
+                budget_tokens=self._settings.budget_tokens,
+                facts=self._compactor.facts,
+            )
 
     async def _claim(self, session_id: str) -> Conversation:
         writer = await self.store.claim(session_id)

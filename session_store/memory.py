@@ -4,9 +4,9 @@ Decides how events fold into a ``SessionState``: later statements win, and a cor
 it corrects. ``language`` extracts the statements of a sentence; ``prompt`` decides how a model
 receives the state. Pure.
 
-The state is derived and can be folded again at any time. Two kinds of events carry it: the person's turns,
-and STATE events, by which any component may add to it. A SUMMARY carries the state as it was at the turns
-that it covers, so that folding does not need them any more.
+The state is derived and can be folded again at any time. Two kinds of events carry it: STATE events, by which
+any component may add to it, and the person's turns where a deployment extracts facts from them. A SUMMARY
+carries the state as it was at the turns that it covers, so that folding does not need them any more.
 
 A timeline may be imported, with any JSON as a payload. A reader of a payload uses the valid parts and treats
 the rest as absent; ``odd_events`` finds such events.
@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parley.core.client_rules import CLIENT_TEXT
-from parley.language.english.facts import extract_facts
-from parley.language.facts import ExtractedFacts
+from parley.language.facts import ExtractedFacts, FactRules
 from parley.session_store.events import Event, Kind
 
 # Number of recent turns to whose statements a correction ("no, it's ...") may refer.
@@ -86,8 +85,13 @@ def odd_events(events: Iterable[Event]) -> list[int]:
     return [event.seq for event in known if _is_odd(event, calls)]
 
 
-def fold_state(events: Iterable[Event]) -> SessionState:
-    """Return the state that the events give, in whatever order they come."""
+def fold_state(events: Iterable[Event], facts: FactRules | None = None) -> SessionState:
+    """Return the state that the events give, in whatever order they come.
+
+    Args:
+        events: of one session.
+        facts: rules by which facts are extracted from the person's turns; None: they are not.
+    """
     current = current_events(events)
     state, until_seq = _at_summary(current)
     for event in current:
@@ -96,13 +100,19 @@ def fold_state(events: Iterable[Event]) -> SessionState:
         if event.kind is Kind.STATE:
             state = _with_payload(state, event.payload, event.seq)
         elif event.kind is Kind.USER_TURN:
-            state = _with_turn(state, event)
+            state = _with_turn(state, event, facts)
     return state
 
 
-def learn(text: str, state: SessionState) -> dict[str, Any]:
-    """Return the payload of the STATE event for a turn of the person; empty when the turn adds nothing."""
-    found = _learnt(text, state)
+def learn(text: str, state: SessionState, facts: FactRules | None) -> dict[str, Any]:
+    """Return the payload of the STATE event for a turn of the person; empty when the turn adds nothing.
+
+    Args:
+        text: of the turn.
+        state: before it.
+        facts: as for ``fold_state``.
+    """
+    found = _learnt(text, state, facts)
     slots = {name: value for name, value in found.facts.items() if state.values.get(name) != value}
     payload: dict[str, Any] = {"slots": slots} if slots else {}
     if found.intent is not None and found.intent != state.intent:
@@ -205,8 +215,8 @@ def _with_payload(state: SessionState, payload: Mapping[str, Any], seq: int) -> 
     )
 
 
-def _with_turn(state: SessionState, turn: Event) -> SessionState:
-    found = _learnt(text_in(turn.payload, "text"), state)
+def _with_turn(state: SessionState, turn: Event, facts: FactRules | None) -> SessionState:
+    found = _learnt(text_in(turn.payload, "text"), state, facts)
     aged = {name: ago + 1 for name, ago in state.recent.items() if ago + 1 < RECENT_TURNS}
     said = dict.fromkeys(reversed(list(found.facts)), 0)
     state = replace(state, recent={**said, **{name: ago for name, ago in aged.items() if name not in said}})
@@ -214,5 +224,7 @@ def _with_turn(state: SessionState, turn: Event) -> SessionState:
     return _with_payload(state, payload, turn.seq)
 
 
-def _learnt(text: str, state: SessionState) -> ExtractedFacts:
-    return extract_facts(text, state.values, tuple(state.recent))
+def _learnt(text: str, state: SessionState, facts: FactRules | None) -> ExtractedFacts:
+    if facts is None:
+        return ExtractedFacts()
+    return facts.extract_facts(text, state.values, tuple(state.recent))

@@ -34,6 +34,7 @@ from typing import Any, Literal, TypeVar
 
 from parley.core.prompt_notes import PromptNotes, write_notes
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
+from parley.language.facts import FactRules
 from parley.sequencer.rendering import render, tags
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import (
@@ -147,6 +148,7 @@ def prompt_view(
     turn: int | None = None,
     instruction: str | None = None,
     count_tokens: CountTokens = approximate_tokens,
+    facts: FactRules | None = None,
 ) -> PromptView:
     """Return the messages that the events give.
 
@@ -159,6 +161,7 @@ def prompt_view(
             it or they come last. A seq that is not among the events has no effect.
         instruction: how to answer, as the system message; None where the service has its own.
         count_tokens: of a text.
+        facts: rules by which facts are extracted from the person's turns; None: they are not.
     """
     known = list(events)
     asked = next((event for event in known if event.seq == turn and event.kind is Kind.USER_TURN), None)
@@ -166,7 +169,7 @@ def prompt_view(
         known = _to_answer(known, asked)
     summary = newest_summary(current_events(known))
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
-    state = fold_state(known)
+    state = fold_state(known, facts)
     notes = PromptNotes(
         summary=text_in(summary.payload, "text") if summary is not None else "",
         facts=state.values,

@@ -4,6 +4,7 @@ For comparing a written text with a spoken one. Numbers that are read out digit 
 nine nine" is 1, 9 and 9); ``spoken_digits`` joins those. Pure.
 """
 
+import re
 from collections.abc import Sequence
 
 _UNITS = {
@@ -20,6 +21,16 @@ _TENS = {
 }
 _THOUSANDS = {"thousand": 1_000, "million": 1_000_000}
 _STARTS = _UNITS | _TENS
+_MENTIONED = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|"
+    r"thousand|million|monday|tuesday|wednesday|thursday|friday|saturday|sunday|tomorrow)\b",
+    re.I,
+)
+
+
+def mentions(text: str) -> bool:
+    """Return whether a text names a number or a day."""
+    return _MENTIONED.search(text) is not None
 
 
 def with_digits(words: Sequence[str]) -> list[str]:

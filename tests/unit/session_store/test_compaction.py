@@ -1,5 +1,6 @@
 import asyncio
 import unicodedata
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from parley.core.errors import EngineError
 from parley.core.prompt_notes import parse_notes
+from parley.language import find_language
 from parley.models.llm import Message
 from parley.runtime.loop_clock import LoopClock
 from parley.session_store.compaction import (
@@ -30,6 +32,11 @@ from tests.virtual_time import run
 
 SMALL = CompactionTuning(keep_turns=2, summary_tokens=200, timeout_s=5.0)
 
+FACTS = find_language("en").facts
+folded = partial(fold_state, facts=FACTS)
+viewed = partial(prompt_view, facts=FACTS)
+compacting = partial(Compactor, facts=FACTS)
+
 
 def talk(turns: int) -> Timeline:
     line = Timeline()
@@ -46,7 +53,7 @@ def compactor(*script: Step, budget_tokens: int = 150) -> tuple[Compactor, Scrip
         messages = [Message("system", instruction), Message("user", text)]
         return "".join([piece async for piece in model.reply(messages)])
 
-    return Compactor(SMALL, LlmSummarizer(ask), budget_tokens=budget_tokens), model
+    return compacting(SMALL, LlmSummarizer(ask), budget_tokens=budget_tokens), model
 
 
 def summarised(maker: Compactor, line: Timeline) -> Draft | None:
@@ -63,20 +70,20 @@ def due(maker: Compactor, line: Timeline) -> Draft:
 
 
 def test_a_short_conversation_needs_no_summary() -> None:
-    assert summarised(Compactor(SMALL, budget_tokens=10_000), talk(20)) is None
+    assert summarised(compacting(SMALL, budget_tokens=10_000), talk(20)) is None
 
 
 @pytest.mark.parametrize("chosen", [None, ExtractiveSummarizer()])
 def test_without_a_model_it_is_an_extract(chosen: ExtractiveSummarizer | None) -> None:
-    assert due(Compactor(SMALL, chosen, budget_tokens=150), talk(5)).payload["by"] == "extract"
+    assert due(compacting(SMALL, chosen, budget_tokens=150), talk(5)).payload["by"] == "extract"
 
 
 def test_the_newest_turns_stay_as_they_are() -> None:
     line = talk(5)
-    draft = due(Compactor(SMALL, budget_tokens=150), line)
+    draft = due(compacting(SMALL, budget_tokens=150), line)
     assert (draft.kind, draft.payload["until_seq"], draft.key) == (Kind.SUMMARY, 6, "summary.6")
     line.commit(draft)
-    shown = "\n".join(str(m["content"]) for m in prompt_view(line.visible(), budget_tokens=1_000).messages)
+    shown = "\n".join(str(m["content"]) for m in viewed(line.visible(), budget_tokens=1_000).messages)
     assert "What does wire number 3 cost?" in shown and "It costs 4 dollars." in shown
 
 
@@ -84,13 +91,13 @@ def test_long_turns_are_summarised_although_they_are_new_but_for_the_last() -> N
     line = Timeline()
     for _ in range(3):
         line.said("x" * 400)
-    assert due(Compactor(SMALL, budget_tokens=300), line).payload["until_seq"] == 2
+    assert due(compacting(SMALL, budget_tokens=300), line).payload["until_seq"] == 2
 
 
 def test_the_whole_log_stays() -> None:
     line = talk(5)
     before = list(line.events)
-    line.commit(due(Compactor(SMALL, budget_tokens=150), line))
+    line.commit(due(compacting(SMALL, budget_tokens=150), line))
     assert line.events[:-1] == before
 
 
@@ -130,7 +137,7 @@ def test_a_slow_model_is_given_its_time_and_no_more() -> None:
 
 
 async def test_the_loop_goes_on_while_a_long_conversation_is_summarised() -> None:
-    maker = Compactor(SMALL, budget_tokens=150)
+    maker = compacting(SMALL, budget_tokens=150)
     making = asyncio.create_task(maker.summary(talk(500).events, LoopClock()))
     turns_of_the_loop = 0
     while not making.done():
@@ -179,7 +186,7 @@ def test_an_extract_keeps_lines_of_the_extract_before_it() -> None:
     line = Timeline()
     line.said("My order number is AB1234, please.")
     line.replied("Thank you.")
-    maker = Compactor(SMALL, budget_tokens=150)
+    maker = compacting(SMALL, budget_tokens=150)
     for round_ in range(3):
         for number in range(4):
             line.said(f"Is it warm in room {round_} {number}?")
@@ -199,11 +206,11 @@ def test_facts_survive_any_number_of_summaries_word_for_word() -> None:
             line.said(f"Is it warm in room {number}?")
             line.replied("Yes.")
         line.commit(due(maker, line))
-    state = fold_state(line.visible())
+    state = folded(line.visible())
     assert state.values == {"name": "Ada", "account number": "4172"}
     assert state.slots["account number"] == FactSlot("4172", 1)
     assert state.intent == "a lost card"
-    view = prompt_view(line.visible(), budget_tokens=1_000)
+    view = viewed(line.visible(), budget_tokens=1_000)
     notes, _ = parse_notes(view.messages[0]["content"])
     assert dict(notes.facts) == state.values
 
@@ -386,11 +393,11 @@ def test_facts_and_intent_survive_when_no_sentence_fits(filler: str) -> None:
         line.said(filler * 200)
         line.replied(filler * 200)
     chosen = CompactionTuning(keep_turns=1, summary_tokens=50)
-    draft = due(Compactor(chosen, budget_tokens=300), line)
+    draft = due(compacting(chosen, budget_tokens=300), line)
     assert draft.payload["text"]
     assert approximate_tokens(draft.payload["text"]) <= 50
     line.commit(draft)
-    state = fold_state(line.visible())
+    state = folded(line.visible())
     assert (state.values, state.intent) == ({"name": "Ada", "tier": "gold"}, "a lost card")
 
 

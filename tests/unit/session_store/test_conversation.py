@@ -2,6 +2,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from loguru import logger
 
 from parley.core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
+from parley.language import find_language
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
 from parley.session_store.events import Draft, Kind
@@ -17,6 +19,9 @@ from parley.session_store.store import SessionStore
 from tests import virtual_time
 
 NO_SESSION = "00000000-0000-4000-8000-000000000000"
+
+FACTS = find_language("en").facts
+compacting = partial(Compactor, facts=FACTS)
 
 
 @asynccontextmanager
@@ -27,7 +32,7 @@ async def conversations(
     store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0, append_deadline_s=3))
     chosen = settings or ConversationTuning()
     try:
-        compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
+        compactor = compacting(chosen.compaction, budget_tokens=chosen.budget_tokens)
         yield Conversations(store, chosen, compactor=compactor)
     finally:
         await store.close()
@@ -364,7 +369,7 @@ def test_a_summary_that_breaks_is_tried_again_with_the_next_turn(tmp_path: Path)
 
     async def whole() -> None:
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
-        compactor = Compactor(settings.compaction, Breaks(), budget_tokens=300)
+        compactor = compacting(settings.compaction, Breaks(), budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)
         async with opened.open() as conversation:
             for number in range(6):
@@ -393,7 +398,7 @@ def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_pa
 
     async def whole() -> None:
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
-        compactor = Compactor(settings.compaction, Slow(), budget_tokens=300)
+        compactor = compacting(settings.compaction, Slow(), budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)
         session_id = (await store.create()).id
         # Opened for one turn and closed, as for typed turns.
@@ -450,7 +455,7 @@ def test_a_summary_of_a_session_that_was_lost_meanwhile_is_no_failure(tmp_path: 
     async def whole() -> None:
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         held = Held()
-        compactor = Compactor(settings.compaction, held, budget_tokens=300)
+        compactor = compacting(settings.compaction, held, budget_tokens=300)
         opened = Conversations(store, settings, compactor=compactor)
         async with opened.open() as conversation:
             for number in range(6):

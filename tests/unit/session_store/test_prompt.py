@@ -1,6 +1,7 @@
 import json
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,13 +10,17 @@ from hypothesis import strategies as st
 from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter
 
 from parley.core.prompt_notes import PromptNotes, parse_notes
+from parley.language import find_language
 from parley.session_store.events import Event, Kind
 from parley.session_store.prompt import approximate_tokens, prompt_view, turns_of
 from tests.fakes.timeline import Timeline
 
+FACTS = find_language("en").facts
+viewed = partial(prompt_view, facts=FACTS)
+
 
 def messages(line: Timeline, budget_tokens: int = 5_000, **more: Any) -> list[dict[str, Any]]:
-    return list(prompt_view(line.events, budget_tokens=budget_tokens, **more).messages)
+    return list(viewed(line.events, budget_tokens=budget_tokens, **more).messages)
 
 
 def said(line: Timeline) -> list[tuple[str, str]]:
@@ -220,7 +225,7 @@ def test_a_summary_stands_for_what_it_covers() -> None:
     line.summary("They counted.", 2)
     assert notes(line).summary == "They counted."
     assert said(line) == [("user", "Two?"), ("assistant", "Second.")]
-    assert prompt_view(line.visible(), budget_tokens=999) == prompt_view(line.events, budget_tokens=999)
+    assert viewed(line.visible(), budget_tokens=999) == viewed(line.events, budget_tokens=999)
 
 
 def test_the_newest_summary_counts() -> None:
@@ -230,7 +235,7 @@ def test_the_newest_summary_counts() -> None:
     line.said("Two?")
     line.summary("One and two.", 3)
     assert notes(line).summary == "One and two."
-    assert prompt_view(line.events, budget_tokens=999).until_seq == 3
+    assert viewed(line.events, budget_tokens=999).until_seq == 3
 
 
 def test_what_is_known_stands_in_the_notes() -> None:
@@ -261,7 +266,7 @@ def test_the_instruction_is_the_system_message() -> None:
 
 
 def test_nothing_said_is_no_message() -> None:
-    assert prompt_view([], budget_tokens=100).messages == ()
+    assert viewed([], budget_tokens=100).messages == ()
 
 
 def test_the_oldest_turns_give_way_first_and_in_whole() -> None:
@@ -269,7 +274,7 @@ def test_the_oldest_turns_give_way_first_and_in_whole() -> None:
     for number in range(20):
         line.said(f"Question {number} " + "x" * 100)
         line.replied(f"Answer {number} " + "y" * 100)
-    view = prompt_view(line.events, budget_tokens=400)
+    view = viewed(line.events, budget_tokens=400)
     assert view.tokens <= 400
     assert view.messages[0]["content"].startswith(f"Question {view.dropped} ")
     assert view.messages[-1]["content"].startswith("Answer 19 ")
@@ -290,7 +295,7 @@ def test_a_long_summary_gives_way_from_its_beginning() -> None:
     line.said("Before.")
     line.said("Now?")
     line.summary("\n".join(f"Line {number}." for number in range(500)), 1)
-    view = prompt_view(line.events, budget_tokens=300)
+    view = viewed(line.events, budget_tokens=300)
     kept = parse_notes(view.messages[0]["content"])[0].summary
     assert view.tokens <= 300 and kept.endswith("Line 499.") and "Line 0." not in kept
 
@@ -302,7 +307,7 @@ def test_a_long_summary_leaves_room_for_turns() -> None:
     line.replied("y" * 300)
     line.said("Now?")
     line.summary("\n".join(f"Line {number}." for number in range(500)), 1)
-    assert prompt_view(line.events, budget_tokens=500).dropped == 0
+    assert viewed(line.events, budget_tokens=500).dropped == 0
 
 
 def test_a_call_that_is_told_twice_is_one_call() -> None:
@@ -319,7 +324,7 @@ def test_a_turn_that_is_too_long_by_itself_is_given_whole_and_alone() -> None:
     line = Timeline()
     line.said("my name is Ada")
     line.said("x" * 3_000)
-    view = prompt_view(line.events, budget_tokens=200)
+    view = viewed(line.events, budget_tokens=200)
     assert view.messages == ({"role": "user", "content": "x" * 3_000},)
     assert (view.dropped, view.tokens > 200) == (1, True)
 
@@ -394,7 +399,7 @@ def test_every_view_is_valid_and_keeps_to_its_budget(
     script: list[tuple[str, str]], seed: int, budget_tokens: int, instruction: str | None
 ) -> None:
     events = timeline(script, seed).events
-    view = prompt_view(events, budget_tokens=budget_tokens, instruction=instruction)
+    view = viewed(events, budget_tokens=budget_tokens, instruction=instruction)
     shown = list(view.messages)
     assert [m["role"] for m in shown if m["role"] == "system"] == (["system"] if instruction else [])
     if instruction:
@@ -437,7 +442,7 @@ def test_the_view_does_not_depend_on_the_order_in_which_events_come(
     events = timeline(script, seed).events
     shuffled = list(events)
     chance.shuffle(shuffled)
-    assert prompt_view(shuffled, budget_tokens=300) == prompt_view(events, budget_tokens=300)
+    assert viewed(shuffled, budget_tokens=300) == viewed(events, budget_tokens=300)
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
@@ -449,7 +454,7 @@ def test_the_token_count_of_a_whole_is_not_more_than_that_of_its_parts(first: st
 
 
 def asked(line: Timeline, turn: Event, budget_tokens: int = 5_000) -> list[tuple[str, str]]:
-    view = prompt_view(line.events, budget_tokens=budget_tokens, turn=turn.seq)
+    view = viewed(line.events, budget_tokens=budget_tokens, turn=turn.seq)
     return [
         (m["role"], parse_notes(m["content"])[1] if "content" in m else m["tool_calls"][0]["id"])
         for m in view.messages
@@ -469,7 +474,7 @@ def test_a_turn_is_asked_over_the_view_of_its_moment() -> None:
         ("assistant", "Hello Ada."),
         ("user", "When?"),
     ]
-    assert prompt_view(line.events, budget_tokens=999, turn=turn.seq).state.values == {"name": "Ada"}
+    assert viewed(line.events, budget_tokens=999, turn=turn.seq).state.values == {"name": "Ada"}
 
 
 def test_what_tools_did_for_a_turn_is_in_its_view_however_late() -> None:
@@ -481,7 +486,7 @@ def test_what_tools_did_for_a_turn_is_in_its_view_however_late() -> None:
     line.add(Kind.TOOL_CALL, {"call_id": "c3", "name": "order", "arguments": {}, "turn": 3})
     for call_id in ("c1", "c2", "c3"):
         line.answered(call_id, "done")
-    view = prompt_view(line.events, budget_tokens=999, turn=turn.seq)
+    view = viewed(line.events, budget_tokens=999, turn=turn.seq)
     assert [m["role"] for m in view.messages] == ["user", "assistant", "tool", "tool"]
     assert [call["id"] for call in view.messages[1]["tool_calls"]] == ["c1", "c2"]
 
@@ -516,7 +521,7 @@ def test_a_summary_of_what_came_later_is_no_summary_for_an_old_turn() -> None:
     turn = line.said("Two?")
     line.add(Kind.BOT_TURN, {"reply_id": "r", "text": "Second.", "truncated": False, "turn": turn.seq})
     line.summary("Of one and two.", 5)
-    view = prompt_view(line.events, budget_tokens=999, turn=turn.seq)
+    view = viewed(line.events, budget_tokens=999, turn=turn.seq)
     assert parse_notes(view.messages[0]["content"])[0].summary == "Of one."
     assert asked(line, turn) == [("user", "Two?")]
 
@@ -526,10 +531,8 @@ def test_the_newest_turn_is_asked_over_the_view_as_it_is() -> None:
     line.said("One?")
     line.replied("First.")
     turn = line.said("Two?")
-    assert prompt_view(line.events, budget_tokens=999, turn=turn.seq) == prompt_view(
-        line.events, budget_tokens=999
-    )
-    assert prompt_view(line.events, budget_tokens=999, turn=99) == prompt_view(line.events, budget_tokens=999)
+    assert viewed(line.events, budget_tokens=999, turn=turn.seq) == viewed(line.events, budget_tokens=999)
+    assert viewed(line.events, budget_tokens=999, turn=99) == viewed(line.events, budget_tokens=999)
 
 
 def test_an_answer_that_came_late_stands_in_its_turn() -> None:
@@ -552,6 +555,6 @@ def test_a_view_for_a_turn_ends_with_what_the_model_is_to_go_on_from(
     current = [event for turn in turns_of(events) for event in turn.seqs]
     for event in events:
         if event.kind is Kind.USER_TURN and event.seq in current:
-            view = prompt_view(events, budget_tokens=budget_tokens, turn=event.seq)
+            view = viewed(events, budget_tokens=budget_tokens, turn=event.seq)
             assert view.messages[-1]["role"] in ("user", "tool")
             assert event.payload["text"].strip() in "".join(str(m.get("content")) for m in view.messages)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.language import find_language
 from parley.session_store.compaction import CompactionTuning, Compactor, covered_until
 from parley.session_store.conversation import Conversations, ConversationTuning
 from parley.session_store.events import Draft, Event, Kind
@@ -44,6 +46,11 @@ Step = tuple[str, int, int]
 
 steps = st.tuples(st.sampled_from(STEPS), st.integers(0, 9), st.integers(0, 9))
 timelines = st.lists(steps, min_size=12, max_size=60) | st.lists(steps, max_size=12)
+
+FACTS = find_language("en").facts
+folded = partial(fold_state, facts=FACTS)
+viewed = partial(prompt_view, facts=FACTS)
+compacting = partial(Compactor, facts=FACTS)
 
 
 @dataclass
@@ -129,7 +136,7 @@ class Teller:
         if until_seq is None:
             return
         previous = newest_summary(current_events(events))
-        state = fold_state([event for event in events if event.seq <= until_seq or event is previous])
+        state = folded([event for event in events if event.seq <= until_seq or event is previous])
         # One in ten is from another source and carries no state.
         carried = {} if how == 4 else {"state": state_payload(state)}
         self.line.summary(f"Summary {len(events)}.", until_seq, **carried)
@@ -194,7 +201,7 @@ class Bench:
         async def read() -> tuple[Any, Any, list[Event], list[Event]]:
             whole = await self.store.events(session_id, limit=1_000)
             opened = Conversations(
-                self.store, chosen, compactor=Compactor(budget_tokens=chosen.budget_tokens)
+                self.store, chosen, compactor=compacting(budget_tokens=chosen.budget_tokens)
             )
             apart = await opened.view(session_id)
             async with opened.open(session_id) as conversation:
@@ -222,7 +229,7 @@ def test_the_view_from_the_newest_summary_on_is_that_of_the_whole_timeline(
     session_id = bench.stored(Teller(anywhere=False).tell(steps))
     apart, held, events, whole = bench.read(session_id, ConversationTuning(budget_tokens=budget_tokens))
     note(f"events left out: {len(events) < len(whole)}")
-    expected = prompt_view(whole, budget_tokens=budget_tokens)
+    expected = viewed(whole, budget_tokens=budget_tokens)
     assert apart == expected
     assert held == expected
     assert events == from_newest_summary(whole)
@@ -235,12 +242,12 @@ def test_a_summary_that_ends_anywhere_is_read_from_there_on(bench: Bench, steps:
     apart, held, events, whole = bench.read(session_id, ConversationTuning())
     note(f"events left out: {len(events) < len(whole)}")
     assert events == from_newest_summary(whole)
-    assert apart == held == prompt_view(from_newest_summary(whole), budget_tokens=6_000)
+    assert apart == held == viewed(from_newest_summary(whole), budget_tokens=6_000)
 
 
 def told(bench: Bench, line: Timeline) -> tuple[str, list[Event]]:
     apart, held, events, whole = bench.read(bench.stored(line.events), ConversationTuning())
-    assert apart == held == prompt_view(whole, budget_tokens=6_000)
+    assert apart == held == viewed(whole, budget_tokens=6_000)
     return str(held.messages[0]["content"]), events
 
 
@@ -263,10 +270,10 @@ def test_a_summary_without_a_state_leaves_what_was_stated_known(bench: Bench) ->
 
 def test_a_summary_that_is_superseded_makes_room_for_the_one_before_it(bench: Bench) -> None:
     line = talk()
-    first = line.summary("The first one.", 2, state=state_payload(fold_state(line.events[:2])))
+    first = line.summary("The first one.", 2, state=state_payload(folded(line.events[:2])))
     line.said("And a year?")
     line.replied("Ninety.")
-    second = line.summary("The second one.", 4, state=state_payload(fold_state([*line.events[:4], first])))
+    second = line.summary("The second one.", 4, state=state_payload(folded([*line.events[:4], first])))
     assert "The second one." in told(bench, line)[0]
     line.state(supersedes=second.seq)
     shown, events = told(bench, line)
@@ -279,7 +286,7 @@ def test_a_state_that_was_given_before_the_summary_is_known_and_not_read(bench: 
     line.state(slots={"home": "Berlin"}, speaker="anna")
     for event in talk().events:
         line.add(event.kind, event.payload)
-    line.summary("They said hello.", 3, state=state_payload(fold_state(line.events[:3])))
+    line.summary("They said hello.", 3, state=state_payload(folded(line.events[:3])))
     shown, events = told(bench, line)
     assert "Berlin" in shown and "Ada" in shown
     assert [event.seq for event in events] == [4, 5, 6]
@@ -330,7 +337,7 @@ async def test_ten_thousand_turns_behind_a_summary_are_not_read(tmp_path: Path) 
         assert rows[0] >= len(whole) == 2 * turns + 501
 
         chosen = ConversationTuning(compaction=CompactionTuning(keep_turns=kept))
-        opened = Conversations(store, chosen, compactor=Compactor(chosen.compaction))
+        opened = Conversations(store, chosen, compactor=compacting(chosen.compaction))
         # The summary is read twice: to find where to start, and among the events from there on. A claim reads
         # the row of the session.
         behind = 2 * kept + 1
@@ -342,7 +349,7 @@ async def test_ten_thousand_turns_behind_a_summary_are_not_read(tmp_path: Path) 
             assert rows[0] - before == behind + 2
             assert len(conversation.events) == behind
             held = conversation.view()
-        expected = prompt_view(
+        expected = viewed(
             [event for event in whole if event.kind in IN_VIEW], budget_tokens=chosen.budget_tokens
         )
         assert len(expected.messages) == 2 * kept
