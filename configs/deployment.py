@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
 from parley.core.tuning import tuned
+from parley.language import LANGUAGES, Language, find_language
 from parley.processors.dialogue.commit_gate import CommitGateSettings
 from parley.processors.dialogue.llm_timeouts import GuardSettings
 from parley.processors.duplex.settings import DuplexSettings
@@ -53,6 +54,11 @@ class Bot(StrictModel):
     """The bot: its name, its instructions and its fixed phrases."""
 
     name: str = Field("Parley", description="name that the bot gives itself")
+    language: str = Field(
+        "en",
+        description="language that callers speak: its rules for turns, requests, facts and the answers from "
+        "documents (docs/extending.md). Recogniser and voice have settings of their own",
+    )
     greeting: str = Field(DEFAULT_GREETING, description="greeting at the start of a call; empty: none")
     greeting_interruptible: bool = Field(
         True,
@@ -83,6 +89,13 @@ class Bot(StrictModel):
         description="phrase for the callers of a server that is stopping (``server.drain_s``); empty: none",
     )
     knowledge: Path = Field(Path("knowledge"), description="folder of Markdown documents")
+
+    @field_validator("language")
+    @classmethod
+    def _is_known(cls, tag: str) -> str:
+        if tag not in LANGUAGES:
+            raise ValueError(f"no such language, expected one of {', '.join(LANGUAGES)}")
+        return tag
 
 
 EchoMode = Literal["auto", "on", "off"]
@@ -346,6 +359,14 @@ class Deployment(StrictModel):
     phone: Phone | None = Field(None, description="telephone calls; null: none")
     operations: OperationsSettings = OperationsSettings()
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
+
+    def language(self) -> Language:
+        """Return the rules of the language that callers speak.
+
+        Raises:
+            ConfigError: its module cannot be imported.
+        """
+        return find_language(self.bot.language)
 
     def duplex_policy(self) -> DuplexPolicySettings:
         """Return the policies of a full-duplex call: those of the cascade, with some changes."""

@@ -52,6 +52,7 @@ def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:
         floor=call.live.floor,
         timeout_ms=bot.idle_timeout_ms,
         idle_ms=call.live.turns.idle_ms,
+        language=engines.deployment.language(),
     )
 
 

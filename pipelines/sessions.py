@@ -11,7 +11,6 @@ from loguru import logger
 
 from parley.configs.deployment import Deployment
 from parley.core.grants import ANONYMOUS, ClientIdentity
-from parley.language import find_language
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from parley.serving.gateway.session_api import TurnEvent
@@ -33,11 +32,13 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
     store = await SessionStore.open(deployment.remembering.store)
     try:
         settings = _fitting(deployment.remembering.conversation, answering.dialogue_tokens)
+        language = deployment.language()
         compactor = Compactor(
             settings.compaction,
             answering.summarizer(),
             budget_tokens=settings.budget_tokens,
-            facts=find_language().facts if deployment.remembering.extract_facts else None,
+            facts=language.facts if deployment.remembering.extract_facts else None,
+            language=language,
         )
         conversations = Conversations(store, settings, compactor=compactor)
         try:

@@ -192,6 +192,7 @@ class LlmRuntime:
         self._causal = causal
         self._plan = plan
         self._name = deployment.thinking.llm.name
+        self._language = deployment.language()
         self._system_prompt = deployment.bot.system_prompt
         self._guard = tuned(GuardTuning, deployment.thinking.guard)
         self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
@@ -219,7 +220,9 @@ class LlmRuntime:
         """
         documents = None
         if plan.documents is not None:
-            documents = await asyncio.to_thread(LLM.create, DOCUMENTS, plan.documents)
+            documents = await asyncio.to_thread(
+                LLM.create, DOCUMENTS, plan.documents, language=deployment.language()
+            )
         causal: Causal | HostedLlm | None = None
         if isinstance(plan.row, Transformers):
             causal = await asyncio.to_thread(Causal, plan.row)
@@ -345,7 +348,7 @@ class LlmRuntime:
     def summarizer(self) -> Summarizer:
         """Return the summariser of older turns: the deployment's model, or an extract for the documents."""
         if self._name == DOCUMENTS:
-            return ExtractiveSummarizer()
+            return ExtractiveSummarizer(language=self._language)
         return LlmSummarizer(self._ask)
 
     async def judging(self) -> "LLMService[Any] | None":

@@ -187,7 +187,7 @@ def _plan_omni(deployment: Deployment, choice: Choice, *, where: str) -> BaseMod
     if choice.name != POOL:
         settings = engine_settings(OMNI, choice, {}, where=where)
         if isinstance(settings, TwoTierSettings):
-            policy = {"policy": deployment.duplex_policy()}
+            policy = {"policy": deployment.duplex_policy(), "language": deployment.bot.language}
             return tuned(TwoTierTuning, settings).model_copy(update=policy)
         return settings
     return _plan_pool(deployment, choice, PoolOmniSettings, where=where)

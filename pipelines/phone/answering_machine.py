@@ -19,7 +19,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import greeting_of
-from parley.processors.turns.voicemail import ModelClassifier, VoicemailScreen
+from parley.processors.turns.voicemail import ModelClassifier, RulesClassifier, VoicemailScreen
 from parley.turn_taking.answering_machine import VoicemailTuning
 
 
@@ -61,11 +61,13 @@ async def open_screening(engines: Engines, call: Call) -> Screening:
     if call.voicemail is None:
         return Screening()
     settings = tuned(VoicemailTuning, call.voicemail)
-    classifier: BaseClassifier | None = None
+    phrases = engines.deployment.language().answering
+    classifier: BaseClassifier = RulesClassifier(phrases)
     # Without its model a call is judged by rules.
     with suppress(AgentError):
         model = await engines.answering.judging()
-        classifier = ModelClassifier(model, answer_ms=settings.answer_ms) if model is not None else None
+        if model is not None:
+            classifier = ModelClassifier(model, answer_ms=settings.answer_ms, phrases=phrases)
     screen = VoicemailScreen(
         settings,
         classifier=classifier,

@@ -91,6 +91,7 @@ async def hold_phone(
         is_talking=lambda: bool(live.playout.heard_clock.open_ids) or live.floor.is_answering(),
         has_open_code=has_open_code,
         say=live.input.queue,
+        intents=engines.deployment.language().intents,
     )
     call = Call(
         conversation,

@@ -40,6 +40,7 @@ from parley.core.call_events import (
 from parley.core.errors import AgentError, EngineError
 from parley.core.tuning import tuned
 from parley.language import find_language
+from parley.language.intents import IntentRules
 from parley.models.tools import Tool
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.phone.caller_settings import CallCodeTuning
@@ -101,6 +102,7 @@ class PhoneControl:
         has_open_code: returns whether keys may be those of a code (``phone.call_codes``), which another
             reader handles.
         say: puts a frame into the pipeline, while the call runs.
+        intents: rules of the language that is spoken; None for the default language.
 
     Attributes:
         finished: set when the call is to end after the current speech.
@@ -119,7 +121,9 @@ class PhoneControl:
         is_talking: Callable[[], bool] = lambda: False,
         has_open_code: Callable[[], bool] = lambda: False,
         say: Callable[[Frame], Awaitable[None]],
+        intents: IntentRules | None = None,
     ) -> None:
+        self._intents = intents or find_language().intents
         self._is_talking = is_talking
         self._has_open_code = has_open_code
         self._gone = gone or asyncio.Event()
@@ -215,13 +219,13 @@ class PhoneControl:
     def _take_turn(self, text: str) -> None:
         """Take the words of a turn; empty for a noise."""
         if text.strip():
-            self._is_leaving = self._settings.ends_on_goodbye and find_language().intents.is_farewell(text)
+            self._is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(text)
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
         self._news.set()
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
-        if not self.can_transfer or not find_language().intents.requests_human(said):
+        if not self.can_transfer or not self._intents.requests_human(said):
             return None
         if self._facts.direction == "outbound":
             # In a call placed by us a menu may offer "an operator", whom the model may want.

@@ -157,7 +157,7 @@ class OmniStages:
             self._call.events,
             self.user,
             SpeechInput(
-                DuplexPolicy(settings),
+                DuplexPolicy(settings, language=engines.deployment.language()),
                 vad=engines.vad,
                 turn=engines.turn,
                 executor=executors.turn,

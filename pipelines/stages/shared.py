@@ -107,7 +107,9 @@ def wait_guard(
 def asking_back(engines: Engines) -> Clarification | None:
     """Return the rule that asks again after a turn of low confidence; None where the deployment has none."""
     settings = engines.deployment.hearing.ask_back
-    return Clarification(settings) if settings is not None else None
+    if settings is None:
+        return None
+    return Clarification(settings, language=engines.deployment.language())
 
 
 def commit_gate(

@@ -55,7 +55,7 @@ def turns_of(
 ) -> TurnStages:
     """Return the stages that detect the caller's turns."""
     endpoint = EndpointStopStrategy(
-        endpoint_policy(engines.deployment.hearing.endpoint),
+        endpoint_policy(engines.deployment.hearing.endpoint, engines.deployment.language()),
         completeness=engines.turn,
         executor=engines.executors.turn,
         events=call.events,
@@ -104,7 +104,7 @@ def backchannels(engines: Engines, call: Call, say: Say) -> Background:
         return []
     keeper = BackchannelSpeaker(
         call.events,
-        BackchannelPolicy(settings),
+        BackchannelPolicy(settings, language=engines.deployment.language()),
         sound=engines.kept_speech,
         rate_hz=engines.output_rate_hz,
         # Plain audio, after every stage that would take it for a reply.
@@ -129,7 +129,11 @@ def _starts(
     if settings is None:
         return [VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()]
     strategy = BargeInStartStrategy(
-        BargeIn(settings, on_floor=FloorHolder(call.events).hold),
+        BargeIn(
+            settings,
+            vocabulary=engines.deployment.language().vocabulary,
+            on_floor=FloorHolder(call.events).hold,
+        ),
         call.events,
         endpoint=endpoint,
         set_gain_db=gain_of(transport),

@@ -18,7 +18,7 @@ from typing import TextIO
 from parley.configs.deployment import Deployment
 from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
-from parley.language import find_language
+from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from parley.pipelines.sessions import open_conversations
 from parley.pipelines.text.typed_turns import AnswerPiece, ask
@@ -69,12 +69,18 @@ async def talk_in_terminal(
         greeting = deployment.bot.greeting_again if conversation.events else deployment.bot.greeting
         if greeting:
             _write(out, f"{greeting}\n")
-        await _ask_all(conversation, answering, source, out, answer_timeout_s)
+        intents = deployment.language().intents
+        await _ask_all(conversation, answering, source, out, answer_timeout_s, intents)
     return 0
 
 
 async def _ask_all(
-    conversation: Conversation, answering: LlmRuntime, source: TextIO, out: TextIO, answer_timeout_s: float
+    conversation: Conversation,
+    answering: LlmRuntime,
+    source: TextIO,
+    out: TextIO,
+    answer_timeout_s: float,
+    intents: IntentRules,
 ) -> None:
     def prompt() -> None:
         if source.isatty():
@@ -84,7 +90,7 @@ async def _ask_all(
     async for line in _lines(source.fileno()):
         if line:
             await _print_answer(conversation, answering, line, out, answer_timeout_s)
-            if find_language().intents.is_farewell(line):
+            if intents.is_farewell(line):
                 return
         prompt()
 

@@ -52,6 +52,7 @@ from parley.core.call_events import (
     WaitEnded,
 )
 from parley.core.clock import Clock
+from parley.language import Language
 from parley.processors.turns.floor import Floor
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -78,6 +79,7 @@ class IdleMonitor:
         floor: query whether a reply is current, announced or about to be resumed.
         timeout_ms: the call ends when neither side has made a sound for so long.
         idle_ms: returns how long neither side has made a sound.
+        language: that of the call; None for the default language.
         clock: None for the clock of the loop; tests pass another.
     """
 
@@ -89,9 +91,10 @@ class IdleMonitor:
         floor: Floor,
         timeout_ms: int,
         idle_ms: Callable[[], int],
+        language: Language | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._language = settings, language
         # Created when the caller joins.
         self._watch: IdleWatch | None = None
         self._timeout_ms = timeout_ms
@@ -240,7 +243,7 @@ class IdleMonitor:
         """Begin the first silence."""
         # A caller who reconnects during the call has not been away for the policy.
         if self._settings is not None and self._watch is None:
-            self._watch = IdleWatch(self._settings, started_ms=event.at_ms)
+            self._watch = IdleWatch(self._settings, started_ms=event.at_ms, language=self._language)
             self._wake.set()
 
     def _on_turn_started(self, _event: TurnStarted) -> None:

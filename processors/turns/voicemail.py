@@ -60,6 +60,7 @@ from parley.core.clock import Clock
 from parley.core.frame_facts import FrameFact
 from parley.core.media import pcm16_to_float
 from parley.core.tuning import tuned
+from parley.language.vocabulary import AnsweringPhrases
 from parley.processors.pipecat_internals import ClassifierAnswers
 from parley.processors.taps.notice import NoticeTap
 from parley.runtime.event_stream import CallEvents
@@ -82,12 +83,20 @@ _EVIDENCE = FrameFact[bool]("evidence")
 
 
 class RulesClassifier(ClassifierAnswers, BaseClassifier):
-    """Classifier that answers the detector's question by rules; no model, no wait."""
+    """Classifier that answers the detector's question by rules; no model, no wait.
+
+    Args:
+        phrases: those of the language that is spoken; None for the default language.
+    """
+
+    def __init__(self, phrases: AnsweringPhrases | None = None) -> None:
+        super().__init__()
+        self._phrases = phrases
 
     async def answer(
         self, state: str | dict[str, Any] | list[Any], questions: Mapping[str, ClassifierQuestion]
     ) -> dict[str, ClassifierResult]:
-        judgement = judge(state if isinstance(state, str) else "")
+        judgement = judge(state if isinstance(state, str) else "", self._phrases)
         choice, other = (_MACHINE, _PERSON) if judgement.is_machine else (_PERSON, _MACHINE)
         result = ChoiceResult(
             choice=choice,
@@ -106,13 +115,16 @@ class ModelClassifier(ClassifierAnswers, BaseClassifier):
     Args:
         model: the language model; cleaned up with this object.
         answer_ms: longest time for its answer.
+        phrases: those of the language that is spoken; None for the default language.
     """
 
-    def __init__(self, model: LLMService[Any], *, answer_ms: int) -> None:
+    def __init__(
+        self, model: LLMService[Any], *, answer_ms: int, phrases: AnsweringPhrases | None = None
+    ) -> None:
         super().__init__()
         self._model = model
         self._asking = LLMClassifier(llm=model, timeout=answer_ms / 1000)
-        self._rules = RulesClassifier()
+        self._rules = RulesClassifier(phrases)
 
     async def answer(
         self, state: str | dict[str, Any] | list[Any], questions: Mapping[str, ClassifierQuestion]

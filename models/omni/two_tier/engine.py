@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 from parley.core.errors import ConfigError
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
+from parley.language import find_language
 from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.phases import EngineCall, Phases
 from parley.models.omni.two_tier.content import Content, ContentMaker
@@ -73,6 +74,7 @@ class TwoTierTuning(TwoTierSettings):
 
     ears: EarSettings = EarSettings()
     policy: DuplexPolicySettings = DuplexPolicySettings()
+    language: str = Field("en", description="tag of the language that callers speak")
     unheard_ms: int = Field(
         160,
         ge=0,
@@ -201,7 +203,7 @@ class TwoTierEngine:
         self._phases.enter(EngineCall.PREPARE)
         self._forget()
         self._settings = settings
-        self._policy = DuplexPolicy(settings.policy)
+        self._policy = DuplexPolicy(settings.policy, language=find_language(settings.language))
         self._ears = SpeechInput(
             self._policy, vad=self._vad, turn=self._turn, executor=self._executor, settings=settings.ears
         )
