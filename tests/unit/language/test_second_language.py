@@ -56,7 +56,7 @@ class GermanFacts(NoFacts):
 
 
 class GermanCues(NoCues):
-    """One word on which no sentence ends."""
+    """Cues by a single word, on which no sentence ends."""
 
     def ends_hanging(self, text: str, /) -> bool:
         return last_word(text) == "und"
