@@ -13,6 +13,7 @@ from functools import cache
 
 from parley.core.registry import Registry, Row
 from parley.language.answers import AnswerPhrases, QuestionWords
+from parley.language.clauses import ClauseWords
 from parley.language.content_words import ContentRules, EveryWord
 from parley.language.conversation import ConversationRules, NoConversation
 from parley.language.cue_words import CueRules, NoCues, SyntaxRules
@@ -43,6 +44,7 @@ class Language:
         syntax: such signs in the grammar of a turn.
         numbers: numbers in words.
         text: spoken form of written text, for the voices.
+        clauses: words around the ends of sentences and clauses.
         content: content words of questions and documents.
         sounds: sounds of words, for what was misheard.
         identification: other languages, and words that are none.
@@ -62,6 +64,7 @@ class Language:
     syntax: SyntaxRules = field(default_factory=NoCues)
     numbers: NumberRules = field(default_factory=NoNumbers)
     text: TextNormalization = field(default_factory=NoNormalization)
+    clauses: ClauseWords = field(default_factory=ClauseWords)
     content: ContentRules = field(default_factory=EveryWord)
     sounds: SoundRules = field(default_factory=NoSounds)
     identification: IdentificationRules = field(default_factory=NoIdentification)

@@ -66,6 +66,10 @@ class CueRules(Protocol):
         """Return whether the sentence begins like a question: then a rising pitch ends it."""
         ...
 
+    def is_question(self, text: str, /) -> bool:
+        """Return whether the words ask for something."""
+        ...
+
     def tells(self, text: str, /) -> bool:
         """Return whether a sentence of some length asks for nothing: a story is not finished with it."""
         ...
@@ -106,6 +110,10 @@ class NoCues:
     def reads_as_question(self, text: str, /) -> bool:
         """Return False."""
         return False
+
+    def is_question(self, text: str, /) -> bool:
+        """Return whether the text ends with a question mark."""
+        return asks(text)
 
     def tells(self, text: str, /) -> bool:
         """Return False."""

@@ -17,13 +17,8 @@ from pydantic import Field
 
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
+from parley.language import Language, find_language
 
-_ASKING_WORDS = frozenset("what when where who whom whose which why how".split())
-# These ask at the beginning only: "is it", but "my name is".
-_INVERTED_WORDS = frozenset(
-    "can could does did do is are was were will would should may shall have has am tell show".split()
-)
-_OPENINGS = frozenset("and but so or well um uh ok okay please then also".split())
 _REMEMBERED = 20
 # Percentage of the answers seen so far that had begun by the expected time.
 _EXPECTED_PERCENT = 75
@@ -63,10 +58,12 @@ class FillerPolicy:
 
     Args:
         settings: phrases and waits; None for the defaults.
+        language: that of the caller; None for the default language.
     """
 
-    def __init__(self, settings: FillerSettings | None = None) -> None:
+    def __init__(self, settings: FillerSettings | None = None, *, language: Language | None = None) -> None:
         self._settings = tuned(MaskTuning, settings)
+        self._cues = (language or find_language()).cues
         self._answers_ms: deque[int] = deque(maxlen=_REMEMBERED)
         self._said = 0
 
@@ -114,14 +111,4 @@ class FillerPolicy:
         return fitting[(self._said - 1) % len(fitting)]
 
     def _fitting(self, said: str) -> tuple[str, ...]:
-        return self._settings.questions if is_question(said) else self._settings.statements
-
-
-def is_question(text: str) -> bool:
-    """Return whether the words ask for something; the first words count, as transcripts lack marks."""
-    if text.rstrip().endswith("?"):
-        return True
-    words = text.lower().replace(",", " ").split()
-    while words and words[0] in _OPENINGS:
-        del words[0]
-    return bool(words) and (words[0] in _INVERTED_WORDS or not _ASKING_WORDS.isdisjoint(words[:3]))
+        return self._settings.questions if self._cues.is_question(said) else self._settings.statements

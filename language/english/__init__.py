@@ -15,7 +15,7 @@ from parley.language.english import (
     text_normalization,
 )
 from parley.language.english.answers import ANSWERS, QUESTIONS
-from parley.language.english.vocabulary import ANSWERING, UTTERANCES
+from parley.language.english.vocabulary import ANSWERING, CLAUSES, UTTERANCES
 
 
 def english() -> Language:
@@ -31,6 +31,7 @@ def english() -> Language:
         syntax=syntax,
         numbers=spoken_numbers,
         text=text_normalization,
+        clauses=CLAUSES,
         content=terms,
         sounds=sounds,
         identification=identification,

@@ -73,6 +73,12 @@ YES_NO_WORDS = frozenset(
     "is are am was were do does did can could will would should shall may have has".split()
 )
 QUESTION_WORDS = YES_NO_WORDS | frozenset("what when where who whom whose which why how".split())
+_ASKING_WORDS = frozenset("what when where who whom whose which why how".split())
+# These ask at the beginning only: "is it", but "my name is".
+_INVERTED_WORDS = frozenset(
+    "can could does did do is are was were will would should may shall have has am tell show".split()
+)
+_QUESTION_OPENINGS = frozenset("and but so or well um uh ok okay please then also".split())
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -114,6 +120,16 @@ def reads_as_question(text: str) -> bool:
     """Return whether the sentence begins like a question: then a rising pitch ends it."""
     words = words_of(text)
     return bool(words) and words[0] in QUESTION_WORDS
+
+
+def is_question(text: str) -> bool:
+    """Return whether the words ask for something; the first words count, as transcripts lack marks."""
+    if text.rstrip().endswith("?"):
+        return True
+    words = text.lower().replace(",", " ").split()
+    while words and words[0] in _QUESTION_OPENINGS:
+        del words[0]
+    return bool(words) and (words[0] in _INVERTED_WORDS or not _ASKING_WORDS.isdisjoint(words[:3]))
 
 
 def tells(text: str) -> bool:

@@ -1,5 +1,8 @@
-"""Phrases of English by which turn-taking classifies what it hears. Tables only."""
+"""Phrases of English by which turn-taking classifies what it hears, and words around clauses. Tables only."""
 
+import re
+
+from parley.language.clauses import ClauseWords
 from parley.language.vocabulary import AnsweringPhrases, UtteranceVocabulary, phrases
 
 UTTERANCES = UtteranceVocabulary(
@@ -68,3 +71,17 @@ _PERSON = (
 )  # fmt: skip
 
 ANSWERING = AnsweringPhrases(machine=_MACHINE, hints=_HINTS, person=_PERSON)
+
+CLAUSES = ClauseWords(
+    abbreviations=frozenset(
+        (
+            "mr mrs ms dr prof st sr jr vs etc e.g i.e approx inc ltd co dept est fig ave u.s u.k a.m p.m "
+            "jan feb mar apr jun jul aug sept sep oct nov dec"
+        ).split()
+    ),
+    maybe_last=frozenset({"a.m", "p.m", "etc", "inc", "ltd", "co", "u.s", "u.k"}),
+    before_number=frozenset({"no"}),
+    conjunctions=re.compile(
+        r"\s(?=(?:and|or|but|because|which|while|although|so that|unless)\s)", re.IGNORECASE
+    ),
+)

@@ -14,23 +14,12 @@ import re
 from pydantic import Field
 
 from parley.core.strict_model import StrictModel
+from parley.language import Language, find_language
 
 _SENTENCE_MARKS = ".?!。？！"
 _SOFT_MARKS = ",;:"
 _CLOSERS = "\"')]}”’»*_"
 _DASHES = "–—"
-# Abbreviations whose full stop ends no sentence; "No." is treated as one only before a number.
-_ABBREVIATIONS = frozenset(
-    (
-        "mr mrs ms dr prof st sr jr vs etc e.g i.e approx inc ltd co dept est fig ave u.s u.k a.m p.m "
-        "jan feb mar apr jun jul aug sept sep oct nov dec"
-    ).split()
-)
-# These may end a sentence when a capital follows: "We open at 9 a.m. Please call before."
-_MAYBE_LAST = frozenset({"a.m", "p.m", "etc", "inc", "ltd", "co", "u.s", "u.k"})
-_CONJUNCTIONS = re.compile(
-    r"\s(?=(?:and|or|but|because|which|while|although|so that|unless)\s)", re.IGNORECASE
-)
 # Characters examined after the longest clause.
 _LOOK_AHEAD_CHARS = 100
 _WORD_BEFORE = re.compile(r"[^\s(\"“\[]*$")
@@ -57,9 +46,11 @@ class ClauseSplitter:
 
     Args:
         settings: rules for the ends of clauses.
+        language: that of the replies; None for the default language.
     """
 
-    def __init__(self, settings: ClauseSettings | None = None) -> None:
+    def __init__(self, settings: ClauseSettings | None = None, *, language: Language | None = None) -> None:
+        self._words = (language or find_language()).clauses
         self._settings = settings or ClauseSettings()
         self._buffer = ""
         self._first = True
@@ -119,6 +110,7 @@ class ClauseSplitter:
             return bool(after.strip()) and self._long_enough(before)
         if text[index] != ".":
             return True
+        words = self._words
         word = _WORD_BEFORE.search(before)
         last = word[0].lower().strip("'‘’*_") if word else ""
         following = after.lstrip()
@@ -128,15 +120,15 @@ class ClauseSplitter:
                 whole_sentences
                 and last.replace("'", "").replace("’", "").isalpha()
                 and len(last) > 1
-                and last not in _ABBREVIATIONS | {"no"}
+                and last not in words.abbreviations | words.before_number
             )
-        if last == "no":
+        if last in words.before_number:
             return bool(following) and not following[0].isdigit()
-        if last in _MAYBE_LAST:
+        if last in words.maybe_last:
             return bool(following) and following[0].isupper()
         # "J. Smith"; and the number of a list item ("1. Open the app") belongs to the item.
         initial = len(last) == 1 and last.isalpha()
-        return not (initial or last in _ABBREVIATIONS or before.strip().isdigit())
+        return not (initial or last in words.abbreviations or before.strip().isdigit())
 
     def _ends_phrase(self, text: str, index: int, end: int) -> bool:
         after = text[end:]
@@ -158,7 +150,9 @@ class ClauseSplitter:
         """Return a cut before "and" or the like in a long first clause without a comma; None for no cut."""
         if not self._first or len(text.split()) <= self._settings.first_limit_words:
             return None
-        places = [m.start() for m in _CONJUNCTIONS.finditer(text) if len(text[: m.start()].split()) >= 5]
+        places = [
+            m.start() for m in self._words.conjunctions.finditer(text) if len(text[: m.start()].split()) >= 5
+        ]
         return places[0] if places else None
 
     def _forced_cut(self, text: str) -> int:

@@ -101,6 +101,7 @@ def wait_guard(
         say=say,
         is_asked=is_asked,
         is_covered=is_covered,
+        language=engines.deployment.language(),
     )
 
 

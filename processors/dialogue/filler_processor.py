@@ -39,6 +39,7 @@ from parley.core.call_events import (
     WaitMasked,
 )
 from parley.core.clock import Clock
+from parley.language import Language
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.dialogue.filler_schedule import FillerSchedule, Phrase, WaitSettings
 from parley.runtime.event_stream import CallEvents
@@ -59,6 +60,7 @@ class FillerProcessor(FrameProcessor):
         say: puts phrases into the pipeline, after the model and before the voice.
         is_covered: returns whether the silence after a turn is covered at all.
         is_asked: returns whether the later model is asked this; otherwise there is no wait.
+        language: that of the caller; None for the default language.
         clock: None for the clock of the loop; tests pass another.
 
     Attributes:
@@ -75,11 +77,14 @@ class FillerProcessor(FrameProcessor):
         say: Say,
         is_covered: Callable[[], bool] = lambda: True,
         is_asked: Callable[[LLMContextFrame], bool] = lambda _frame: True,
+        language: Language | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._settings = settings
-        self._masking = FillerPolicy(settings.masking) if settings.masking is not None else None
+        self._masking = (
+            FillerPolicy(settings.masking, language=language) if settings.masking is not None else None
+        )
         self._events = events
         self._is_covered = is_covered
         self._is_asked = is_asked

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointKind, EndpointTuning, ends_hanging
+from parley.language.english.cue_words import ends_hanging
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointKind, EndpointTuning
 
 SETTINGS = EndpointTuning()
 

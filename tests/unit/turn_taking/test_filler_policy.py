@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.turn_taking.filler_policy import FillerPolicy, MaskTuning, is_question
+from parley.language.english.cue_words import is_question
+from parley.turn_taking.filler_policy import FillerPolicy, MaskTuning
 
 
 def seen(*answers_ms: int) -> FillerPolicy:
