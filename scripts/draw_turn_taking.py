@@ -1,4 +1,4 @@
-"""Draw the state tables of turn taking into docs/turn_taking.md.
+"""Draw the state tables of turn taking into docs/explanation/turn_taking.md.
 
 Run by hand after a table has changed: ``python -m scripts.draw_turn_taking``.
 """
@@ -15,7 +15,7 @@ StateT = TypeVar("StateT", bound=Enum)
 EventT = TypeVar("EventT", bound=Enum)
 ActT = TypeVar("ActT", bound=Enum)
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "turn_taking.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "turn_taking.md"
 
 
 def drawn(document: str) -> str:

@@ -1,4 +1,4 @@
-"""Write docs/settings.md and configs/deployment.schema.json from the current settings.
+"""Write docs/reference/settings.md and configs/deployment.schema.json from the current settings.
 
 Run by hand after a setting has changed: ``python -m scripts.write_settings_reference``. Prints the number of
 settings.
@@ -15,7 +15,7 @@ from parley.configs.load import CONFIG_DIR
 from parley.core.registry import Registry
 from parley.pipelines.engines.settings import REGISTRIES
 
-DOCUMENT = CONFIG_DIR.parent / "docs" / "settings.md"
+DOCUMENT = CONFIG_DIR.parent / "docs" / "reference" / "settings.md"
 SCHEMA = CONFIG_DIR / "deployment.schema.json"
 HEAD = """# Settings
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/transports.md from the registry of transports.
+"""Write the tables of docs/reference/transports.md from the registry of transports.
 
 Run by hand after a row has changed: ``python -m scripts.write_transports``.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parley.transports.registry import TRANSPORTS, Capabilities, Command, TransportRow
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "transports.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "transports.md"
 COMMANDS = {
     Command.SERVE: "serves",
     Command.RECORDING: "one call with a WAV as the caller",

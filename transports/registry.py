@@ -2,8 +2,8 @@
 
 A row states a transport's capabilities, its requirements, its routes on the gateway, how the command line
 holds a call over it, and its factory. Product code queries capabilities and compares no name. Importing this
-module loads no transport. ``docs/transports.md`` is generated from the rows, and ``/status`` lists those of
-which the application has a route.
+module loads no transport. ``docs/reference/transports.md`` is generated from the rows, and ``/status``
+lists those of which the application has a route.
 
 The webhook of a telephone network is the row of the same name in ``serving.gateway.phone.carriers``.
 """
@@ -35,7 +35,7 @@ class Command(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Capabilities of a transport. Each field is a column of the table in ``docs/transports.md``.
+    """Capabilities of a transport. Each field is a column of the table in ``docs/reference/transports.md``.
 
     Attributes:
         audio: it carries the voices of both sides.

@@ -1,1 +1,1 @@
-"""Attacks on a running server while control calls measure their own audio; see ``docs/abuse.md``."""
+"""Attacks on a running server while control calls measure their own audio (``docs/explanation/abuse.md``)."""

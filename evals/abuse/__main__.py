@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         "--list", action="store_true", help="list the attacks with what each stands for, and exit"
     )
     root.add_argument(
-        "--table", action="store_true", help="write the table for operators in docs/exposure.md"
+        "--table", action="store_true", help="write the table for operators in docs/reference/exposure.md"
     )
     root.add_argument("--json", type=Path, help="write all figures to this JSON file")
     root.add_argument(

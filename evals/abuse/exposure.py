@@ -1,9 +1,9 @@
 """Exposure table: the credentials that each route and socket accepts, through each proxy.
 
 The table results from real requests: to every route and socket of a running server, through each kind of
-proxy, with each credential. ``docs/exposure.md`` holds the required table; ``python -m evals.abuse --table``
-writes it anew, and a test compares the two. A route that is added, or opened, therefore appears as a change
-of that page.
+proxy, with each credential. ``docs/reference/exposure.md`` holds the required table; ``python -m
+evals.abuse --table`` writes it anew, and a test compares the two. A route that is added, or opened, therefore
+appears as a change of that page.
 
 An answer is a refusal when its status is 401, 403 or 429; everything else (also 404 and 409) has let the
 client in. Sessions in paths belong to the application, not to one of its users. Wrong tokens are sent last,
@@ -29,7 +29,7 @@ from parley.evals.abuse.settings import setting
 from parley.evals.abuse.target import Target, serving
 from parley.evals.serving_process import ROOT
 
-PAGE = ROOT / "docs" / "exposure.md"
+PAGE = ROOT / "docs" / "reference" / "exposure.md"
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"
 NONE, WRONG, USER, KEY, OPERATOR = "none", "wrong", "user", "key", "operator"
 REFUSED = frozenset({401, 403, 429})

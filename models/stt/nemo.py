@@ -42,7 +42,7 @@ try:
 except ImportError as missing:
     raise ConfigError(
         "'nemo' has its own Python environment (requirements/nemo.txt) and runs in a worker; see "
-        f"docs/workers.md ({missing})"
+        f"docs/how-to/workers.md ({missing})"
     ) from missing
 
 ENGINE = "nemo"

@@ -69,7 +69,7 @@ class Turn1MiniSettings(StrictModel):
 class Turn1Settings(StrictModel):
     """Place of the weights, and the device that they run on."""
 
-    folder: Path = Field(description="folder of turn-1.onnx with its external data; see docs/weights.md")
+    folder: Path = Field(description="folder of turn-1.onnx and its data (docs/reference/weights.md)")
     device: Literal["cpu", "cuda"] = Field(
         default="cuda", description="the authors used a GPU with 20 GB; cuda needs onnxruntime-gpu"
     )
@@ -82,7 +82,7 @@ class Turn1Settings(StrictModel):
 
     def check(self) -> None:
         """Check that the graph exists, as ``core.files.Checked`` requires."""
-        _require("turn_1", self.file, "export turn-1 as described in docs/weights.md")
+        _require("turn_1", self.file, "export turn-1 as described in docs/reference/weights.md")
 
 
 class Turn1Mini:

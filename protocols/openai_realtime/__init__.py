@@ -10,7 +10,7 @@ Supported parts:
 * tools that the client runs;
 * audio as PCM of 24 kHz or G.711.
 
-Anything else is refused by name (``docs/openai_realtime.md``).
+Anything else is refused by name (``docs/reference/openai_realtime.md``).
 
     shapes    fields of events, read and written
     state     one conversation: its settings, its items, the active response

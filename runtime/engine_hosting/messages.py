@@ -18,7 +18,7 @@ _KEPT = (ConfigError, CapacityError, EngineBusyError)
 
 
 class MessageType(StrEnum):
-    """Type of a message. Workers on other machines send and receive those listed in docs/workers.md."""
+    """Type of a message. Workers on other machines use those that docs/how-to/workers.md lists."""
 
     # To a worker, before any other message.
     LEASE = "lease"

@@ -10,7 +10,7 @@ from parley.serving.gateway.auth.client_settings import ClientsSettings
 from parley.serving.scheduler.call_queue import CallQueueSettings
 
 # Variables of the environment: the operator's token, and the keys, separated by commas, of applications whose
-# users may begin calls (docs/operations.md).
+# users may begin calls (docs/how-to/operations.md).
 ADMIN_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
 CALL_KEYS_ENV = "PARLEY_CALL_KEYS"
 # A socket that sends a longer message is closed (1009). A second of audio and a picture in base64 are some

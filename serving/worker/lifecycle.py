@@ -1,4 +1,4 @@
-"""Lifecycle of a worker, as a table of transitions. Pure; the diagram in ``docs/workers.md`` is made from it.
+"""Lifecycle of a worker, as a table of transitions. Pure; ``docs/how-to/workers.md`` draws it.
 
 A worker is IDLE only when it has no conversation and everything of the last one is released. Cleaning up is
 work (BUSY), and a worker is not granted before it is done. A worker that does not answer in time is SUSPECT:

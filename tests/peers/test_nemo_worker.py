@@ -157,5 +157,5 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
 
 
 def test_the_bots_own_environment_has_no_nemo_and_says_where_it_belongs() -> None:
-    with pytest.raises(ConfigError, match="requirements/nemo.txt.*docs/workers.md"):
+    with pytest.raises(ConfigError, match="requirements/nemo.txt.*docs/how-to/workers.md"):
         STT.factory("nemo")

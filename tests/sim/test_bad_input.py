@@ -1,8 +1,8 @@
 """Speech that is hard to recognise, each kind in a whole call of the default deployment, with its outcome.
 
-The table of docs/human_speech.md gives the outcomes of these tests. Material: recordings that installed
-packages ship (``tests.human_speech``), one that the repository holds, prompts in other languages that
-``evals.human`` fetches, a synthetic voice in them, and the bot's own voice for questions.
+The table of docs/explanation/human_speech.md gives the outcomes of these tests. Material: recordings that
+installed packages ship (``tests.human_speech``), one that the repository holds, prompts in other languages
+that ``evals.human`` fetches, a synthetic voice in them, and the bot's own voice for questions.
 """
 
 import zipfile

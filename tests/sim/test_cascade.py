@@ -116,7 +116,8 @@ def test_a_minute_of_talk_calls_few_functions():
     )
     assert run.returncode == 0, run.stderr[-2_000:]
     calls, _seconds = run.stdout.split()
-    # With a task for each piece at each step it took more than twice the time (docs/architecture.md).
+    # With a task for each piece at each step it took more than twice the time
+    # (docs/explanation/architecture.md).
     assert int(calls) < MOST_CALLS_A_MINUTE
 
 

@@ -99,7 +99,7 @@ class SocketPeer(Protocol):
 
 
 class SocketSettings(StrictModel):
-    """Deadlines of a client of a socket. What it may send is bounded too (docs/sockets.md)."""
+    """Deadlines of a client of a socket. What it may send is bounded too (docs/reference/sockets.md)."""
 
     prepare_s: float = Field(
         30.0,

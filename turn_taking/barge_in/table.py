@@ -1,6 +1,6 @@
 """State table of an interruption: states, events and acts. It contains data and decides nothing.
 
-``barge_in`` runs it; the diagram in ``docs/turn_taking.md`` is drawn from it.
+``barge_in`` runs it; the diagram in ``docs/explanation/turn_taking.md`` is drawn from it.
 """
 
 from collections.abc import Mapping

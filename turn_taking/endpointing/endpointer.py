@@ -38,7 +38,7 @@ class EndpointSettings(StrictModel):
         "predictive",
         description="predictive: the wait with the lowest expected cost given everything observed; "
         "adaptive: between two waits, by how complete the turn sounds and reads; timer: ``timer_ms`` in "
-        "every case (docs/turn_taking_policies.md)",
+        "every case (docs/explanation/turn_taking_policies.md)",
     )
     # The least at which at most 10 % of the holds of the tuning callers are cut (8.5 %; 0.5: 10.8 %).
     patience: float = Field(
@@ -46,7 +46,7 @@ class EndpointSettings(StrictModel):
         ge=0,
         le=1,
         description="predictive: patience of the agent. 0 answers at once and often cuts in, 1 hardly ever "
-        "cuts in and waits long (docs/turn_taking.md lists the effect of each step)",
+        "cuts in and waits long (docs/explanation/turn_taking.md lists the effect of each step)",
     )
     timer_ms: int = Field(800, ge=100, le=10_000, description="timer: silence that ends a turn")
 
@@ -96,7 +96,7 @@ class EndpointTuning(EndpointSettings):
     complete_probability: float = Field(
         0.5, gt=0, lt=1, description="probability from which the turn counts as complete"
     )
-    # See docs/turn_taking_policies.md.
+    # See docs/explanation/turn_taking_policies.md.
     complete_without_filler: float = Field(
         0.2, gt=0, lt=1, description="the same when the caller is known not to have stopped on a filler"
     )

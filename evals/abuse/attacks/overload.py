@@ -18,7 +18,7 @@ from parley.evals.openai_realtime import Caller
 
 TURNS = 2
 CALLERS = (8, 16, 32)
-# The longest wait for an answer that an admitted caller may have, by docs/abuse.md.
+# The longest wait for an answer that an admitted caller may have, by docs/explanation/abuse.md.
 WAIT_MS = 3_000
 # Each turn: the question, the longest wait for its answer, the answer.
 LEAST_S = 60.0

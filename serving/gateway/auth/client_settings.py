@@ -16,7 +16,7 @@ class GrantSettings(StrictModel):
 
     surfaces: Names | None = Field(
         None,
-        description="ids of the apps that may be opened (docs/operations.md); null: all that are enabled",
+        description="ids of the apps that may be opened (docs/how-to/operations.md); null: all enabled ones",
     )
     instructions: bool = Field(
         False,

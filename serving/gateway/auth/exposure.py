@@ -49,6 +49,6 @@ def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
         return
     raise ConfigError(
         f"{exposed}: strangers can reach this server and begin calls at your expense. Set {CALL_KEYS_ENV} "
-        "(create a key with: openssl rand -hex 24; see docs/operations.md), or set server.open: true to "
-        "allow it"
+        "(create a key with: openssl rand -hex 24; see docs/how-to/operations.md), or set server.open: true "
+        "to allow it"
     )

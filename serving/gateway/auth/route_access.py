@@ -2,7 +2,7 @@
 
 ``check_declared`` refuses to build an application with a route that is not in it, or with an operator's route
 that does not check for the operator. Documents and tests of the exposure are generated from ``declared`` and
-``permits``; docs/operations.md explains the audiences.
+``permits``; docs/how-to/operations.md explains the audiences.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The code in docs/openai_realtime.md is valid Python, and its names exist."""
+"""The code in docs/reference/openai_realtime.md is valid Python, and its names exist."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ from parley.protocols.openai_realtime.client_events import Reader
 from parley.protocols.openai_realtime.state import RealtimeState
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENT = (ROOT / "docs/openai_realtime.md").read_text()
+DOCUMENT = (ROOT / "docs/reference/openai_realtime.md").read_text()
 EXAMPLES = dict(re.findall(r"```python\n# (\w+)\n(.*?)```", DOCUMENT, re.DOTALL))
 
 

@@ -1,4 +1,4 @@
-"""docs/events.md agrees with the source and a simulated call."""
+"""docs/reference/events.md agrees with the source and a simulated call."""
 
 from scripts.draw_events import DOCUMENT, drawn, events_of_calls, uses
 

@@ -1,6 +1,7 @@
 """A brute-force model of the sequencer: it keeps everything and sorts it anew at every step.
 
-It is written from the rules of docs/sequencer.md, with none of the data structures of ``sequencer.merge``.
+It is written from the rules of docs/explanation/sequencer.md, with none of the data structures of
+``sequencer.merge``.
 """
 
 from dataclasses import dataclass, field

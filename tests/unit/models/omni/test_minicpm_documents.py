@@ -1,4 +1,4 @@
-"""The configurations in docs/minicpm_o.md are valid, and its environment is pinned."""
+"""The configurations in docs/how-to/minicpm_o.md are valid, and its environment is pinned."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,8 @@ from parley.models.omni.minicpm_o.settings import MiniCpmOSettings
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerSettings
 
 ROOT = Path(__file__).parents[4]
-EXAMPLES = re.findall(r"```yaml\n# (\w+)\n(.*?)```", (ROOT / "docs/minicpm_o.md").read_text(), re.DOTALL)
+DOCUMENT = ROOT / "docs/how-to/minicpm_o.md"
+EXAMPLES = re.findall(r"```yaml\n# (\w+)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 SETTINGS: dict[str, type[BaseModel]] = {
     "minicpm_o": MiniCpmOSettings,
     "minicpm_worker": MiniCpmWorkerSettings,

@@ -182,9 +182,9 @@ def test_a_deployment_whose_tools_cannot_work_does_not_start(tools: list[dict[st
 def test_the_example_of_the_document_works(monkeypatch: pytest.MonkeyPatch):
     for name in ("ANTHROPIC_API_KEY", "TABLES_TOKEN"):
         monkeypatch.setenv(name, "x")
-    document = Path(__file__).resolve().parents[4] / "docs" / "tools.md"
+    document = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "tools.md"
     [example] = re.findall(r"```yaml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
-    where = "docs/tools.md"
+    where = "docs/how-to/tools.md"
     deployment_of_example = parse_settings(Deployment, parse_yaml(example, where=where), where=where)
     [(_row, chosen)] = plan_answering(deployment_of_example).tools
     assert chosen.name == "book_table"

@@ -96,7 +96,7 @@ def test_the_published_folder_and_its_small_variant_are_found(tmp_path: Path):
 
 
 def test_a_missing_graph_says_what_to_do(tmp_path: Path):
-    with pytest.raises(ModelFileError, match=r"'turn_1' needs .*turn-1\.onnx.*docs/weights\.md"):
+    with pytest.raises(ModelFileError, match=r"'turn_1' needs .*turn-1\.onnx.*docs/reference/weights\.md"):
         Turn1Settings(folder=tmp_path).check()
     with pytest.raises(ValidationError, match="folder"):
         Turn1MiniSettings.model_validate({})

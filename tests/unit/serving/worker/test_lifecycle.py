@@ -8,7 +8,7 @@ import pytest
 from parley.core.errors import IllegalTransition
 from parley.serving.worker.lifecycle import TRANSITIONS, LifecycleEvent, LifecycleState, diagram, follow
 
-DOCS = Path(__file__).parents[4] / "docs" / "workers.md"
+DOCS = Path(__file__).parents[4] / "docs" / "how-to" / "workers.md"
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(LifecycleState, LifecycleEvent)))
