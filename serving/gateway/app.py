@@ -1,12 +1,12 @@
-"""Application of one gateway process: middleware, and the routes of each surface.
+"""Application of one gateway process: middleware and routes.
 
 Input: requests of browsers and Pipecat clients under a name of this server. A request under another name is
 refused, because a page of another site may have made that name point here. Output: one conversation per
 accepted call, run by ``run_call`` in a task that the app owns (``serving.gateway.calls``). A malformed
 request gets a 4xx with the reason and affects no other request. The number of concurrent conversations is
 capped (``limits``). A call beyond the cap waits in the queue for a line where its protocol has messages for
-that. Any other gets 503, or 429 where one client or one session has used up its share. Each surface is a
-router of its own: ``webrtc.routes``, ``eval_socket``, ``session_api``, ``operations``, ``page``.
+that. Any other gets 503, or 429 where one client or one session has used up its share. Routers:
+``health``, ``webrtc.routes``, ``sockets``, ``session_api``, ``phone``, ``admin``; pages: ``pages``.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
 from parley.serving.gateway.calls import CallTasks, RunCall
+from parley.serving.gateway.health import health_router, ways_in
 from parley.serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
-from parley.serving.gateway.pages import health_router, serve_page, ways_in
+from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
-from parley.serving.gateway.readiness import readiness_router
 from parley.serving.gateway.reference_voices.decoder import VoiceError
 from parley.serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
@@ -226,6 +226,8 @@ def create_app(
             describe=describe,
             served=partial(ways_in, app, served or (lambda _paths: ())),
             pool=operations.pool,
+            store=None if conversations is None else conversations.store,
+            readiness=readiness,
         )
     )
     app.include_router(operations.router(operators, settings, calls))
@@ -282,9 +284,6 @@ def create_app(
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
         if book is not None:
             app.include_router(caller_api(book, conversations, settings, access, operators))
-    app.include_router(
-        readiness_router(calls, store=None if conversations is None else conversations.store, more=readiness)
-    )
     serve_page(app, access)
     check_declared(app)
     return app

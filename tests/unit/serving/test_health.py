@@ -7,7 +7,7 @@ import httpx
 from pipecat.runner.types import RunnerArguments
 
 from parley.serving.gateway.app import create_app
-from parley.serving.gateway.readiness import FULL_S
+from parley.serving.gateway.health import FULL_S
 from parley.serving.gateway.settings import ServerTuning
 from parley.transports.webrtc.signaling import Signaling
 from tests import virtual_time
