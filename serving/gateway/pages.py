@@ -41,18 +41,22 @@ def serve_page(app: FastAPI, access: Access) -> None:
     @app.get("/")
     @app.get("/duplex")
     async def page(request: Request) -> FileResponse:
+        """Return the page of voice calls."""
         return owned("index.html", request)
 
     @app.get("/omni")
     async def omni_page(request: Request) -> FileResponse:
+        """Return the page that shows a speech model unit by unit."""
         return owned("omni.html", request)
 
     @app.get("/s/{session_id}")
     async def session_page(request: Request) -> FileResponse:
+        """Return the text page of a session."""
         return owned("session.html", request)
 
     @app.get("/admin")
     async def admin_page() -> FileResponse:
+        """Return the page of the operator."""
         # Public: the page holds no data, and its requests need the operator's token.
         return FileResponse(web / "pages" / "admin.html")
 

@@ -175,6 +175,7 @@ def session_api(
 
     @router.post("", status_code=201)
     async def create(request: Request, response: Response) -> dict[str, object]:
+        """Create a session of the client and return its id, which is unguessable."""
         identity = await access.check(request, APP)
         access.check_new_session(identity)
         usage.take_session(identity)
@@ -187,6 +188,7 @@ def session_api(
 
     @router.get("", dependencies=[Depends(operators.check)])
     async def listed(limit: Limit = 50, before: str | None = None) -> dict[str, object]:
+        """Return sessions, newest first."""
         found = await store.sessions(limit=limit, before=before)
         return {
             "sessions": [shown_info(info) for info in found],
@@ -195,6 +197,7 @@ def session_api(
 
     @router.post("/import", status_code=201, dependencies=[Depends(operators.check)])
     async def taken_in(request: Request) -> dict[str, object]:
+        """Store an export (JSON lines), all of it or nothing."""
         lines = read_lines(
             request,
             max_bytes=settings.max_import_bytes,
@@ -206,6 +209,7 @@ def session_api(
 
     @router.get("/{session_id}", dependencies=in_use)
     async def shown(session_id: SessionId) -> dict[str, object]:
+        """Return the state of a session."""
         live = conversations.get(session_id)
         return {**shown_info(await store.info(session_id)), "live": live is not None}
 
@@ -218,6 +222,7 @@ def session_api(
         kind: Annotated[list[Kind] | None, Query()] = None,
         order: Literal["oldest", "newest"] = "oldest",
     ) -> Response:
+        """Return a page of the events of a session, by event time."""
         with pace.take(client(request)):
             page = await store.json_timeline(
                 session_id,
@@ -234,6 +239,7 @@ def session_api(
 
     @router.get("/{session_id}/prompt", dependencies=in_use)
     async def prompt(request: Request, session_id: SessionId) -> dict[str, object]:
+        """Return the messages that the model would get now."""
         with pace.take(client(request)):
             view = await conversations.view(session_id)
             await pace.read(client(request), VIEW_COST_BYTES)
@@ -246,6 +252,7 @@ def session_api(
         after_seq: Annotated[int, Query(ge=0)] = 0,
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
     ) -> EventStream:
+        """Stream every commit from ``after_seq`` on as server-sent events."""
         await store.info(session_id)
         # A browser that reconnects reports the last event that it has.
         after_seq = after_seq if last_event_id is None else max(after_seq, last_event_id)
@@ -255,6 +262,7 @@ def session_api(
 
     @router.get("/{session_id}/export", dependencies=in_use)
     async def export(request: Request, session_id: SessionId) -> EventStream:
+        """Stream the whole session as JSON lines."""
         reader = client(request)
         return EventStream(
             _exported(store.export(session_id), partial(pace.take, reader), partial(pace.read, reader)),
@@ -265,6 +273,7 @@ def session_api(
 
     @router.delete("/{session_id}", status_code=204)
     async def delete(session_id: SessionId, request: Request) -> None:
+        """Delete every trace of a session."""
         info = await store.info(session_id)
         identity = await access.check_deletion(request, info.owner)
         await conversations.delete(session_id)
@@ -282,6 +291,7 @@ def session_api(
         identity: Annotated[ClientIdentity, Depends(used)],
         idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
     ) -> EventStream:
+        """Answer a typed turn: server-sent events ``turn``, ``delta``, ``done`` or ``error``."""
         access.check_surface(identity, APP)
         text = body.text.strip()
         if not text:

@@ -64,7 +64,7 @@ NEGOTIATION_ERRORS = (
 
 
 class OfferRequest(BaseModel):
-    """Body of ``POST /api/offer``.
+    """Body of ``POST /api/offer``; ``requestData`` has the fields of a call.
 
     Field names are those of Pipecat's clients, which send others that are ignored.
     """

@@ -41,14 +41,17 @@ def apps_api(apps: Apps, operators: AdminAuth, settings: ServerSettings) -> APIR
 
     @router.get("/api/apps")
     async def enabled() -> AppList:
+        """Return the apps that are open to clients."""
         return AppList(apps=apps.enabled())
 
     @router.get("/api/admin/apps", dependencies=[Depends(operators.check)])
     async def listed() -> AppList:
+        """Return all apps with their switches."""
         return AppList(apps=apps.all())
 
     @router.put("/api/admin/apps/{app_id}", dependencies=[Depends(operators.check)])
     async def switch(app_id: str, body: AppSwitch, request: Request) -> App:
+        """Open or close an app for new calls."""
         check_origin(request, allowed=settings.allowed_origins)
         try:
             return await apps.switch(app_id, enabled=body.enabled)

@@ -84,14 +84,17 @@ def pool_api(
 
     @router.get("/workers")
     async def workers(request: Request) -> WorkerList:
+        """Return each worker with its state; the operator also gets sessions and addresses."""
         return PoolView(pool).workers(whole=await operators.is_operator(request))
 
     @router.get("/api/queue", dependencies=[Depends(operators.check)])
     async def queue() -> QueueView:
+        """Return the callers who wait for a line or an engine, with their tickets."""
         return PoolView(pool, calls).queue()
 
     @router.get("/api/queue/{ticket_id}")
     async def ticket(ticket_id: Ticket) -> FoundTicket | NoTicket:
+        """Return the place of a ticket in the queue."""
         found = PoolView(pool, calls).ticket(ticket_id)
         if found is None:
             return NoTicket(message="there is no waiting request with this ticket")
@@ -99,6 +102,7 @@ def pool_api(
 
     @router.delete("/api/queue/{ticket_id}")
     async def give_up(ticket_id: Ticket, request: Request) -> PlaceGivenUp:
+        """Give up a place in the queue; the caller is sent the reason."""
         check_origin(request, allowed=settings.allowed_origins)
         is_operator = await operators.is_operator(request)
         reason = RefusalReason.CANCELLED if is_operator else RefusalReason.WITHDRAWN
@@ -112,10 +116,12 @@ def pool_api(
 
     @router.get("/api/config/eta")
     async def eta() -> EtaView:
+        """Return the settings and the learnt values of waiting-time estimates."""
         return eta_view(Eta() if pool is None else pool.eta)
 
     @router.put("/api/config/eta", dependencies=[Depends(operators.check)])
     async def change_eta(body: EtaChange, request: Request) -> EtaView:
+        """Change the baselines of waiting-time estimates until the process ends."""
         check_origin(request, allowed=settings.allowed_origins)
         if pool is None:
             raise HTTPException(

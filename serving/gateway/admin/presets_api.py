@@ -45,6 +45,7 @@ def presets_api(
 
     @router.get("/api/presets", response_model_exclude_none=True)
     async def listed() -> dict[Mode, list[PresetView]]:
+        """Return the presets of each mode, without their sounds."""
         if presets is None:
             return {}
         found = await asyncio.to_thread(presets.all)
@@ -52,6 +53,7 @@ def presets_api(
 
     @router.get("/api/presets/{mode}/{preset_id}/audio", response_model=PresetSounds)
     async def sounds(request: Request, mode: str, preset_id: str) -> Response:
+        """Return the sounds of a preset: float32 PCM of 16 kHz in base64."""
         if presets is None:
             raise HTTPException(404, "there is no such preset")
         try:
@@ -64,6 +66,7 @@ def presets_api(
 
     @router.get("/api/frontend_defaults", response_model_exclude_none=True)
     async def defaults() -> FrontendDefaults:
+        """Return the initial settings of pages."""
         return frontend
 
     return router

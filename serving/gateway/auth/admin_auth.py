@@ -146,10 +146,12 @@ class AdminAuth:
 
         @router.get("")
         async def state(request: Request) -> OperatorState:
+            """Return whether the request is the operator's."""
             return self._state(is_operator=await self.is_operator(request))
 
         @router.post("")
         async def log_in(body: Login, request: Request, response: Response) -> OperatorState:
+            """Log the operator in with the token; sets a cookie."""
             check_origin(request, allowed=self._settings.allowed_origins)
             if not self._is_token(body.token):
                 raise await self._wrong(request, HTTPException(403, "the token is wrong"))
@@ -168,6 +170,7 @@ class AdminAuth:
 
         @router.delete("")
         async def log_out(request: Request, response: Response) -> OperatorState:
+            """End the login of this cookie."""
             check_origin(request, allowed=self._settings.allowed_origins)
             if self._logins.pop(_digest(request.cookies.get(COOKIE, "")), None) is not None:
                 self._audit.record("operator.logout", address=self._address(request))

@@ -315,6 +315,7 @@ class Access:
         async def token(
             application: Annotated[str, Depends(application)], body: TokenRequest | None = None
         ) -> dict[str, object]:
+            """Return a token for one user of an application, with at most the grants of its key."""
             wanted = body or TokenRequest()
             grants = wanted.grants(self._settings.clients.user.grants())
             made = self._keys.mint(application, user=wanted.user, grants=grants, for_s=wanted.expires_s)
@@ -323,6 +324,7 @@ class Access:
 
         @router.post("/api/client", status_code=204)
         async def client(request: Request, response: Response) -> None:
+            """Set the cookie that identifies a browser; with client keys from its token."""
             check_origin(request, allowed=self._settings.allowed_origins)
             if self.is_open:
                 self.set_cookie(request, response)

@@ -185,7 +185,7 @@ def declared(app: FastAPI) -> list[Declared]:
         UndeclaredRouteError: one is not in the table.
     """
     found = {}
-    for method, path, _ in _routes(app.routes):
+    for method, path, _ in routes_of(app.routes):
         audience = ROUTES.get((method, path))
         if audience is None:
             raise UndeclaredRouteError(f"{method} {path}: route_access.ROUTES does not say who may use it")
@@ -201,7 +201,7 @@ def check_declared(app: FastAPI) -> None:
             operator.
     """
     audiences = {(each.method, each.path): each.audience for each in declared(app)}
-    for method, path, route in _routes(app.routes):
+    for method, path, route in routes_of(app.routes):
         asks = isinstance(route, APIRoute) and _asks_for_operator(route.dependant)
         if asks != (audiences[method, path] is Audience.OPERATOR):
             raise UndeclaredRouteError(
@@ -209,7 +209,12 @@ def check_declared(app: FastAPI) -> None:
             )
 
 
-def _routes(routes: Any) -> Iterator[tuple[str, str, Any]]:
+def routes_of(routes: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield (method, path, route) of the routes of an application, with those of included routers.
+
+    Raises:
+        UndeclaredRouteError: a route of a kind that is not known here.
+    """
     for route in routes:
         if isinstance(route, APIRoute):
             for method in sorted(route.methods or ()):
@@ -220,7 +225,7 @@ def _routes(routes: Any) -> Iterator[tuple[str, str, Any]]:
             yield "GET", route.path, route
         elif (included := getattr(route, "original_router", None)) is not None:
             # FastAPI keeps an included router as one route; older releases copy its routes.
-            yield from _routes(included.routes)
+            yield from routes_of(included.routes)
         else:
             raise UndeclaredRouteError(f"{route!r}: the table does not know this kind of route")
 

@@ -91,6 +91,7 @@ def caller_api(
     async def call_code(
         session_id: SessionId, identity: Annotated[ClientIdentity, Depends(used)]
     ) -> CallCode:
+        """Return a code with which a telephone call continues this session."""
         if codes is None:
             raise HTTPException(404, "this server has no call codes (phone.call_codes)")
         asked.take(identity)
@@ -99,10 +100,12 @@ def caller_api(
 
     @router.put("/{session_id}/caller", status_code=204, dependencies=[Depends(operators.check)])
     async def link(session_id: SessionId, body: CallerNumber) -> None:
+        """Link a telephone number to a session, which its calls then continue."""
         await book.link(session_id, body.number, body.called)
 
     @router.delete("/{session_id}/caller", status_code=204, dependencies=[Depends(used)])
     async def unlink(session_id: SessionId) -> None:
+        """Remove the telephone numbers of a session."""
         await store.unlink_callers(session_id)
 
     return router

@@ -157,7 +157,7 @@ class PhoneRoutes:
         return router
 
     async def voice(self, carrier: Carrier, request: Request) -> Response:
-        """Answer the webhook of a call: return the instructions to its network."""
+        """Answer the webhook of a call with instructions for its network."""
         asked = await self._asked(carrier, request)
         call = asked.call
         try:
@@ -181,7 +181,7 @@ class PhoneRoutes:
         return _answer(carrier.connect(base, media, call))
 
     async def media(self, carrier: Carrier, websocket: WebSocket, token: str) -> None:
-        """Serve one stream, from its handshake to the end of its conversation."""
+        """Serve the media stream of a call, in the protocol of its network."""
         try:
             self._check_socket(carrier, websocket)
             # Used up in any case: no network opens a stream twice, and the line is free again.

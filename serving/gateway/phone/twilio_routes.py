@@ -28,12 +28,12 @@ from parley.serving.gateway.sockets.realtime_sockets import CheckBody
 MOST_QUEUED_S = 300.0
 
 
-class Wanted(BaseModel):
+class OutboundCall(BaseModel):
     """Body of a request for an outbound call."""
 
     model_config = ConfigDict(extra="forbid")
 
-    to: str = Field(pattern=REACHED)
+    to: str = Field(pattern=REACHED, description="number to call, with its country code: +15550100")
 
 
 class TwilioRoutes:
@@ -100,7 +100,7 @@ class TwilioRoutes:
             f"{prefix}/calls/{{call_sid}}", self.state, methods=["GET"], dependencies=operator
         )
 
-    async def begin(self, wanted: Wanted) -> dict[str, str]:
+    async def begin(self, wanted: OutboundCall) -> dict[str, str]:
         """Place a call for an operator: the bot talks to the person who answers."""
         phone = self._phone
         if phone.number is None or phone.public_url is None or not self._desk.can_call:

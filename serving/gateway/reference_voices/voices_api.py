@@ -76,11 +76,13 @@ def voices_api(
 
     @router.get(PATH)
     async def listed() -> VoiceList:
+        """Return all reference voices."""
         found = voices.all()
         return VoiceList(total=len(found), ref_audios=found)
 
     @router.post(PATH, dependencies=[Depends(operators.check)])
     async def upload(request: Request) -> Done:
+        """Add a reference voice: ``{name, audio_base64}``."""
         check_origin(request, allowed=settings.allowed_origins)
         body = await read_body(request, max_bytes=max_bytes, within_s=settings.body_s)
         # In a thread: parsing ten megabytes of JSON would silence every call.
@@ -91,6 +93,7 @@ def voices_api(
 
     @router.get(f"{PATH}/{{voice_id}}", dependencies=[Depends(operators.check)])
     async def heard(voice_id: VoiceId) -> FileResponse:
+        """Return the WAV file of a reference voice."""
         path = voices.path(voice_id)
         if not path.is_file():
             raise HTTPException(404, "the file of this voice is missing")
@@ -98,12 +101,14 @@ def voices_api(
 
     @router.delete(f"{PATH}/{{voice_id}}", dependencies=[Depends(operators.check)])
     async def remove(voice_id: VoiceId, request: Request) -> Done:
+        """Delete a reference voice."""
         check_origin(request, allowed=settings.allowed_origins)
         await voices.remove(voice_id)
         return Done(success=True, id=voice_id, name=None, message="deleted")
 
     @router.get("/api/default_ref_audio", response_model=Pcm)
     async def default_voice(request: Request) -> Response:
+        """Return the voice of clients without one: float32 PCM of 16 kHz in base64."""
         if default is None:
             raise HTTPException(404, "this server has no default voice (operations.voices.default)")
         try:

@@ -70,11 +70,11 @@ class ChatSockets:
         return router
 
     async def chat(self, websocket: WebSocket) -> None:
-        """Serve a socket of ``/ws/chat``."""
+        """Serve the MiniCPM-o server's protocol of single requests, each with its history."""
         await self._serve(websocket, "chat")
 
     async def streaming(self, websocket: WebSocket, name: str) -> None:
-        """Serve a socket of ``/ws/streaming/{name}``."""
+        """Serve the MiniCPM-o server's protocol of turns with a history that is kept here."""
         await self._serve(websocket, "streaming", name)
 
     async def _serve(self, websocket: WebSocket, protocol: Protocol, name: str | None = None) -> None:

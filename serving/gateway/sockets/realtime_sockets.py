@@ -125,7 +125,7 @@ class RealtimeSockets:
         return router
 
     async def half_duplex(self, websocket: WebSocket, name: str) -> None:
-        """Serve a socket of ``/ws/half_duplex/{name}``."""
+        """Serve the half-duplex protocol of the MiniCPM-o server: both sides take turns."""
 
         def make() -> ClientProtocol:
             check_name(name)
@@ -134,12 +134,15 @@ class RealtimeSockets:
         await self.serve(websocket, make, app="half_duplex_audio", mode="cascade")
 
     async def duplex(self, websocket: WebSocket, client_id: str) -> None:
-        """Serve a socket of ``/ws/duplex/{id}``; the client chooses the id, which opens nothing."""
+        """Serve the full-duplex protocol of the MiniCPM-o server.
+
+        The client chooses the id in the path, which opens nothing.
+        """
         app: AppId = "audio_duplex" if client_id.startswith(AUDIO_PREFIX) else "omni"
         await self.serve(websocket, lambda: MiniCpmDuplex(time.time), app=app, mode="duplex")
 
     async def realtime(self, websocket: WebSocket) -> None:
-        """Serve a socket of ``/v1/realtime``, in one of its dialects."""
+        """Serve OpenAI's realtime protocol (``model``), MiniCPM-o's (``mode``) or Unmute's (subprotocol)."""
         kind = websocket.query_params.get("mode")
         if kind is not None and "model" not in websocket.query_params:
             await self.serve(
