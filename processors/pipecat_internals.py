@@ -6,7 +6,7 @@ private method, and the public one of the mixin does by default what Pipecat's d
 
 Nothing else in this folder touches a private member of a library, which ``scripts/check_foreign_members.py``
 checks. ``tests/contracts/test_foreign_members.py`` lists every member that is used here, and fails with its
-name when a version of Pipecat has lost it. The upgrade drill is in docs/explanation/architecture.md.
+name when a version of Pipecat has lost it. How to upgrade it: docs/how-to/upgrade_pipecat.md.
 
 The module imports no service: the deployment decides which of them a process needs. It holds no state.
 """

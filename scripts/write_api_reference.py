@@ -62,8 +62,8 @@ PROTOCOLS: Mapping[str, str] = {
     "/v1/realtime": "[openai_realtime.md](openai_realtime.md), [sockets.md](sockets.md)",
     "/ws/duplex/": "[sockets.md](sockets.md)",
     "/ws/": "[chat_sockets.md](chat_sockets.md)",
-    "/ws": "`pipecat eval`",
-    "/": "[phone.md](../how-to/phone.md)",
+    "/ws": "Pipecat's own",
+    "/": "[phone.md](phone.md)",
 }
 
 
@@ -122,7 +122,7 @@ def _input(method: str, path: str, route: Any) -> str:
     elif body is not None:
         words.append(f"[`{body.__name__}`](#{body.__name__.lower()})")
     elif path.startswith(SECTIONS["Telephone"]) and not path.endswith("{call_sid}"):
-        words.append("the network's webhook ([phone.md](../how-to/phone.md))")
+        words.append("the network's webhook ([phone.md](phone.md))")
     return ", ".join(words)
 
 

@@ -3,7 +3,7 @@
 Each function states why there is no public way. No other module of this folder touches a private member of a
 library or replaces a method of one; ``scripts/check_foreign_members.py`` checks it.
 ``tests/contracts/test_foreign_members.py`` lists every member that is used here. It fails with the member's
-name when a version of a library has lost it; docs/explanation/architecture.md has the upgrade drill.
+name when a version of a library has lost it; docs/how-to/upgrade_pipecat.md says how to upgrade.
 
 The module owns nothing and decides nothing: the purpose of a member is documented where it is used.
 """

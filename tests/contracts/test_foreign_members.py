@@ -1,7 +1,7 @@
 """Table of the private members of libraries that the code uses, with the version of the last review.
 
 A version of a library that has lost a member fails here with its name. So does a module that uses a member
-which this table does not have. After an upgrade: docs/explanation/architecture.md, "Upgrading Pipecat".
+which this table does not have. After an upgrade: docs/how-to/upgrade_pipecat.md.
 """
 
 import ast

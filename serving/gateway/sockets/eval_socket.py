@@ -75,7 +75,7 @@ class EvalSocket:
         return router
 
     async def serve(self, websocket: WebSocket) -> None:
-        """Serve Pipecat's evaluation tool (``server.eval_socket``): one conversation for each socket."""
+        """Serve Pipecat's evaluation tool (``pipecat eval run``): one conversation for each socket."""
         within_s = self._settings.hang_up_s
         try:
             identity = (await self._admit(websocket, {})).identity
