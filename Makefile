@@ -1,7 +1,7 @@
 # make run     start a conversation server on http://localhost:7860; needs nothing but Python 3.11
 # make test    run the whole gate
 # make check   run the quick checks: style, types, layers and the tests of pure code; two minutes
-# make lint    check style (ruff), prose, and assignments to foreign objects
+# make lint    check style (ruff), prose, terms, and assignments to foreign objects
 # make types   check types (mypy)
 # make layers  check imports between folders and the use of private members
 # make unit    run all tests
@@ -88,6 +88,7 @@ lint: setup
 	@$(BIN)/python -m scripts.foreign_assignments
 	@$(BIN)/python -m scripts.check_prose
 	@$(BIN)/python -m scripts.check_class_names
+	@$(BIN)/python -m scripts.check_terms
 
 types: setup
 	@$(BIN)/mypy -p parley -m bot -m runner

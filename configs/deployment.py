@@ -314,7 +314,7 @@ class Remembering(StrictModel):
 
 
 class Phone(PhoneRoutesSettings):
-    """Telephone calls."""
+    """Phone calls."""
 
     line: PhoneSettings = PhoneSettings()
     voicemail: VoicemailSettings | None = Field(
@@ -356,7 +356,7 @@ class Deployment(StrictModel):
     sockets: SocketSettings = Field(
         SocketSettings(), description="limits of clients of /v1/realtime and /ws/..."
     )
-    phone: Phone | None = Field(None, description="telephone calls; null: none")
+    phone: Phone | None = Field(None, description="phone calls; null: none")
     operations: OperationsSettings = OperationsSettings()
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
 

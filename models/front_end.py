@@ -175,7 +175,7 @@ def load_front_end(settings: FrontEndSettings) -> "FrontEndEngines":
 
 
 class FrontEndEngines:
-    """Engines of the child, shared by all calls; implements ``runtime.engine_host.AskedEngine``.
+    """Engines of the child, shared by all calls; implements ``runtime.engine_host.RequestEngine``.
 
     Args:
         vad: voice activity.

@@ -1,7 +1,7 @@
 """Dispatch of one conversation: from the arguments that the gateway accepted to its end.
 
 Input: the arguments of a conversation, from the gateway or a foreign runner: a browser, a socket of some
-protocol, a telephone call. Decides which session goes on, which pipeline holds it, and over which transport.
+protocol, a phone call. Decides which session goes on, which pipeline holds it, and over which transport.
 Each function returns when its conversation is over, or raises the error that ended it. The gateway owns the
 task and hangs the peer up.
 """
@@ -41,7 +41,7 @@ from parley.transports.registry import TRANSPORTS, TransportRow
 from parley.transports.request import ReportsQuiet, TransportRequest
 from parley.transports.twilio.stream import PhoneStream
 from parley.transports.websocket.peer import MixedPeer, StarlettePeer
-from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.session import SocketCall
 
 # Quiet time after which a browser counts as gone.
 VANISH_MS = 3_500
@@ -59,7 +59,7 @@ async def run_session(
     """Hold one conversation over the transport that the arguments bring.
 
     The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one. ``phones`` finds the session of a telephone call; ``on_call`` is called with
+    choice, where it makes one. ``phones`` finds the session of a phone call; ``on_call`` is called with
     each of those calls.
 
     Raises:
@@ -119,11 +119,11 @@ async def converse_by_socket(
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
-    arguments.dialect.permit(instructions=rules.may_instruct)
+    arguments.protocol.permit(instructions=rules.may_instruct)
     peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
-    session = SurfaceSession(
+    session = SocketCall(
         peer,
-        arguments.dialect,
+        arguments.protocol,
         settings=deployment.sockets,
         rate_hz=INPUT_RATE_HZ,
         check=check_of(engines, arguments.mode, rules),
@@ -193,7 +193,7 @@ async def converse_by_phone(
     *,
     on_call: Callable[[Call], None] | None = None,
 ) -> None:
-    """Hold one telephone call, in one session or several."""
+    """Hold one phone call, in one session or several."""
     settings = engines.deployment.phone
     assert settings is not None
     peer = MixedPeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)

@@ -2,7 +2,7 @@
 
 Input: the request of a conversation for its line (``serving.gateway.line_request``). Output: positions in the
 queue as messages in the client's protocol. These are RTVI server messages of kind ``queue``, as for a worker
-of a pool (``pipelines.queue_announcer``), or those of its dialect. No other part of the conversation exists
+of a pool (``pipelines.queue_announcer``), or those of its protocol. No other part of the conversation exists
 meanwhile: no session is opened, no engine is used. Each function returns whether the conversation has its
 line. It has none when the caller has left or may not wait any longer, and the caller has then received the
 reason.
@@ -25,7 +25,7 @@ from parley.protocols.client_protocol import QueueUpdate
 from parley.serving.gateway.line_request import LineRequest, Tell
 from parley.serving.gateway.sockets.replayable_socket import Message, ReplayableSocket
 from parley.transports.webrtc.early_peer import EarlyPeer
-from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.session import SocketCall
 
 MOST_EARLY = 64
 TRY_AGAIN_LATER = 1013
@@ -86,7 +86,7 @@ async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) 
     return line.is_granted
 
 
-async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> bool:
+async def wait_as_client(line: LineRequest | None, session: SocketCall) -> bool:
     """Wait for the line of a client that speaks a protocol of its own; return whether it has one.
 
     Args:
@@ -94,7 +94,7 @@ async def wait_as_client(line: LineRequest | None, session: SurfaceSession) -> b
         session: session of the client, open.
 
     Raises:
-        CapacityError: the call may not wait any longer; the dialect has a message for it.
+        CapacityError: the call may not wait any longer; the protocol has a message for it.
     """
     if line is None or line.is_granted:
         return True

@@ -1,11 +1,11 @@
 """Protocol-independent messages between a session and a client protocol adapter.
 
-A dialect (for example ``protocols.openai_realtime``) is such an adapter. It parses a message of the client
-into actions, and writes events of the call as messages for the client. It keeps the identities and the order
-that its protocol requires, and nothing else: it reads no clock, holds no task and has no socket. A message
-that a dialect cannot read raises a ``ProtocolError``, and the call continues.
+A client protocol (for example ``protocols.openai_realtime``) is such an adapter. It parses a message of the
+client into actions, and writes events of the call as messages for the client. It keeps the identities and the
+order that its clients require, and nothing else: it reads no clock, holds no task and has no socket. A
+message that it cannot read raises a ``ProtocolError``, and the call continues.
 
-Audio is mono, as bytes in the dialect's formats; times are milliseconds since the call began.
+Audio is mono, as bytes in the protocol's formats; times are milliseconds since the call began.
 """
 
 import binascii
@@ -410,7 +410,7 @@ class UnitOver:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolAsked:
+class ToolCalled:
     """The model calls a tool that the client runs."""
 
     call_id: str
@@ -471,7 +471,7 @@ Happening = (
     | ReplyWords
     | ReplyOver
     | UnitOver
-    | ToolAsked
+    | ToolCalled
     | Faltered
     | Paused
     | Resumed
@@ -569,11 +569,11 @@ class ClientProtocol(Protocol):
         ...
 
 
-# Functions shared by the dialects.
+# Functions shared by the protocols.
 
 # Bounds for one message. Objects and lists take some 0.3 us each and at least 60 bytes, values a tenth of
 # that, and the names of an object's fields as much as a list. A whole conversation may be one message of a
-# turn-based socket. Messages of a realtime dialect have long audio and few values.
+# turn-based socket. Messages of a realtime protocol have long audio and few values.
 MOST_CONTAINERS, MOST_VALUES, MOST_REALTIME_VALUES = 20_000, 200_000, 20_000
 # From this size on, characters are counted by numpy: 2 ms for 4 MB, where ``str.count`` takes 9.
 LARGE_CHARS = 65_536
@@ -644,7 +644,7 @@ def _no_constant(name: str) -> float:
 
 
 def parsed(text: str) -> Message:
-    """Parse a message of a realtime dialect into a JSON object with a type.
+    """Parse a message of a realtime protocol into a JSON object with a type.
 
     Raises:
         Refusal: not a JSON object, or without a type.

@@ -124,7 +124,7 @@ class Prepare(_Given):
 
 
 class HalfDuplex:
-    """Half duplex of the MiniCPM-o server, as a ``Dialect``.
+    """Half duplex of the MiniCPM-o server, as a ``ClientProtocol``.
 
     Args:
         longest_s: upper bound of ``timeout_s``.
@@ -158,7 +158,7 @@ class HalfDuplex:
     # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """Return the actions of a message (``Dialect.read``)."""
+        """Return the actions of a message (``ClientProtocol.read``)."""
         if len(text) > MOST_MESSAGE_CHARS:
             raise ProtocolError(f"the message is over {MOST_MESSAGE_CHARS} characters", code="too_large")
         message = parsed(text)
@@ -224,13 +224,13 @@ class HalfDuplex:
         return [] if self._is_speaking else [Speech(data)]
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
-        """Return the message for a refusal (``Dialect.refused``)."""
+        """Return the message for a refusal (``ClientProtocol.refused``)."""
         return [{"type": "error", "error": str(refusal), "code": refusal.code}]
 
     # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the messages for an event of the call (``Dialect.tell``)."""
+        """Return the messages for an event of the call (``ClientProtocol.tell``)."""
         match happening:
             case Began(session_id):
                 return self._begun(session_id)
@@ -354,11 +354,11 @@ class HalfDuplex:
         return messages
 
     def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``Dialect.permit``)."""
+        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
         self._takes_instructions = instructions
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Return code and reason of the close frame (``Dialect.goodbye``)."""
+        """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         if reason in NO_ROOM:

@@ -99,7 +99,7 @@ SAMPLING: Mapping[str, tuple[float, float]] = {
 NOTHING: Mapping[str, Any] = {"is_listen": True, "text": "", "audio": b""}
 
 
-class ChunkBook:
+class ChunkTracker:
     """Assignment of the engine's units to the client's chunks.
 
     Args:
@@ -213,7 +213,7 @@ class ChunkBook:
 
 
 class MiniCpmDuplex:
-    """Full duplex of the MiniCPM-o demo server, as a ``Dialect``.
+    """Full duplex of the MiniCPM-o demo server, as a ``ClientProtocol``.
 
     Args:
         wall_s: returns Unix time for the results.
@@ -230,7 +230,7 @@ class MiniCpmDuplex:
         self._wall_s = wall_s
         self._session_id = ""
         self._next_token: str | None = None
-        self._book: ChunkBook | None = None
+        self._book: ChunkTracker | None = None
         self._is_prepared = self._is_paused = self._is_stopped = False
         self._is_queued = self._was_placed = self._was_ready = False
         self._chunks = 0
@@ -238,7 +238,7 @@ class MiniCpmDuplex:
     # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """Return the actions of a message (``Dialect.read``)."""
+        """Return the actions of a message (``ClientProtocol.read``)."""
         message = parsed(text)
         handler = _HANDLERS.get(message["type"])
         if handler is None:
@@ -248,7 +248,7 @@ class MiniCpmDuplex:
         return handler(self, message)
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
-        """Return the message for a refusal (``Dialect.refused``)."""
+        """Return the message for a refusal (``ClientProtocol.refused``)."""
         return [{"type": "error", "error": str(refusal), "code": refusal.code, "param": refusal.param}]
 
     def _prepare(self, message: Message) -> list[Action]:
@@ -303,7 +303,7 @@ class MiniCpmDuplex:
     # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the messages for an event of the call (``Dialect.tell``)."""
+        """Return the messages for an event of the call (``ClientProtocol.tell``)."""
         match happening:
             case Began(session_id, facts):
                 self._session_id = session_id
@@ -343,7 +343,7 @@ class MiniCpmDuplex:
         """Ignored: no message to this client repeats its instructions."""
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Return code and reason of the close frame (``Dialect.goodbye``)."""
+        """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
         if reason in ("stopped", "timeout"):
             return 1000, reason
         if reason in NO_ROOM:
@@ -369,7 +369,7 @@ class MiniCpmDuplex:
     def _ready(self, unit_ms: int, prompt_chars: int, *, by_arrival: bool) -> list[Message]:
         is_first, self._was_ready = not self._was_ready, True
         # An engine that takes over from one that failed has its own units.
-        self._book = ChunkBook(unit_ms, by_arrival=by_arrival)
+        self._book = ChunkTracker(unit_ms, by_arrival=by_arrival)
         prepared = {
             "type": "prepared",
             "prompt_length": prompt_chars,

@@ -1,4 +1,4 @@
-"""MiniCPM-o realtime dialect: ``/v1/realtime?mode=audio|video``, with three events of the client.
+"""MiniCPM-o realtime protocol: ``/v1/realtime?mode=audio|video``, with three events of the client.
 
 It is the conversation of ``minicpm_duplex`` under other names, as that project's specification defines them.
 The states of the specification are enforced. A client in the queue sends nothing. After it has been placed it
@@ -41,7 +41,7 @@ from parley.protocols.minicpm_duplex import (
     MOST_VOICE_S,
     NO_ROOM,
     SAID,
-    ChunkBook,
+    ChunkTracker,
     chunk_of,
     voice_in,
 )
@@ -53,7 +53,7 @@ OUR_FAULT = ("service_unavailable", "queue_full", "worker_busy", "worker_connect
 
 
 class MiniCpmRealtime:
-    """MiniCPM-o realtime dialect, as a ``Dialect``.
+    """MiniCPM-o realtime protocol, as a ``ClientProtocol``.
 
     Args:
         sees: true when pictures are accepted (``mode=video``).
@@ -69,13 +69,13 @@ class MiniCpmRealtime:
     def __init__(self, *, sees: bool) -> None:
         self._sees = sees
         self._session_id = ""
-        self._book: ChunkBook | None = None
+        self._book: ChunkTracker | None = None
         self._is_placed = self._is_queued = self._is_updated = self._was_created = False
 
     # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """Return the actions of an event (``Dialect.read``)."""
+        """Return the actions of an event (``ClientProtocol.read``)."""
         event = parsed(text)
         handler = _HANDLERS.get(event["type"])
         if handler is None:
@@ -85,7 +85,7 @@ class MiniCpmRealtime:
         return handler(self, event)
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
-        """Return the message for a refusal (``Dialect.refused``)."""
+        """Return the message for a refusal (``ClientProtocol.refused``)."""
         return [_error(refusal.code, str(refusal))]
 
     def _update(self, event: Message) -> list[Action]:
@@ -128,7 +128,7 @@ class MiniCpmRealtime:
     # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the messages for an event of the call (``Dialect.tell``)."""
+        """Return the messages for an event of the call (``ClientProtocol.tell``)."""
         match happening:
             case Began(session_id):
                 self._session_id = session_id
@@ -137,7 +137,7 @@ class MiniCpmRealtime:
                 return self._queue(happening)
             case Ready(unit_ms, prompt_chars, by_arrival):
                 is_first, self._was_created = not self._was_created, True
-                self._book = ChunkBook(unit_ms, by_arrival=by_arrival)
+                self._book = ChunkTracker(unit_ms, by_arrival=by_arrival)
                 created = {
                     "type": "session.created",
                     "session_id": self._session_id,
@@ -166,7 +166,7 @@ class MiniCpmRealtime:
         """Ignored: no message to this client repeats its instructions."""
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Return code and reason of the close frame (``Dialect.goodbye``)."""
+        """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         return (1013, reason) if reason in NO_ROOM or reason in OUR_FAULT else (1000, reason)

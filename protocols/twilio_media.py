@@ -6,7 +6,7 @@ a socket after ``MOST_REFUSED`` in a row. ``MediaStream`` enforces the order of 
 ``start``, then any message of that stream, and nothing after ``stop``.
 
 The audio is mu-law, 8 kHz, mono, 20 ms a message. ``timestamp`` is the position of a piece in the call, in
-milliseconds. A piece that the telephone network lost leaves a gap in the timestamps, and none in the sequence
+milliseconds. A piece that the phone network lost leaves a gap in the timestamps, and none in the sequence
 numbers.
 
 Source: twilio.com/docs/voice/media-streams/websocket-messages.
@@ -42,7 +42,7 @@ class Started:
 
     Attributes:
         stream_sid: named in every message.
-        call_sid: of the telephone call.
+        call_sid: of the phone call.
         account_sid: account that owns the call.
         parameters: of the TwiML.
     """

@@ -1,4 +1,4 @@
-"""Unmute's dialect: OpenAI's realtime protocol with older names; the bot speaks first.
+"""Unmute's protocol: OpenAI's realtime protocol with older names; the bot speaks first.
 
 Audio is Opus in Ogg. Only event types that Unmute's front end supports are sent, because it stops at others.
 Information for which it has no event is sent in one that it has: a caller in the queue receives a warning.
@@ -62,7 +62,7 @@ CHARACTERS: Mapping[str, str] = {
 
 
 class Unmute:
-    """Unmute's dialect, as a ``Dialect``."""
+    """Unmute's protocol, as a ``ClientProtocol``."""
 
     name = "unmute"
     input_format = output_format = OPUS
@@ -85,7 +85,7 @@ class Unmute:
     # Messages of the client.
 
     def read(self, text: str, at_ms: int) -> Sequence[Action]:
-        """Return the actions of an event (``Dialect.read``)."""
+        """Return the actions of an event (``ClientProtocol.read``)."""
         event = parsed(text)
         handler = _HANDLERS.get(event["type"])
         if handler is None:
@@ -95,7 +95,7 @@ class Unmute:
         return handler(self, event)
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
-        """Return the error event for a refusal (``Dialect.refused``)."""
+        """Return the error event for a refusal (``ClientProtocol.refused``)."""
         return [_error("invalid_request_error", refusal.code, str(refusal), refusal.param)]
 
     def _update(self, event: Message) -> list[Action]:
@@ -132,7 +132,7 @@ class Unmute:
     # Messages to the client.
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the events for an event of the call (``Dialect.tell``)."""
+        """Return the events for an event of the call (``ClientProtocol.tell``)."""
         match happening:
             case Began():
                 return []
@@ -162,11 +162,11 @@ class Unmute:
                 return []
 
     def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``Dialect.permit``)."""
+        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
         self._takes_instructions = instructions
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Return code and reason of the close frame (``Dialect.goodbye``)."""
+        """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         return (1000, reason) if reason in ("stopped", "timeout") else (1011, reason)

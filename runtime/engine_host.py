@@ -71,7 +71,7 @@ class BlockingStream(Protocol):
     def close(self) -> None: ...
 
 
-class AskedStream(Protocol):
+class RequestStream(Protocol):
     """Stream of one call to an engine that answers questions, in the order in which they were put."""
 
     def ask(self, question: EngineMessage) -> Answer: ...
@@ -88,13 +88,13 @@ class BlockingEngine(Protocol):
     def open_stream(self) -> BlockingStream: ...
 
 
-class AskedEngine(Protocol):
+class RequestEngine(Protocol):
     """Engine that can be hosted: takes questions, returns answers."""
 
     @property
     def rate_hz(self) -> int: ...
 
-    def open_stream(self) -> AskedStream: ...
+    def open_stream(self) -> RequestStream: ...
 
 
 class OfferingEngine(Protocol):
@@ -104,7 +104,7 @@ class OfferingEngine(Protocol):
     offers: dict[str, Any]
 
 
-HostedEngine = BlockingEngine | AskedEngine | OfferingEngine
+HostedEngine = BlockingEngine | RequestEngine | OfferingEngine
 
 
 def begin(stream: BlockingStream) -> None:
@@ -131,7 +131,7 @@ class ParentGone(Exception):
 class _HostedStream:
     """Stream with the commands that its parent sent."""
 
-    def __init__(self, stream: BlockingStream | AskedStream) -> None:
+    def __init__(self, stream: BlockingStream | RequestStream) -> None:
         self.stream = stream
         self.commands: deque[EngineMessage] = deque()
         # Number of FINISH and question commands in the queue: the parent waits for their results.
@@ -178,7 +178,7 @@ class EngineHost:
             self._send(EngineMessage(MessageType.PONG))
             return
         if message.type is MessageType.OPEN:
-            self._streams[number] = _HostedStream(cast(AskedEngine, self._engine).open_stream())
+            self._streams[number] = _HostedStream(cast(RequestEngine, self._engine).open_stream())
             return
         hosted = self._streams.get(number)
         if hosted is None:
@@ -219,7 +219,7 @@ class EngineHost:
         elif command.type in HEARD:
             self._hear(number, hosted, cast(BlockingStream, hosted.stream), command)
         else:
-            facts, payload = cast(AskedStream, hosted.stream).ask(command)
+            facts, payload = cast(RequestStream, hosted.stream).ask(command)
             self._send(EngineMessage(MessageType.DONE, command.number, facts, payload), number)
 
     def _hear(

@@ -1,7 +1,7 @@
 """Check the prose of the code: first words of docstrings, banned words, length of sentences.
 
 Reads the docstrings and comments of every Python file under the folders that are given (all that git tracks
-without one) and prints each finding with its place. Rules, of docs/glossary.md:
+without one) and prints each finding with its place. Rules:
 
 * A docstring begins with an imperative verb or with the noun it describes. At most ``HEADLESS_SHARE`` of all
   begin with a word of ``HEADLESS``.

@@ -44,7 +44,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("/api/apps", "/api/presets", "/api/frontend_defaults", "/api/assets/", "/api/default_ref_audio"),
         *("/v1/voices", "/v1/voice-donation"),
     ),
-    "Telephone": ("/twilio/", "/telnyx/", "/plivo/", "/vonage/", "/exotel/"),
+    "Phone": ("/twilio/", "/telnyx/", "/plivo/", "/vonage/", "/exotel/"),
     "Pages": ("/",),
 }
 # Bodies that a route reads itself, bounded while they arrive.
@@ -121,7 +121,7 @@ def _input(method: str, path: str, route: Any) -> str:
         words.append(body)
     elif body is not None:
         words.append(f"[`{body.__name__}`](#{body.__name__.lower()})")
-    elif path.startswith(SECTIONS["Telephone"]) and not path.endswith("{call_sid}"):
+    elif path.startswith(SECTIONS["Phone"]) and not path.endswith("{call_sid}"):
         words.append("the network's webhook ([phone.md](phone.md))")
     return ", ".join(words)
 

@@ -1,4 +1,4 @@
-"""Transactions that link telephone callers, and codes, to sessions.
+"""Transactions that link phone callers, and codes, to sessions.
 
 A caller is identified by a digest of the number under a key of the deployment. The database holds no
 telephone numbers, and access to it alone does not allow trying all of them. A code refers to one session, can

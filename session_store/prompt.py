@@ -4,7 +4,7 @@ Decides order, form and omissions; ``compaction`` decides what is summarised, an
 the same events give the same messages, in whatever order they come. Any process can therefore discard the
 view and make it again at any time.
 
-* Turns are in order of event time, whether spoken, typed or from a telephone call. A reply is placed where it
+* Turns are in order of event time, whether spoken, typed or from a phone call. A reply is placed where it
   began to be heard, so that a turn that interrupts it comes after it.
 * A reply is included as far as it was heard. One that was cut off carries a remark with the part that was not
   heard.

@@ -2,7 +2,7 @@
 
 A claim updates its row of ``session``, and every append locks it; rows of ``event`` are only inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
-caller's next telephone call (``callers``); they are deleted with their session. ``retention`` holds the time
+caller's next phone call (``callers``); they are deleted with their session. ``retention`` holds the time
 by which retention deletes.
 """
 

@@ -1,4 +1,4 @@
-"""The carriers' side of telephone calls: webhooks with each carrier's signature, and its stream messages.
+"""The carriers' side of phone calls: webhooks with each carrier's signature, and its stream messages.
 
 They follow the carriers' documents, independently of the product's code; ``protocols`` names the pages.
 """

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
 from parley.core.errors import EngineError
-from parley.runtime.engine_host import AskedStream, BlockingEngine, begin
+from parley.runtime.engine_host import BlockingEngine, RequestStream, begin
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class InPlaceStream(Generic[T]):
     def ask(self, question: EngineMessage) -> "asyncio.Future[EngineMessage]":
         """Answer a question as ``ProcessStream.ask`` does; only for engines that answer questions."""
         answer: asyncio.Future[EngineMessage] = asyncio.get_running_loop().create_future()
-        asked = cast(AskedStream, self._stream)
+        asked = cast(RequestStream, self._stream)
         found = self._guard(lambda: asked.ask(question)) if self.failure is None else None
         if isinstance(found, tuple):
             answer.set_result(EngineMessage(MessageType.DONE, 0, *found))

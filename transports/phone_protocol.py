@@ -1,4 +1,4 @@
-"""Interface through which ``PhoneStream`` reads and writes the messages of one telephone network."""
+"""Interface through which ``PhoneStream`` reads and writes the messages of one phone network."""
 
 from collections.abc import Sequence
 from typing import Protocol

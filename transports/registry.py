@@ -5,7 +5,7 @@ holds a call over it, and its factory. Product code queries capabilities and com
 module loads no transport. ``docs/reference/transports.md`` is generated from the rows, and ``/status``
 lists those of which the application has a route.
 
-The webhook of a telephone network is the row of the same name in ``serving.gateway.phone.carriers``.
+The webhook of a phone network is the row of the same name in ``serving.gateway.phone.carriers``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,7 @@ class Capabilities:
         cancels_echo: a client cancels the echo itself unless it declares that it does not.
         has_room: a microphone may pick up the loudspeaker.
         has_person: a human listens, who may fall silent.
-        is_telephone: it is a telephone call.
+        is_phone: it is a phone call.
         queues_callers: a caller may wait for a line.
         places_calls: the operator can have a number called, and a caller can be transferred to a human.
         speaks_rtvi: the client reads and writes RTVI messages.
@@ -60,7 +60,7 @@ class Capabilities:
     cancels_echo: bool = False
     has_room: bool = True
     has_person: bool = True
-    is_telephone: bool = False
+    is_phone: bool = False
     queues_callers: bool = False
     places_calls: bool = False
     speaks_rtvi: bool = False
@@ -112,7 +112,7 @@ class TransportRegistry(Registry[Any]):
 
     A row with runner arguments has a coroutine function as its factory. It takes the arguments and a
     ``TransportRequest`` (``transports.request``), and returns Pipecat's ``BaseTransport``. The factory of a
-    telephone network returns the ``StreamProtocol`` by which ``PhoneStream`` reads and writes. A row without
+    phone network returns the ``StreamProtocol`` by which ``PhoneStream`` reads and writes. A row without
     a target is opened by the code that holds its conversations, which alone has the file, the device or the
     socket.
     """
@@ -191,9 +191,9 @@ _BROWSER = Capabilities(
 )
 # Pipecat's transports do not report when a packet leaves.
 _ROOM = Capabilities(video=True, receives_keys=True, sends_keys=True, cancels_echo=True, speaks_rtvi=True)
-_TELEPHONE = Capabilities(receives_keys=True, sends_keys=True, reports_playout=True, is_telephone=True)
-_QUEUED_TELEPHONE = Capabilities(
-    receives_keys=True, sends_keys=True, reports_playout=True, is_telephone=True, queues_callers=True
+_PHONE_NETWORK = Capabilities(receives_keys=True, sends_keys=True, reports_playout=True, is_phone=True)
+_QUEUED_PHONE_NETWORK = Capabilities(
+    receives_keys=True, sends_keys=True, reports_playout=True, is_phone=True, queues_callers=True
 )
 _PHONE = "phone"
 
@@ -243,13 +243,13 @@ TRANSPORTS = TransportRegistry(
         ),
         TransportRow(
             name="twilio",
-            summary="a telephone call of Twilio's",
+            summary="a phone call of Twilio's",
             target="parley.transports.twilio.protocol:TwilioProtocol",
             capabilities=Capabilities(
                 receives_keys=True,
                 sends_keys=True,
                 reports_playout=True,
-                is_telephone=True,
+                is_phone=True,
                 queues_callers=True,
                 places_calls=True,
             ),
@@ -260,40 +260,40 @@ TRANSPORTS = TransportRegistry(
         ),
         TransportRow(
             name="telnyx",
-            summary="a telephone call of Telnyx's, by TeXML",
+            summary="a phone call of Telnyx's, by TeXML",
             target="parley.transports.telephony.telnyx:TelnyxStream",
             env=("TELNYX_PUBLIC_KEY",),
-            capabilities=_QUEUED_TELEPHONE,
+            capabilities=_QUEUED_PHONE_NETWORK,
             settings=_PHONE,
             routes=("/telnyx/media/{token}",),
             recorded_as=_PHONE,
         ),
         TransportRow(
             name="plivo",
-            summary="a telephone call of Plivo's",
+            summary="a phone call of Plivo's",
             target="parley.transports.telephony.plivo:PlivoStream",
             env=("PLIVO_AUTH_TOKEN",),
-            capabilities=_QUEUED_TELEPHONE,
+            capabilities=_QUEUED_PHONE_NETWORK,
             settings=_PHONE,
             routes=("/plivo/media/{token}",),
             recorded_as=_PHONE,
         ),
         TransportRow(
             name="vonage",
-            summary="a telephone call of Vonage's Voice API",
+            summary="a phone call of Vonage's Voice API",
             target="parley.transports.telephony.vonage:VonageStream",
             env=("VONAGE_SIGNATURE_SECRET",),
-            capabilities=_TELEPHONE,
+            capabilities=_PHONE_NETWORK,
             settings=_PHONE,
             routes=("/vonage/media/{token}",),
             recorded_as=_PHONE,
         ),
         TransportRow(
             name="exotel",
-            summary="a telephone call of Exotel's, by its Voicebot applet",
+            summary="a phone call of Exotel's, by its Voicebot applet",
             target="parley.transports.telephony.exotel:ExotelStream",
             env=("EXOTEL_USER", "EXOTEL_PASSWORD"),
-            capabilities=_TELEPHONE,
+            capabilities=_PHONE_NETWORK,
             settings=_PHONE,
             routes=("/exotel/media/{token}",),
             recorded_as=_PHONE,

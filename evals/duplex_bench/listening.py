@@ -1,7 +1,7 @@
 """Words of a caller for an engine that does not transcribe: the shipped recogniser in parallel, on one clock.
 
 The engine's own audio is cut into utterances by voice activity detection, with the settings of the engine's
-input (``EarSettings``). The utterances go to a recogniser in a process of its own
+input (``SpeechInputSettings``). The utterances go to a recogniser in a process of its own
 (``runtime.engine_process``), as in a deployment. Words are reported when they arrive, even late: nothing here
 waits for them, and nothing uses the script. A recogniser that fails is opened anew. Its words are lost and
 counted, because a run in which that happened measures the machine and not the engine.
@@ -16,7 +16,7 @@ from loguru import logger
 
 from parley.core.errors import EngineError
 from parley.core.media import float_to_pcm16
-from parley.models.omni.two_tier.speech_input import EarSettings, TranscriptWords
+from parley.models.omni.two_tier.speech_input import SpeechInputSettings, TranscriptWords
 from parley.models.stt import Transcript
 from parley.models.vad import VoiceActivityDetector
 from parley.processors.perception.engine_stt import EngineSttSettings
@@ -45,7 +45,7 @@ class Beside:
         on_words: Callable[[TranscriptWords], None],
     ) -> None:
         self._engine, self._vad, self._on_words = engine, vad, on_words
-        chosen, self._stt = EarSettings(), EngineSttSettings()
+        chosen, self._stt = SpeechInputSettings(), EngineSttSettings()
         self._voice = vad.open_stream()
         self._gate = VoiceGate(vad.window_samples, rate_hz=vad.rate_hz, **chosen.model_dump())
         self._before_samples = (self._stt.pre_speech_ms + chosen.start_ms) * vad.rate_hz // 1000

@@ -31,7 +31,7 @@ class ToolSettings(StrictModel):
         idempotent: two runs with the same key have the effect of one.
         timeout_s: longest run.
         clients: clients for which the model may call it: ``all`` of them, those with a key or token
-            (``keys``), or the ``operator`` only. A caller by telephone has no key.
+            (``keys``), or the ``operator`` only. A caller by phone has no key.
     """
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")

@@ -1,1 +1,1 @@
-"""Telephone calls around a pipeline: sessions, control, answering machines, the simulated phone."""
+"""Phone calls around a pipeline: sessions, control, answering machines, the simulated phone."""

@@ -1,8 +1,8 @@
-"""Telephone calls: the parts that they have in addition to the pipeline of every call.
+"""Phone calls: the parts that they have in addition to the pipeline of every call.
 
 Input: a stream that has begun. Output: one call of the session, held by the cascade or by full duplex, over
 the line's transport. Audio goes out at 8 kHz and comes in raised to the pipeline's rate. Echo control is on,
-because a telephone's microphone picks up its speaker, and the network does not report whether the line
+because a phone's microphone picks up its speaker, and the network does not report whether the line
 cancels it. Playback is reported by the stream's clock and its marks.
 
 When this side ends a call, it first lets the caller hear the last word (``PLAYED_OUT_S`` at most). It then
@@ -20,7 +20,7 @@ from parley.core.media import pcm16_to_float
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.phone.control import SUMMARY_S, SUMMARY_TOKENS, Desk, PhoneControl, PhoneFacts
+from parley.pipelines.phone.control import SUMMARY_S, SUMMARY_TOKENS, CallControl, PhoneControl, PhoneFacts
 from parley.pipelines.pipeline import Pipeline
 from parley.processors.playout.heard import PlayoutSettings
 from parley.protocols.twilio_media import RATE_HZ
@@ -53,7 +53,7 @@ async def hold_phone(
     network: str,
     run: Pipeline,
     facts: PhoneFacts,
-    desk: Desk,
+    desk: CallControl,
     settings: PhoneRoutesSettings,
     on_call: Callable[[Call], None] | None = None,
     has_open_code: Callable[[], bool] = lambda: False,
@@ -69,7 +69,7 @@ async def hold_phone(
         run: the pipeline.
         facts: facts of the call.
         desk: operations on the call.
-        settings: settings of telephone calls.
+        settings: settings of phone calls.
         on_call: called with the call when it begins; must not block.
         has_open_code: returns whether keys may be those of a code.
     """
@@ -136,7 +136,7 @@ def _voicemail(engines: Engines, facts: PhoneFacts) -> VoicemailSettings | None:
 
 
 def open_desk(phone: PhoneRoutesSettings | None) -> CallManager:
-    """Return the operations on telephone calls that the account in the environment permits.
+    """Return the operations on phone calls that the account in the environment permits.
 
     Raises ConfigError when there is an account without a secret.
     """

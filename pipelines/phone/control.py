@@ -1,4 +1,4 @@
-"""Control of a telephone call from inside of it: keys, transfer to a human, hang-up.
+"""Control of a phone call from inside of it: keys, transfer to a human, hang-up.
 
 Input: the caller's keys and turns, the model's tool calls, and the playback of the bot's replies. Outputs:
 keys as text that the caller typed; a transfer to a human, with a spoken summary of the session; the end of
@@ -7,7 +7,7 @@ a transfer or the end by its tools. A key (``person_key``) and a turn that only 
 transfer; a turn that is only a farewell ends the call.
 
 The caller of ``run`` owns its task, which handles one request after the other. A transfer that is not taken
-leaves the conversation as it was, and the bot reports it. When the caller is gone, the human's telephone
+leaves the conversation as it was, and the bot reports it. When the caller is gone, the human's phone
 stops ringing. The call never ends while the caller speaks: a call that is to end does so ``GRACE_S`` after
 the last word, if it is quiet. A request that repeats one in progress joins it.
 """
@@ -60,8 +60,8 @@ GONE, TAKEN_S = "gone", 2.0
 TRANSFER, HANG_UP, PRESS = "transfer_to_a_person", "hang_up", "press_keys"
 
 
-class Desk(Protocol):
-    """Operations on telephone calls; see ``serving.gateway.phone.call_manager.CallManager``."""
+class CallControl(Protocol):
+    """Operations on phone calls; see ``serving.gateway.phone.call_manager.CallManager``."""
 
     @property
     def can_call(self) -> bool: ...
@@ -94,7 +94,7 @@ class PhoneControl:
         events: events of the call; receives the begin and the end of the caller's wait for a human.
         desk: carries out requests.
         facts: facts of the call.
-        settings: settings of telephone calls.
+        settings: settings of phone calls.
         summarize: returns a summary of the conversation in a few sentences, empty without any words; raises
             AgentError.
         gone: set when the caller has hung up.
@@ -112,7 +112,7 @@ class PhoneControl:
     def __init__(
         self,
         events: CallEvents,
-        desk: Desk,
+        desk: CallControl,
         facts: PhoneFacts,
         settings: PhoneRoutesSettings,
         *,
@@ -163,14 +163,14 @@ class PhoneControl:
         tools: list[Tool] = [
             _PhoneTool(
                 HANG_UP,
-                "Ends the telephone call after your next words. Use it when the caller is done and you say "
+                "Ends the phone call after your next words. Use it when the caller is done and you say "
                 "goodbye.",
                 {},
                 self._hang_up,
             ),
             _PhoneTool(
                 PRESS,
-                "Presses keys of the telephone, for menus of machines.",
+                "Presses keys of the phone, for menus of machines.",
                 {"keys": {"type": "string", "description": "0 to 9, * and #"}},
                 self._press,
             ),

@@ -1,9 +1,9 @@
-"""Assignment of a telephone call to sessions: the number's own, a new one, or another one by a code.
+"""Assignment of a phone call to sessions: the number's own, a new one, or another one by a code.
 
 Input: a stream that has begun. Output: consecutive pipelines over the same stream, each a call of one
 session. A caller who presses a code leaves the pipeline of one session and joins that of another; the line
 goes on. Decides which call gives way. A code, and a linked or remembered number, take the session over. A
-browser's call of it, or an earlier telephone call, then ends as if another process had claimed the session.
+browser's call of it, or an earlier phone call, then ends as if another process had claimed the session.
 With ``second_call: apart`` a second call of a number is a session of its own while the first one is alive.
 
 A store that cannot look a number up does not delay the call, which then has a session of its own.
@@ -23,14 +23,14 @@ from parley.transports.twilio.stream import PhoneStream
 
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
-TAKEN = "continues in a telephone call"
+TAKEN = "continues in a phone call"
 
 # Holds a call of one session until it ends, or until the event is set because the line goes on elsewhere.
 HoldOne = Callable[[Conversation, asyncio.Event], Awaitable[None]]
 
 
 class PhoneSessions:
-    """Sessions of the telephone calls of one process.
+    """Sessions of the phone calls of one process.
 
     Args:
         conversations: sessions of the process.
@@ -48,7 +48,7 @@ class PhoneSessions:
         return self._book.has_open_code
 
     async def hold(self, phone: PhoneCall, stream: PhoneStream, hold_one: HoldOne) -> None:
-        """Hold a telephone call to its end, in one session or several.
+        """Hold a phone call to its end, in one session or several.
 
         Args:
             phone: the call.

@@ -1,4 +1,4 @@
-"""Telephone call without a telephone: a server on this machine, and a simulated caller over its real socket.
+"""Phone call without a phone: a server on this machine, and a simulated caller over its real socket.
 
 Input: the caller's speech; without any, the caller asks ``QUESTION`` aloud. Output: the call in stereo
 (caller left, bot right, 8 kHz) and its record. Needs no credentials: requests are not signed, and the server
@@ -30,7 +30,7 @@ READY_S = 0.02
 
 
 def simulated(deployment: Deployment) -> Deployment:
-    """Return the deployment with a telephone line that only a simulated caller on this machine reaches."""
+    """Return the deployment with a phone line that only a simulated caller on this machine reaches."""
     phone = (deployment.phone or Phone()).model_copy(
         update={"signatures": False, "public_url": None, "remember_callers": None}
     )
@@ -39,7 +39,7 @@ def simulated(deployment: Deployment) -> Deployment:
 
 
 def on_the_line(pcm: bytes, rate_hz: int) -> bytes:
-    """Convert PCM to the form of a telephone line: mu-law at 8 kHz."""
+    """Convert PCM to the form of a phone line: mu-law at 8 kHz."""
     samples = pcm16_to_float(pcm)
     if rate_hz != RATE_HZ:
         resampler = Resampler(rate_hz, RATE_HZ)

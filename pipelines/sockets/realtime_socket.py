@@ -66,13 +66,13 @@ from parley.protocols.client_protocol import (
     Resumed,
     SessionUpdate,
     ToolAnswer,
-    ToolAsked,
+    ToolCalled,
     Trimmed,
     Typed,
 )
 from parley.session_store.conversation import Conversation
 from parley.transports.unit_input import UnitEntry
-from parley.transports.websocket.session import Check, SurfaceSession
+from parley.transports.websocket.session import Check, SocketCall
 from parley.transports.websocket.transport import PictureLimits, SocketTransport
 
 # Calls of tools that may wait for the client at a time.
@@ -116,7 +116,7 @@ class _AskedTools:
         call_id = f"call_{uuid.uuid4().hex[:24]}"
         asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
-        self._transport.tell(ToolAsked(call_id, name, arguments))
+        self._transport.tell(ToolCalled(call_id, name, arguments))
         try:
             await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
@@ -281,7 +281,7 @@ class _ActionHandler:
 async def run_socket_session(
     engines: Engines,
     conversation: Conversation,
-    session: SurfaceSession,
+    session: SocketCall,
     *,
     mode: str,
     rules: ClientRules,
@@ -297,9 +297,9 @@ async def run_socket_session(
         rules: rules of the client, the same by which the session checks its actions.
         facts: sent to the client at the beginning, where its protocol has a field for them.
     """
-    dialect = session.dialect
+    protocol = session.protocol
     # Units are passed on at their own rate, unchanged; other audio in packets.
-    rate_hz = dialect.output_format.rate_hz if dialect.wants_units else engines.output_rate_hz
+    rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
     live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
     entry = UnitEntry()
     sees = mode == "duplex" and engines.sees
@@ -324,24 +324,24 @@ async def run_socket_session(
     )
     asked = _AskedTools(transport)
     client = SocketClient(
-        greets=dialect.greets,
-        prompts=dialect.prompts,
-        tells_units=dialect.wants_units,
+        greets=protocol.greets,
+        prompts=protocol.prompts,
+        tells_units=protocol.wants_units,
         reads_rtvi=False,
         wish=lambda: session.wish,
-        is_wished=session.began if dialect.wants_units else None,
-        on_placed=session.placed if dialect.wants_units else None,
+        is_wished=session.began if protocol.wants_units else None,
+        on_placed=session.placed if protocol.wants_units else None,
         entry=entry,
-        mouth=transport if dialect.wants_units else None,
-        # A dialect sets it where its client takes audio of replies only.
-        hums=getattr(dialect, "hums", True),
+        mouth=transport if protocol.wants_units else None,
+        # A protocol sets it where its client takes audio of replies only.
+        hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
     )
     call = Call(
         conversation,
         "websocket",
         live,
-        recorded_as=dialect.name,
+        recorded_as=protocol.name,
         peer_cancels_echo=True,
         client=client,
         rules=rules,
@@ -353,7 +353,7 @@ async def run_socket_session(
     if mode == "cascade":
         session.hear_at_once()
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
-    if not dialect.wants_units:
+    if not protocol.wants_units:
         await _until_wished(session)
 
     def on_reply_finished(event: ReplyFinished) -> None:
@@ -466,7 +466,7 @@ def _log_ignored(rules: ClientRules) -> None:
         logger.info("ignoring the instructions of a client without the grant for them; the call continues")
 
 
-async def _until_wished(session: SurfaceSession) -> None:
+async def _until_wished(session: SocketCall) -> None:
     try:
         async with asyncio.timeout(session.settings.begin_s):
             await session.began.wait()

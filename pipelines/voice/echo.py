@@ -3,7 +3,7 @@
 ``wants_echo_control`` decides by the capabilities of the transport. A client that cancels the echo by itself
 (a browser) is assumed to do so unless it reports otherwise. Browsers do unless a page forbids it, and two
 cancellers in a row damage the caller's voice. Where no microphone can pick up a loudspeaker (a file, an
-evaluation) there is nothing to cancel. All other transports (this machine's devices, a telephone) get echo
+evaluation) there is nothing to cancel. All other transports (this machine's devices, a phone) get echo
 control.
 
 ``open_front_end`` builds the processor that stands behind the microphone and gives it what is played: from a

@@ -28,7 +28,7 @@ from parley.core.call_events import TurnEndRequested, Wait, WaitEnded
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
 from parley.models.omni.two_tier.speech_input import Told
-from parley.processors.duplex.engine_recogniser import EngineEars
+from parley.processors.duplex.engine_recogniser import EngineInput
 from parley.processors.duplex.forced_listening import ForcedListening
 from parley.processors.duplex.outlet import Outlet, Way
 from parley.processors.duplex.settings import DuplexTuning
@@ -94,7 +94,7 @@ class EngineConversation:
         self._result: UnitResult | None = None
         self.is_paused = self._caller_voiced = False
         self._listening = ForcedListening()
-        self.ears = EngineEars(settings.camera)
+        self.ears = EngineInput(settings.camera)
         self.voice = voice
         self.ticks = 0
         events.subscribe(WaitEnded, self._on_wait_ended)

@@ -9,7 +9,7 @@ from parley.processors.duplex.camera import Camera, CameraSettings
 from parley.processors.duplex.ticker import Ticker
 
 
-class EngineEars:
+class EngineInput:
     """Input of one call. While there is no engine, it is dropped.
 
     Args:

@@ -22,7 +22,7 @@ from parley.core.call_events import CallEvent, VoicePaused, VoiceResumed, VoiceS
 from parley.core.errors import ConfigError, EngineError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.core.strict_model import StrictModel
-from parley.models.omni.two_tier.speech_input import EarSettings
+from parley.models.omni.two_tier.speech_input import SpeechInputSettings
 from parley.models.vad import VoiceActivityDetector
 from parley.models.vad.meter import VoiceMeter, Window
 from parley.processors.front_end.hosted import HostedFrontEnd
@@ -70,9 +70,9 @@ class VadSettings(StrictModel):
             min_volume=self.min_volume,
         )
 
-    def ears(self) -> EarSettings:
+    def ears(self) -> SpeechInputSettings:
         """Return these settings for an engine that detects voices itself."""
-        return EarSettings(
+        return SpeechInputSettings(
             confidence=self.confidence,
             start_ms=self.start_ms,
             stop_ms=self.stop_ms,

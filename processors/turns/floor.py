@@ -2,7 +2,7 @@
 
 One stage of a call, the one that decides about interruptions, publishes when a reply takes and leaves the
 floor (``FloorHolder``). A change is seen after the event that caused it has reached all its subscribers.
-Idle prompts and the end of a telephone call query ``Floor``.
+Idle prompts and the end of a phone call query ``Floor``.
 """
 
 from parley.core.call_events import FloorLeft, FloorTaken, Wait, WaitBegan, WaitEnded

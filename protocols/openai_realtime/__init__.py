@@ -33,7 +33,7 @@ from parley.protocols.client_protocol import (
     ProtocolError,
 )
 from parley.protocols.openai_realtime.client_events import Reader
-from parley.protocols.openai_realtime.server_events import Teller
+from parley.protocols.openai_realtime.server_events import ServerEventWriter
 from parley.protocols.openai_realtime.shapes import Faults, error_event
 from parley.protocols.openai_realtime.state import RealtimeState
 
@@ -45,7 +45,7 @@ def _no_faults(_schema: Mapping[str, Any]) -> Sequence[str]:
 
 
 class OpenAIRealtime:
-    """OpenAI's realtime protocol, as a ``Dialect``.
+    """OpenAI's realtime protocol, as a ``ClientProtocol``.
 
     ``read`` is a generator that changes the state only after the action that the change depends on was
     accepted; a refused action ends it.
@@ -69,7 +69,7 @@ class OpenAIRealtime:
         self._state = RealtimeState(model)
         faults: Faults = schema_faults
         self._reader = Reader(self._state, faults)
-        self._teller = Teller(self._state)
+        self._writer = ServerEventWriter(self._state)
 
     @property
     def input_format(self) -> Format:
@@ -82,23 +82,23 @@ class OpenAIRealtime:
         return self._state.settings.output_format
 
     def read(self, text: str, at_ms: int) -> Iterator[Action]:
-        """Return the actions of an event (``Dialect.read``)."""
+        """Return the actions of an event (``ClientProtocol.read``)."""
         return self._reader.read(text)
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
-        """Return the error event for a refusal (``Dialect.refused``)."""
+        """Return the error event for a refusal (``ClientProtocol.refused``)."""
         return [error_event(str(refusal), refusal.code, refusal.param, event_id=self._reader.event_id)]
 
     def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the events for an event of the call (``Dialect.tell``)."""
-        return self._teller.tell(happening)
+        """Return the events for an event of the call (``ClientProtocol.tell``)."""
+        return self._writer.tell(happening)
 
     def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``Dialect.permit``)."""
+        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
         self._state.permit(instructions=instructions)
 
     def goodbye(self, reason: str) -> tuple[int, str]:
-        """Return code and reason of the close frame (``Dialect.goodbye``)."""
+        """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
         if reason == SHUTDOWN:
             return STOPPING
         return (1011, reason) if reason == "error" else (1000, reason)

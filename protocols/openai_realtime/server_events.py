@@ -20,7 +20,7 @@ from parley.protocols.client_protocol import (
     ReplyOver,
     ReplyWords,
     SessionEnded,
-    ToolAsked,
+    ToolCalled,
     Trimmed,
     written,
 )
@@ -28,14 +28,14 @@ from parley.protocols.openai_realtime.shapes import error_event, event
 from parley.protocols.openai_realtime.state import Item, RealtimeState, Response, done
 
 
-class Teller:
+class ServerEventWriter:
     """Writer of one conversation."""
 
     def __init__(self, state: RealtimeState) -> None:
         self._state = state
 
     def tell(self, happening: Happening) -> Sequence[Message]:
-        """Return the events for an event of the call (``Dialect.tell``).
+        """Return the events for an event of the call (``ClientProtocol.tell``).
 
         The protocol has none for a queue.
         """
@@ -56,7 +56,7 @@ class Teller:
                 return self._said(text)
             case ReplyOver(reply_id, was_cut):
                 return self._over(reply_id, was_cut=was_cut)
-            case ToolAsked(call_id, name, arguments):
+            case ToolCalled(call_id, name, arguments):
                 return self._asks(call_id, name, arguments)
             case Trimmed(reply_id, audio_ms):
                 return self._trimmed(reply_id, audio_ms)

@@ -208,7 +208,7 @@ class RealtimeState:
         return event("session.updated", session=self.shown_session())
 
     def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``Dialect.permit``)."""
+        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
         self.takes_instructions = instructions
 
     def noted(self) -> list[str]:

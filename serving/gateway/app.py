@@ -103,14 +103,14 @@ def create_app(
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
-        modes: that a call may request (``mode`` of its body); without any there are no sockets of dialects.
+        modes: that a call may request (``mode`` of its body); without any there are no such sockets.
         default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for
             ``/status``; None: none is named.
         operations: interface of the operators; without it there is no pool, and every app is open.
-        phone: settings of telephone calls; None: there are none.
-        desk: controls telephone calls.
-        book: links telephone callers to sessions; without it no session continues by telephone.
+        phone: settings of phone calls; None: there are none.
+        desk: controls phone calls.
+        book: links phone callers to sessions; without it no session continues by phone.
         operator_token: used where the environment has none.
         usage: model requests and sessions of each client, shared with the code that makes requests in calls.
         audit: records wrong tokens, deletions and actions of operators.

@@ -8,7 +8,7 @@ once (those of sockets by cancelling them, because they notify their client of t
 not end are cancelled.
 
 Full: a conversation that may wait begins without a line (``start(may_wait=True)``). Its task waits for one
-(``LineRequest.granted``) before anything else is created for it. There is one queue, which telephone callers
+(``LineRequest.granted``) before anything else is created for it. There is one queue, which phone callers
 share; each caller in it counts as a taken line for those that come after. A waiting conversation uses its
 client's share of concurrent calls, and releases it when the client leaves. When the process stops, waiting
 conversations are refused first.
@@ -130,7 +130,7 @@ class CallTasks:
 
     @property
     def waiting(self) -> int:
-        """Number of callers in the queue, by telephone or not."""
+        """Number of callers in the queue, by phone or not."""
         return 0 if self.queue is None else len(self.queue)
 
     def lines(self, *, hears: bool = True) -> int:
@@ -398,7 +398,7 @@ class CallTasks:
         self.wake()
 
     def queued(self) -> list[QueuedCaller]:
-        """Return the callers in the queue for a line, by telephone or not; the next one first."""
+        """Return the callers in the queue for a line, by phone or not; the next one first."""
         return [] if self.queue is None else self.queue.callers()
 
     def remove_queued(self, ticket: str, reason: str) -> bool:
@@ -406,7 +406,7 @@ class CallTasks:
 
         Args:
             ticket: of the caller.
-            reason: sent to the caller in their protocol; by telephone, the next poll ends the call with
+            reason: sent to the caller in their protocol; by phone, the next poll ends the call with
                 ``phone.busy``.
         """
         if self.queue is None or not self.queue.remove(ticket):

@@ -2,7 +2,7 @@
 
 Decides when a waiting call tries again to take a line, and when its caller is notified of a new place.
 Inputs: calls that ended or callers who left (``wake``), and the clock, because a rising bound and the expiry
-of a telephone caller are not announced. Outputs: places in the queue (``QueueUpdate``), then the line.
+of a phone caller are not announced. Outputs: places in the queue (``QueueUpdate``), then the line.
 
 The order is not decided here: whichever request tries first, ``take`` counts the callers ahead of it
 (``serving.scheduler.call_queue``). The conversation of the call waits in its own task, which ``CallTasks``

@@ -6,7 +6,7 @@ lines: it counts the callers ahead as taken lines, so a newcomer gets one only w
 waiting callers need. A caller who could not take a free line, because their address has its whole share, is
 held back: no other caller waits for them, and they take no place of the others.
 
-A caller on a connection leaves when the connection ends. A telephone caller is polled for, and is removed
+A caller on a connection leaves when the connection ends. A phone caller is polled for, and is removed
 when the next poll is late (``expires_s``). When an operator removes a polled caller, the removal is
 remembered until then, so that the poll does not put them at the end.
 """
@@ -28,7 +28,7 @@ class CallQueueSettings(StrictModel):
         20,
         ge=1,
         le=10_000,
-        description="waiting callers, by telephone or otherwise; more are refused. As many again may wait "
+        description="waiting callers, by phone or otherwise; more are refused. As many again may wait "
         "while clients that have not spoken yet hold all the lines that they may hold",
     )
     longest_s: float = Field(

@@ -17,7 +17,7 @@ from parley.models.omni import OMNI, OmniEngine, OmniHost, Preparation, UnitResu
 from parley.models.omni.minicpm_o.engine import MiniCpmOHost
 from parley.models.omni.minicpm_o.settings import MiniCpmOSettings
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
-from parley.models.omni.moshi.settings import MoshiSettings, MoshiTalk
+from parley.models.omni.moshi.settings import MoshiConversationSettings, MoshiSettings
 from parley.models.omni.two_tier.content import ContentMaker
 from parley.models.omni.two_tier.engine import TwoTierHost
 from parley.models.tts.flite import FliteTts
@@ -47,7 +47,7 @@ def moshi() -> OmniHost:
     with TemporaryDirectory() as folder:
         install_tiny_moshi(Path(folder))
         # The two hear the same and must say the same.
-        talk = MoshiTalk(seed=1)
+        talk = MoshiConversationSettings(seed=1)
         settings = MoshiSettings(model=folder, device="cpu", threads=1, sessions=None, talk=talk)
         return OMNI.create("moshi", settings)
 

@@ -1,4 +1,4 @@
-"""Telephone calls by streamdouble, a simulated caller of Media Streams that ignores what it receives."""
+"""Phone calls by streamdouble, a simulated caller of Media Streams that ignores what it receives."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Telephone calls: a simulated caller, Twilio's side of a call, and the product as a user starts it."""
+"""Phone calls: a simulated caller, Twilio's side of a call, and the product as a user starts it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ async def telephone(
 ) -> AsyncIterator[tuple[RunningServer, Front]]:
     """Run a server with a telephone line, and the other end of the line."""
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
-    # Callers by telephone need no key; without keys a server of that name does not start.
+    # Callers by phone need no key; without keys a server of that name does not start.
     monkeypatch.setenv("PARLEY_CALL_KEYS", keys)
     # All deployments of the tests use the tests' own store.
     monkeypatch.setenv("PARLEY_STORE_URL", f"sqlite:///{folder}/sessions.db")

@@ -1,4 +1,4 @@
-"""A conversation that begins on the page and continues in a telephone call."""
+"""A conversation that begins on the page and continues in a phone call."""
 
 import re
 from pathlib import Path

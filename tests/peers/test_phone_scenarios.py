@@ -1,4 +1,4 @@
-"""Whole telephone calls as scripts of streamdouble.
+"""Whole phone calls as scripts of streamdouble.
 
 They cover waiting for the bot, keys, a line that is cut, latencies compared with a baseline, recordings in
 stereo, and callers who are silent or vanish.

@@ -1,4 +1,4 @@
-"""Sessions that continue by telephone: by the caller's number, or by a code that is entered with keys."""
+"""Sessions that continue by phone: by the caller's number, or by a code that is entered with keys."""
 
 import asyncio
 from collections.abc import AsyncIterator

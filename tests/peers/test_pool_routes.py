@@ -306,7 +306,7 @@ async def test_callers_who_wait_for_a_line_stand_before_those_who_wait_for_an_en
                 assert (await stranger.get("/api/queue")).status_code == 403
                 found = (await stranger.get("/api/queue/l_0")).json()
                 assert found["found"] and found["ticket"]["kind"] == "line"
-                # A telephone call's name alone gives its caller no right to the entry.
+                # A phone call's name alone gives its caller no right to the entry.
                 assert (await stranger.delete("/api/queue/CA0")).json() == {"success": False}
                 assert (await stranger.delete("/api/queue/l_0")).json() == {"success": True}
                 assert (await client.delete("/api/queue/CA0")).json() == {"success": True}

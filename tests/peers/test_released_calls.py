@@ -25,7 +25,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.loading import SPEECH_THREADS
 from parley.pipelines.sessions import open_conversations
 from parley.transports.twilio.stream import PhoneStream
-from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.session import SocketCall
 from parley.turn_taking.barge_in.barge_in import BargeIn
 
 OF_A_CALL = (
@@ -36,7 +36,7 @@ OF_A_CALL = (
     RTCPeerConnection,
     RTCRtpReceiver,
     SmallWebRTCConnection,
-    SurfaceSession,
+    SocketCall,
 )
 CALLS_S = 120.0
 # The thread pools of the event loop and of the store's readers.

@@ -100,7 +100,7 @@ async def test_every_caller_hears_that_the_server_stops(
             assert mode == "duplex" or likeness(at_phone, FAREWELL) > SAID
             assert (abs(at_phone[-RATE_HZ * 3 :]) > LOUD).any()
         await ended(server, within_s=15)
-    # It was heard to its end: by a browser, over a socket, by telephone.
+    # It was heard to its end: by a browser, over a socket, by phone.
     assert farewells(tmp_path / "sessions.db") == {"webrtc", "openai", "phone"}
 
 

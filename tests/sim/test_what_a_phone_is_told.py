@@ -1,4 +1,4 @@
-"""Events that a pipeline reports to the control of a telephone call, and the control's requests."""
+"""Events that a pipeline reports to the control of a phone call, and the control's requests."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Media streams of telephone networks for which Pipecat has a serializer."""
+"""Media streams of phone networks for which Pipecat has a serializer."""

@@ -1,6 +1,6 @@
 """Streams that Pipecat's serializers translate, with the parts that a serializer leaves out.
 
-Input: messages of a telephone network. Output: the events that they carry (``protocols.twilio_media.Event``),
+Input: messages of a phone network. Output: the events that they carry (``protocols.twilio_media.Event``),
 and the messages to send to the caller. Order, size and the names of streams are checked here, before a
 serializer reads a message. A serializer logs what it cannot read and raises on unexpected input. The
 serializer converts audio, keys and ``clear`` between our form and the network's. Marks, which serializers do

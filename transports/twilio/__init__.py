@@ -1,1 +1,1 @@
-"""Telephone calls over Twilio's media streams."""
+"""Phone calls over Twilio's media streams."""

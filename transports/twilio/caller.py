@@ -1,6 +1,6 @@
 """The caller's audio as one stream without gaps: pieces with positions in, 16-bit PCM at 8 kHz out.
 
-A piece that the telephone network lost shows as a jump of the positions. Up to ``CONCEALED_MS`` of a gap are
+A piece that the phone network lost shows as a jump of the positions. Up to ``CONCEALED_MS`` of a gap are
 filled from both sides (``audio.concealment``), a longer gap at its beginning alone. A recogniser and the turn
 logic count in samples, so an unfilled gap would shorten words and pauses. A piece whose position lies before
 the end of the stream has already come, and is left out.
@@ -105,5 +105,5 @@ class CallerLine:
 
 
 def pcm_ms(pcm: bytes) -> int:
-    """Return the length of telephone PCM in milliseconds."""
+    """Return the length of phone PCM in milliseconds."""
     return len(pcm) // (PCM_BYTES_PER_SAMPLE * SAMPLES_PER_MS)

@@ -1,4 +1,4 @@
-"""Client of the part of Twilio's REST interface that a telephone call needs: begin, redirect and end a call.
+"""Client of the part of Twilio's REST interface that a phone call needs: begin, redirect and end a call.
 
 Inputs: numbers, TwiML, addresses. Output: form posts to ``/2010-04-01/Accounts/{sid}/Calls``, with the
 account's key as HTTP basic authentication (https://www.twilio.com/docs/voice/api/call-resource). Decides

@@ -1,4 +1,4 @@
-"""Simulation of Twilio and a caller: one telephone call over the real webhook and the real socket.
+"""Simulation of Twilio and a caller: one phone call over the real webhook and the real socket.
 
 Inputs: the address of a server on this machine that checks no signatures, and the caller's speech. Output:
 the audio that the caller received, on one time line, with the server's violations of the protocol. The

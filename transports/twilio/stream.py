@@ -1,4 +1,4 @@
-"""Media stream of one telephone call: reads the network's messages and writes ours.
+"""Media stream of one phone call: reads the network's messages and writes ours.
 
 Input: messages, each read by the ``StreamProtocol`` of its network. Audio, as one stream without gaps, keys
 and marks go to the ``Listener``. Output: packets and marks of the line when they are due; ``clear`` at once.
@@ -70,7 +70,7 @@ MOST_PRESSED_US = 20 * _US_PER_S
 
 
 class PhoneSettings(StrictModel):
-    """Sound of the bot on a telephone line."""
+    """Sound of the bot on a phone line."""
 
     comfort_noise: bool = Field(
         True, description="a soft noise while the bot is silent, so that the line does not seem dead"
@@ -113,7 +113,7 @@ class PhonePeer(Protocol):
 
 
 class Listener(Protocol):
-    """Receiver of what a telephone stream reports. No method may block."""
+    """Receiver of what a phone stream reports. No method may block."""
 
     def hear(self, pcm: bytes) -> None:
         """Receive 16-bit PCM at 8 kHz."""
@@ -340,7 +340,7 @@ class PhoneStream:
             self._over("not_read", "what the caller was sent was not taken")
         except Exception as error:
             # The boundary of one call, as in ``_read``.
-            log_failure("a telephone stream failed", error)
+            log_failure("a phone stream failed", error)
             self._over("error", "the stream failed")
 
     async def _step(self) -> None:
@@ -452,7 +452,7 @@ class PhoneStream:
                     self._silent()
         except Exception as error:
             # The boundary of one call, which ends; other calls are unaffected.
-            log_failure("a telephone stream failed", error)
+            log_failure("a phone stream failed", error)
             self._over("error", "the stream failed")
 
     def _silent(self) -> None:
@@ -460,7 +460,7 @@ class PhoneStream:
 
     def _refuse(self, refusal: ProtocolError, in_a_row: int) -> int:
         self.refused += 1
-        why = f"a message of a telephone stream is ignored: {refusal} ({refusal.code})"
+        why = f"a message of a phone stream is ignored: {refusal} ({refusal.code})"
         if (line := self._refusals.line(why, self._now_s())) is not None:
             logger.warning(line)
         if in_a_row + 1 >= MOST_REFUSED:
@@ -484,7 +484,7 @@ class PhoneStream:
 
     def _start(self, event: Started) -> None:
         if self._call_sid and event.call_sid != self._call_sid:
-            logger.warning("refusing a telephone stream whose token belongs to another call")
+            logger.warning("refusing a phone stream whose token belongs to another call")
             self._over("wrong_call", "the stream is of another call")
             return
         self._silent_at_s = self._now_s() + self.settings.silent_s
@@ -525,7 +525,7 @@ class PhoneStream:
         if not self.gone.is_set():
             self.end = reason, message
             self.gone.set()
-            logger.info(f"a telephone stream has ended: {reason} {message}".rstrip())
+            logger.info(f"a phone stream has ended: {reason} {message}".rstrip())
             self._answer_all()
             if self._listener is not None:
                 self._listener.over()

@@ -1,4 +1,4 @@
-"""Pipecat transport of a telephone call: 8 kHz and packets of 20 ms on the line, marks that report playout.
+"""Pipecat transport of a phone call: 8 kHz and packets of 20 ms on the line, marks that report playout.
 
 Input: the caller's audio from the ``PhoneStream``, at the pipeline's rate (the line's 8 kHz raised by
 ``audio.resample``), and keys as ``InputDTMFFrame``. Output: the bot's audio, mu-law, in the packets of the
@@ -131,7 +131,7 @@ class PhoneInput(DirectAudioInput):
             self._behind -= len(oldest)
             self._lost += len(oldest)
             if not self.dropped_ms:
-                logger.warning("the pipeline of a telephone call is slow; the caller's speech is being lost")
+                logger.warning("the pipeline of a phone call is slow; the caller's speech is being lost")
             self.dropped_ms += pcm_ms(oldest)
 
     def _is_piece(self) -> bool:
@@ -198,7 +198,7 @@ class PhoneInput(DirectAudioInput):
             try:
                 button = KeypadEntry(what)
             except ValueError:
-                # A to D, which the telephone of a caller does not have.
+                # A to D, which the phone of a caller does not have.
                 logger.info(f"the key {what} is nobody's")
                 return
             if self._phone.on_key is not None:
@@ -333,7 +333,7 @@ class PhoneOutput(InterruptibleOutput):
 
 
 class PhoneTransport(BaseTransport):
-    """Both sides of a telephone call.
+    """Both sides of a phone call.
 
     Event handlers available: ``on_client_connected(transport, stream)``, ``on_client_disconnected``.
 
@@ -398,7 +398,7 @@ class PhoneTransport(BaseTransport):
 
 
 def phone_params(input_rate_hz: int) -> TransportParams:
-    """Return the parameters of a telephone line: 8 kHz, no silence after a reply.
+    """Return the parameters of a phone line: 8 kHz, no silence after a reply.
 
     The line divides its chunks into packets.
     """

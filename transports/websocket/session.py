@@ -1,8 +1,8 @@
 """Session of one client of a socket, for the length of a call: reads its messages and writes ours.
 
-Input: text messages, each read by the dialect into actions. Speech is converted to the pipeline's rate and
+Input: text messages, each read by the protocol into actions. Speech is converted to the pipeline's rate and
 waits in a line until its time. Actions that belong after it wait with it; all others go to ``on_action``.
-Output: the messages that the dialect makes of what happens, in order, written by one task. Decides what a
+Output: the messages that the protocol makes of what happens, in order, written by one task. Decides what a
 client may do to this process:
 
 * a refused message is answered with the reason, and the call goes on; ``most_refusals`` in a row end it;
@@ -145,12 +145,12 @@ class SocketTuning(SocketSettings, ClientShare):
     )
 
 
-class SurfaceSession:
+class SocketCall:
     """Session of one client.
 
     Args:
         peer: the client's socket.
-        dialect: the client's protocol.
+        protocol: of the client.
         settings: bounds.
         rate_hz: rate of the pipeline's input.
         check: raises Refusal for an action that this deployment does not support for this client, before it
@@ -169,7 +169,7 @@ class SurfaceSession:
     def __init__(
         self,
         peer: SocketPeer,
-        dialect: ClientProtocol,
+        protocol: ClientProtocol,
         *,
         settings: SocketSettings | None = None,
         rate_hz: int,
@@ -177,7 +177,7 @@ class SurfaceSession:
         on_first_word: Callable[[], None] | None = None,
     ) -> None:
         self.settings = tuned(SocketTuning, settings)
-        self.dialect = dialect
+        self.protocol = protocol
         self.line = SpeechLine(rate_hz, ahead_ms=self.settings.ahead_ms, most_ms=self.settings.line_ms)
         self.lead_ms = self.settings.lead_ms
         self.wish = SessionUpdate()
@@ -235,7 +235,7 @@ class SurfaceSession:
         now_us, limit_s = self._clock.now_us(), self.settings.idle_s
         if not self._has_spoken:
             limit_s = self.settings.open_s
-            if self.dialect.wants_units:
+            if self.protocol.wants_units:
                 # It waits for an engine, and has to prepare the conversation then: see ``placed``.
                 self._spoke_us = now_us
         if self._is_queued:
@@ -273,7 +273,7 @@ class SurfaceSession:
         reader.cancel()
         self.on_action = None
         self.line.clear()
-        self._close = self._close or self.dialect.goodbye(reason)
+        self._close = self._close or self.protocol.goodbye(reason)
         self._unsent.set()
         try:
             await asyncio.wait({writer}, timeout=self.settings.send_s)
@@ -286,12 +286,12 @@ class SurfaceSession:
         if not self._was_told_over:
             self._was_told_over = True
             self.happen(SessionEnded(reason, message))
-            self._close = self._close or self.dialect.goodbye(reason)
+            self._close = self._close or self.protocol.goodbye(reason)
 
     def queued(self, place: QueueUpdate) -> None:
         """Report the client's position in the queue for a line; 0 when it has one."""
         self._is_queued = place.position > 0
-        if self._is_queued or not self.dialect.wants_units:
+        if self._is_queued or not self.protocol.wants_units:
             # A client that wants units waits for an engine now, and is notified when it has one: see
             # ``placed``.
             self._tell(place)
@@ -317,7 +317,7 @@ class SurfaceSession:
         self._unsent.set()
 
     def happen(self, happening: Happening) -> None:
-        """Report an event to the client by its dialect, in order. Never blocks."""
+        """Report an event to the client by its protocol, in order. Never blocks."""
         if isinstance(happening, Ready) and happening.by_arrival:
             # Each unit is taken when it is complete, and the speech made in it leaves with it.
             self.line.set_ahead_ms(2 * happening.unit_ms)
@@ -329,10 +329,10 @@ class SurfaceSession:
 
     def _tell(self, happening: Happening) -> None:
         try:
-            messages = self.dialect.tell(happening, self.now_ms)
+            messages = self.protocol.tell(happening, self.now_ms)
         except Exception as error:
             # The boundary of one client: its call ends, and the code that reports to it goes on.
-            logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
+            logger.opt(exception=error).error(f"a client of {self.protocol.name}: {type(error).__name__}")
             self._close = (1011, "an event could not be reported to the client")
             self._hang_up()
         else:
@@ -360,7 +360,7 @@ class SurfaceSession:
             self._unsent_bytes += len(text)
             self._outbox.append(text)
         if self._unsent_bytes > self.settings.most_unsent_bytes:
-            logger.warning(f"a client of {self.dialect.name} does not read, disconnecting it")
+            logger.warning(f"a client of {self.protocol.name} does not read, disconnecting it")
             self._outbox.clear()
             self._close = (1013, "what you were sent was not read")
             self._hang_up()
@@ -385,7 +385,7 @@ class SurfaceSession:
                 await self._rest()
         except Exception as error:
             # The boundary of one client: its call ends, and no other one does.
-            logger.opt(exception=error).error(f"a client of {self.dialect.name}: {type(error).__name__}")
+            logger.opt(exception=error).error(f"a client of {self.protocol.name}: {type(error).__name__}")
             self._close = (1011, "the message could not be handled")
         finally:
             self._hang_up()
@@ -404,7 +404,7 @@ class SurfaceSession:
             self._budget.spend(handling.busy_us, self._clock.now_us())
 
     async def _handle(self, text: str) -> None:
-        for action in self.dialect.read(text, self.now_ms):
+        for action in self.protocol.read(text, self.now_ms):
             await self._do(action)
 
     async def _rest(self) -> None:
@@ -416,7 +416,7 @@ class SurfaceSession:
     def refuse(self, refusal: ProtocolError) -> None:
         """Send the reason for refusing a message; hang up after ``most_refusals`` in a row."""
         self._refusals += 1
-        self._post(self.dialect.refused(refusal))
+        self._post(self.protocol.refused(refusal))
         if self._refusals >= self.settings.most_refusals:
             self._close = (1008, f"{self._refusals} messages in a row were refused: {refusal}")
             self._hang_up()
@@ -424,7 +424,7 @@ class SurfaceSession:
     async def _do(self, action: Action) -> None:
         # Pictures that come with the sound of a unit are for engines with vision; others take the sound
         # alone.
-        if self._check is not None and not (isinstance(action, Pictures) and self.dialect.wants_units):
+        if self._check is not None and not (isinstance(action, Pictures) and self.protocol.wants_units):
             action = self._check(action)
         match action:
             case Send(message):
@@ -455,7 +455,7 @@ class SurfaceSession:
 
     async def _decoded(self, data: bytes) -> bytes:
         """Return PCM of the client's speech; refuse it before it is decoded where there is no room for it."""
-        format_ = self.dialect.input_format
+        format_ = self.protocol.input_format
         try:
             coded = self._decoder.open(data, format_)
             self.line.check_room(coded.long_ms)

@@ -1,6 +1,6 @@
 """A call over a socket as a Pipecat transport: speech in real time in, paced audio and events out.
 
-Input: the line of a ``SurfaceSession``; one task pushes due audio and actions into the pipeline. Pictures are
+Input: the line of a ``SocketCall``; one task pushes due audio and actions into the pipeline. Pictures are
 decoded in a thread. Output: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
 due. An interruption therefore leaves the rest unheard: such clients drop the audio they hold when it is
 reported. Replies are reported by their frames in the order of playing; the end of one is reported when it has
@@ -71,7 +71,7 @@ from parley.transports.interruptible_output import InterruptibleOutput
 from parley.transports.pipecat_internals import declare_events, emit, queue_whole
 from parley.transports.unit_input import UnitInput
 from parley.transports.websocket.codecs import PcmEncoder
-from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.session import SocketCall
 
 _US_PER_S = 1_000_000
 PLAYED_MS = 20
@@ -274,7 +274,7 @@ class SocketOutput(InterruptibleOutput):
 
     def _stays_whole(self, frame: OutputAudioRawFrame) -> bool:
         """Return whether audio is spoken in a unit: cut into packets, each would be a frame of its own."""
-        is_unit = isinstance(frame, TTSAudioRawFrame) and self._socket.session.dialect.wants_units
+        is_unit = isinstance(frame, TTSAudioRawFrame) and self._socket.session.protocol.wants_units
         return TOLD.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate)
 
     async def send_message(
@@ -336,7 +336,7 @@ class SocketOutput(InterruptibleOutput):
             self.happen(ReplyOver(self._reply_id or "", was_cut=True))
 
     def _tell_audio(self, pcm: bytes, rate_hz: int) -> None:
-        data = self._encoder.encode(pcm, rate_hz, self._socket.session.dialect.output_format)
+        data = self._encoder.encode(pcm, rate_hz, self._socket.session.protocol.output_format)
         if data:
             self.happen(ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz))
 
@@ -431,7 +431,7 @@ class SocketOutput(InterruptibleOutput):
             return
         if reply_id in self._written or reply_id in self._contexts.values():
             return
-        tail = self._encoder.flush(self._socket.session.dialect.output_format)
+        tail = self._encoder.flush(self._socket.session.protocol.output_format)
         if tail:
             # Its length was reported with the audio that went in.
             self.happen(ReplyAudio(tail, 0.0))
@@ -498,7 +498,7 @@ class SocketTransport(BaseTransport):
 
     def __init__(
         self,
-        session: SurfaceSession,
+        session: SocketCall,
         params: TransportParams,
         *,
         input_rate_hz: int,
@@ -556,7 +556,7 @@ class SocketTransport(BaseTransport):
 
 
 def _of_rtvi(message: dict[str, Any]) -> Happening | ProtocolError | None:
-    """Return the event of a message for RTVI clients, where a dialect reports it too; else None."""
+    """Return the event of a message for RTVI clients, where a protocol reports it too; else None."""
     data = message.get("data")
     if not isinstance(data, dict):
         return None

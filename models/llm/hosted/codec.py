@@ -21,7 +21,7 @@ MOST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
-class AskedFacts:
+class GenerationFacts:
     """Facts of ``GenerationRequest``; ``append`` is the number of messages at the end of the dialogue that
     are appended.
     """
@@ -61,7 +61,7 @@ def of_asked(asked: GenerationRequest, condition: CacheHandle | None) -> tuple[d
         asked: the dialogue, and the condition.
         condition: handle of the cache to continue from; its digest is that of ``asked``.
     """
-    facts = AskedFacts(condition, asked.keep, asked.answer, asked.rest, len(asked.append))
+    facts = GenerationFacts(condition, asked.keep, asked.answer, asked.rest, len(asked.append))
     return to_facts(facts), json.dumps(to_rows(asked.full)).encode()
 
 
@@ -71,7 +71,7 @@ def to_asked(facts: Mapping[str, Any], payload: bytes) -> tuple[GenerationReques
     Raises:
         PeerError: the message is not a valid question.
     """
-    asked, condition = from_facts(AskedFacts, facts), None
+    asked, condition = from_facts(GenerationFacts, facts), None
     if asked.condition is not None:
         condition = _checked(asked.condition)
     try:

@@ -25,7 +25,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.moshi.codec import DecoderStream, EncoderStream
 from parley.models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
-from parley.models.omni.moshi.settings import ENGINE, MoshiTalk
+from parley.models.omni.moshi.settings import ENGINE, MoshiConversationSettings
 from parley.models.omni.moshi.speech import SpeechGate, level_dbfs
 from parley.models.omni.moshi.steps import MoshiSteps
 from parley.models.omni.moshi.words import WordDecoder
@@ -35,7 +35,7 @@ from parley.models.omni.phases import EngineCall, EnginePhase, Phases
 class _Talk:
     """State of a conversation, which ``cleanup`` releases."""
 
-    def __init__(self, weights: Weights, settings: MoshiTalk, phases: Phases) -> None:
+    def __init__(self, weights: Weights, settings: MoshiConversationSettings, phases: Phases) -> None:
         codebooks = weights.model.config.num_codebooks
         self.ear = EncoderStream(weights.codec, codebooks)
         self.mouth = DecoderStream(weights.codec)
@@ -64,7 +64,7 @@ class MoshiEngine:
     unit_ms = first_unit_ms = UNIT_MS
     takes_frames = False
 
-    def __init__(self, host: MoshiHost, weights: Weights, defaults: MoshiTalk) -> None:
+    def __init__(self, host: MoshiHost, weights: Weights, defaults: MoshiConversationSettings) -> None:
         self._host, self._weights, self._defaults = host, weights, defaults
         self.input_rate_hz = self.output_rate_hz = weights.rate_hz
         self.context_units: int | None = weights.window
@@ -72,13 +72,15 @@ class MoshiEngine:
         self._talk: _Talk | None = None
 
     def prepare(self, preparation: Preparation) -> None:
-        """Begin a conversation, as ``OmniEngine.prepare``; the settings are those of ``MoshiTalk``.
+        """Begin a conversation, as ``OmniEngine.prepare``; settings: ``MoshiConversationSettings``.
 
         Raises:
             CapacityError: the limit of conversations is reached.
         """
         try:
-            settings = MoshiTalk.model_validate(self._defaults.model_dump() | preparation.settings)
+            settings = MoshiConversationSettings.model_validate(
+                self._defaults.model_dump() | preparation.settings
+            )
         except ValidationError as error:
             raise ConfigError(f"{ENGINE}: {error.error_count()} settings are wrong: {error}") from error
         self._phases.enter(EngineCall.PREPARE)

@@ -14,7 +14,7 @@ ENGINE = "moshi"
 CONFIG_FILE = "config.json"
 
 
-class MoshiTalk(StrictModel):
+class MoshiConversationSettings(StrictModel):
     """Settings of one conversation; ``Preparation.settings`` may set each of them.
 
     The temperatures and ranks are those that the makers of the model publish for it.
@@ -72,7 +72,7 @@ class MoshiSettings(StrictModel):
     )
     text_padding_id: int = Field(3, ge=0, description="text token for silence")
     text_end_of_padding_id: int = Field(0, ge=0, description="text token before the start of a word")
-    talk: MoshiTalk = MoshiTalk()
+    talk: MoshiConversationSettings = MoshiConversationSettings()
 
     def check(self) -> None:
         """Check that the files exist, as ``core.files.Checked`` requires."""

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import DynamicCache, MoshiForConditionalGeneration
 
 from parley.core.errors import EngineError
-from parley.models.omni.moshi.settings import ENGINE, MoshiTalk
+from parley.models.omni.moshi.settings import ENGINE, MoshiConversationSettings
 from parley.models.omni.moshi.window import RingCache
 
 
@@ -60,7 +60,7 @@ class MoshiSteps:
     def __init__(
         self,
         model: MoshiForConditionalGeneration,
-        talk: MoshiTalk,
+        talk: MoshiConversationSettings,
         *,
         window: int,
         silence: tuple[int, Tensor],

@@ -29,7 +29,7 @@ from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.phases import EngineCall, Phases
 from parley.models.omni.two_tier.content import Content, ContentMaker
 from parley.models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
-from parley.models.omni.two_tier.speech_input import EarSettings, SpeechInput, Told
+from parley.models.omni.two_tier.speech_input import SpeechInput, SpeechInputSettings, Told
 from parley.models.turn import TurnCompleteness
 from parley.models.vad import VoiceActivityDetector
 from parley.turn_taking.duplex_policy import (
@@ -72,7 +72,7 @@ class TwoTierSettings(StrictModel):
 class TwoTierTuning(TwoTierSettings):
     """Settings, and values that no deployment sets."""
 
-    ears: EarSettings = EarSettings()
+    ears: SpeechInputSettings = SpeechInputSettings()
     policy: DuplexPolicySettings = DuplexPolicySettings()
     language: str = Field("en", description="tag of the language that callers speak")
     unheard_ms: int = Field(

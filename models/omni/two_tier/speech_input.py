@@ -31,7 +31,7 @@ WAITING_WORDS = 64
 PRE_SPEECH_MS = 500
 
 
-class EarSettings(StrictModel):
+class SpeechInputSettings(StrictModel):
     """Thresholds for the beginning and end of a voice."""
 
     confidence: float = Field(0.7, gt=0, lt=1, description="probability from which a window counts as voice")
@@ -115,7 +115,7 @@ class SpeechInput:
         vad: VoiceActivityDetector,
         turn: TurnCompleteness | None,
         executor: Executor,
-        settings: EarSettings,
+        settings: SpeechInputSettings,
     ) -> None:
         self.policy = policy
         self._vad, self._turn = vad, turn

@@ -7,7 +7,7 @@
     GET    /api/config/eta        estimates: the settings, and the learnt values
     PUT    /api/config/eta        other baselines, until the process ends; for the operator
 
-A ticket has 144 random bits and is a bearer token. The ticket of a telephone caller is the id of their call,
+A ticket has 144 random bits and is a bearer token. The ticket of a phone caller is the id of their call,
 and only the operator can remove such a caller with it. A server without a pool has no workers, and its
 callers wait for a line only.
 """
@@ -108,7 +108,7 @@ def pool_api(
         reason = RefusalReason.CANCELLED if is_operator else RefusalReason.WITHDRAWN
         if pool is not None and pool.evict(ticket_id, reason=reason):
             return PlaceGivenUp(success=True)
-        # The ticket of a telephone caller is the id of their call, which other systems have too.
+        # The ticket of a phone caller is the id of their call, which other systems have too.
         is_theirs = all(not each.is_polled for each in calls.queued() if each.ticket == ticket_id)
         return PlaceGivenUp(
             success=(is_operator or is_theirs) and calls.remove_queued(ticket_id, REASONS[reason])

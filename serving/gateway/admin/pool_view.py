@@ -102,7 +102,7 @@ class TicketView(BaseModel):
 
     Attributes:
         kind: whether it waits for a line of this server, or has one and waits for an engine of the pool.
-        ticket_id: a client that holds it may give the place up; a telephone caller's is for the operator
+        ticket_id: a client that holds it may give the place up; a phone caller's is for the operator
             only.
         request_type: type of the conversation; null while it waits for a line.
         session_id: beginning of its id; null while it waits for a line, because it has none yet.

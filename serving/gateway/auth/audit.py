@@ -203,5 +203,5 @@ def _shown(value: object) -> object:
 
 
 def masked(number: str) -> str:
-    """Return a telephone number or SIP address, masked so that it can still be found in a bill."""
+    """Return a phone number or SIP address, masked so that it can still be found in a bill."""
     return number if len(number) < 8 else f"{number[:5]}***{number[-2:]}"

@@ -11,7 +11,7 @@ into and deletes the sessions that this user has begun.
 A session belongs to the client that began it: to a key, to a user of a key, or to a browser without a
 credential, identified by a cookie that the page gets. With keys, a session's id alone opens nothing; an
 application may use the sessions of its users. Without keys, an id is enough to read and type; deleting needs
-the cookie or the operator's token. Sessions of telephone calls, and those without an owner, are the
+the cookie or the operator's token. Sessions of phone calls, and those without an owner, are the
 operator's.
 
 A browser cannot set headers of a WebSocket. There the token is one of the subprotocols that it offers:

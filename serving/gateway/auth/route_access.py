@@ -33,7 +33,7 @@ class Audience(StrEnum):
     CAPABILITY = "capability"
     """A client with an unguessable name that this server issued: a started call, a place in the queue."""
     CARRIER = "carrier"
-    """The telephone network, by its signature; a media socket also needs the token of its call."""
+    """The phone network, by its signature; a media socket also needs the token of its call."""
     OPERATOR = "operator"
     """The operator, by a token or a login."""
 

@@ -1,1 +1,1 @@
-"""Telephone calls: routes, tokens, queue, outbound calls and the sessions of callers."""
+"""Phone calls: routes, tokens, queue, outbound calls and the sessions of callers."""

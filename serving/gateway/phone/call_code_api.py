@@ -1,4 +1,4 @@
-"""Routes by which a session continues on the telephone.
+"""Routes by which a session continues on the phone.
 
     POST   /api/sessions/{id}/call-code     a code to press in a call, with the number to call
     PUT    /api/sessions/{id}/caller        this number's next call continues the session; for the operator
@@ -91,7 +91,7 @@ def caller_api(
     async def call_code(
         session_id: SessionId, identity: Annotated[ClientIdentity, Depends(used)]
     ) -> CallCode:
-        """Return a code with which a telephone call continues this session."""
+        """Return a code with which a phone call continues this session."""
         if codes is None:
             raise HTTPException(404, "this server has no call codes (phone.call_codes)")
         asked.take(identity)
@@ -100,12 +100,12 @@ def caller_api(
 
     @router.put("/{session_id}/caller", status_code=204, dependencies=[Depends(operators.check)])
     async def link(session_id: SessionId, body: CallerNumber) -> None:
-        """Link a telephone number to a session, which its calls then continue."""
+        """Link a phone number to a session, which its calls then continue."""
         await book.link(session_id, body.number, body.called)
 
     @router.delete("/{session_id}/caller", status_code=204, dependencies=[Depends(used)])
     async def unlink(session_id: SessionId) -> None:
-        """Remove the telephone numbers of a session."""
+        """Remove the phone numbers of a session."""
         await store.unlink_callers(session_id)
 
     return router

@@ -7,7 +7,7 @@ a key. Only then are both put into a conference, which ends the caller's stream.
 accept (an answering machine presses no key), the caller stays with the bot.
 
 A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most. When it is cancelled (the caller has left), the
-person's telephone stops ringing, even where Twilio has not named that call yet. When the person accepts and
+person's phone stops ringing, even where Twilio has not named that call yet. When the person accepts and
 leaves before the conference begins, the caller's call is ended, because the caller would wait there alone.
 Owns the background tasks of its posts. The states of the newest ``MOST_KNOWN`` outbound calls are kept.
 """
@@ -97,7 +97,7 @@ class _Transfer:
 
 
 class CallManager:
-    """Telephone calls of one gateway.
+    """Phone calls of one gateway.
 
     Args:
         line: the REST API; None without an account: no call can be placed or transferred.
@@ -218,7 +218,7 @@ class CallManager:
             if transfer.done.done() or not transfer.taken:
                 self._transfers.pop(token, None)
             if outcome is not TransferOutcome.TAKEN and not transfer.taken:
-                # Also where the caller has left and the telephone is only about to ring. A second
+                # Also where the caller has left and the phone is only about to ring. A second
                 # cancellation does not stop it.
                 self._own(self._stop_ringing(beginning))
         return outcome

@@ -1,4 +1,4 @@
-"""Session of a telephone call, found by the number of the caller or by a code that is pressed.
+"""Session of a phone call, found by the number of the caller or by a code that is pressed.
 
 Inputs: numbers as the network reports them, and codes. Output: ids of sessions. The links are kept in the
 session store, for all processes of a deployment; a number is kept as a digest. A number identifies no caller

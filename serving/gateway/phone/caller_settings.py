@@ -1,4 +1,4 @@
-"""Settings of sessions that are continued by telephone."""
+"""Settings of sessions that are continued by phone."""
 
 from typing import Literal
 

@@ -1,7 +1,7 @@
-"""Telephone callers in the queue for a line: what they hear, and how their presence is checked.
+"""Phone callers in the queue for a line: what they hear, and how their presence is checked.
 
 The order, and the limits of number and time, are those of all callers (``serving.scheduler.call_queue``). A
-telephone caller in the queue holds no line and no stream. Twilio speaks their position, pauses, and sends the
+phone caller in the queue holds no line and no stream. Twilio speaks their position, pauses, and sends the
 next request (``<Redirect>``). Input: each request about a call. Output: the words for the caller. A call
 without a request in time (the pause, and ``GONE_S`` after words or ``LATE_S``) has hung up; a call status
 that reports it is quicker. With a full queue, after too long a wait, or when removed by an operator, the
@@ -27,7 +27,7 @@ TRANSPORT = "phone"
 
 
 class PhoneQueueSettings(StrictModel):
-    """Queue of telephone callers without a line."""
+    """Queue of phone callers without a line."""
 
     phrase: str = Field(
         "All lines are busy. You are number {position} in the queue. Please hold.",
@@ -43,7 +43,7 @@ class PhoneQueueSettings(StrictModel):
 
 
 class PhoneQueue:
-    """Waiting telephone callers of one gateway.
+    """Waiting phone callers of one gateway.
 
     Args:
         settings: of the wait.

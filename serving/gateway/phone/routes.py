@@ -1,4 +1,4 @@
-"""Routes of telephone calls: the webhook of each network, and the socket of the stream that it opens.
+"""Routes of phone calls: the webhook of each network, and the socket of the stream that it opens.
 
 Inputs: webhooks, signed by the network as it documents (``carriers``), and one WebSocket for each call.
 Outputs: an answer that connects the call to ``/{network}/media/{token}``, and one conversation for each
@@ -73,10 +73,10 @@ class PhoneArguments(RunnerArguments):
 
 
 class PhoneRoutes:
-    """Routes of telephone calls.
+    """Routes of phone calls.
 
     Args:
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         settings: bounds of the server.
         calls: starts conversations.
         check_body: raises when a call is not possible.
@@ -243,7 +243,7 @@ class PhoneRoutes:
 
     def _note_refusal(self, what: str, error: Exception) -> None:
         reason = error.detail if isinstance(error, HTTPException) else error
-        line = self._refused.line(f"a telephone {what} is refused: {reason}", self._clock_s())
+        line = self._refused.line(f"a phone {what} is refused: {reason}", self._clock_s())
         if line is not None:
             logger.warning(line)
 

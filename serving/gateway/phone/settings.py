@@ -1,4 +1,4 @@
-"""Settings of telephone calls."""
+"""Settings of phone calls."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -18,12 +18,12 @@ CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9]\d{0,14}|sip:[^\s@]{1,100}@
 
 
 class PhoneRoutesSettings(StrictModel):
-    """Telephone calls of this server."""
+    """Phone calls of this server."""
 
     carriers: tuple[str, ...] = Field(
         ("twilio",),
         min_length=1,
-        description="telephone networks to serve: twilio, telnyx, plivo, vonage, exotel",
+        description="phone networks to serve: twilio, telnyx, plivo, vonage, exotel",
     )
     public_url: str | None = Field(
         None,
@@ -63,7 +63,7 @@ class PhoneRoutesSettings(StrictModel):
         True, description="end the call when the caller says goodbye and nothing else"
     )
     mode: str | None = Field(
-        None, pattern=r"^(cascade|duplex)$", description="mode of telephone calls; null: the server's"
+        None, pattern=r"^(cascade|duplex)$", description="mode of phone calls; null: the server's"
     )
     queue: PhoneQueueSettings | None = Field(
         PhoneQueueSettings(), description="queue for callers when no line is free; null: none"

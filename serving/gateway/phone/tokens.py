@@ -1,4 +1,4 @@
-"""Tokens of telephone calls: each admits one stream of one call, and holds a line for it until then.
+"""Tokens of phone calls: each admits one stream of one call, and holds a line for it until then.
 
 Input: calls that were answered. Output: an unguessable token for each, which its stream presents. A call has
 one token, however many requests about it arrive while it waits, and none after its stream: a recorded webhook
@@ -36,7 +36,7 @@ class StreamTokens:
 
     Args:
         calls: starts conversations, and counts promised lines.
-        queue: of telephone callers who wait for a line; None: they do not.
+        queue: of phone callers who wait for a line; None: they do not.
         clock_s: monotonic.
         token_s: a stream must come within this time after the answer that announced it.
 

@@ -41,7 +41,7 @@ class TwilioRoutes:
 
     Args:
         carrier: checks webhooks.
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         tokens: of calls that were answered.
         queue: of callers who wait for a line; None: they do not.
         check_body: raises when a call is not possible.

@@ -1,6 +1,6 @@
 """Sockets of clients with a protocol of their own: admission, and selection of the protocol.
 
-Input: a handshake. Output: one conversation in the client's dialect (``protocols``), run like every other
+Input: a handshake. Output: one conversation in the client's protocol (``protocols``), run like every other
 call. A client is refused before the socket is accepted, with an HTTP status and the reason:
 
 * 401: no token where one is needed;
@@ -13,7 +13,7 @@ A client whose protocol has messages for it (``ClientProtocol.queues``) waits fo
 full; any other is refused.
 
 ``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
-``/v1/realtime`` serves three dialects: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
+``/v1/realtime`` serves three protocols: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
 Unmute's for the subprotocol ``realtime`` alone.
 """
 
@@ -71,14 +71,14 @@ class SocketArguments(Queueing, RunnerArguments):
 
     Attributes:
         websocket: accepted.
-        dialect: protocol of its client.
+        protocol: of its client.
         mode: of the pipeline.
         identity: client that opened it, with its grants.
         on_first_word: called when the first message of the client is accepted.
     """
 
     websocket: WebSocket
-    dialect: ClientProtocol
+    protocol: ClientProtocol
     mode: str
     identity: ClientIdentity = ANONYMOUS
     on_first_word: Callable[[], None] | None = None
@@ -177,7 +177,7 @@ class RealtimeSockets:
 
         Args:
             websocket: not accepted yet.
-            make: returns the dialect of its client.
+            make: returns the protocol of its client.
             app: switch of this surface.
             mode: of the pipeline; None: the client's choice, or the deployment's.
             refuses: reason for a refusal; empty: none.
@@ -191,9 +191,9 @@ class RealtimeSockets:
             if refuses:
                 raise PeerError(refuses)
             # First, so that no token is used up by a socket that its path refuses.
-            dialect = make()
+            protocol = make()
             hears = self._calls.hears(wanted)
-            admitted = await self.admit(websocket, body, app=app, hears=hears, may_wait=dialect.queues)
+            admitted = await self.admit(websocket, body, app=app, hears=hears, may_wait=protocol.queues)
             if admitted.next_token is not None:
                 body["next_token"] = admitted.next_token
             silent = None
@@ -208,7 +208,7 @@ class RealtimeSockets:
             await websocket.accept(offered[0] if offered else None)
             arguments = SocketArguments(
                 websocket=websocket,
-                dialect=dialect,
+                protocol=protocol,
                 mode=wanted,
                 body=body,
                 identity=admitted.identity,
@@ -221,8 +221,8 @@ class RealtimeSockets:
                 says_goodbye=True,
                 identity=admitted.identity,
                 hears=hears,
-                may_wait=dialect.queues,
-                transport=dialect.name,
+                may_wait=protocol.queues,
+                transport=protocol.name,
                 silent=silent,
                 counts_silence=silent is None,
             )

@@ -1,4 +1,4 @@
-"""Links from a caller's number, as a digest, and from a code to the session of the next telephone call."""
+"""Links from a caller's number, as a digest, and from a code to the session of the next phone call."""
 
 import sqlalchemy as sa
 from alembic import op

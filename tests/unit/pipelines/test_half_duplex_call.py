@@ -25,7 +25,7 @@ from parley.protocols.client_protocol import ClientProtocol, written
 from parley.protocols.half_duplex import HalfDuplex
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
-from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.session import SocketCall
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
@@ -42,7 +42,7 @@ ANSWER: Script = ("This is a rather long answer to a short question. ", "It has 
 class Caller(Client):
     """A page, in memory."""
 
-    session: SurfaceSession
+    session: SocketCall
     call: "asyncio.Task[None]"
     events: list[Event]
 
@@ -68,7 +68,7 @@ async def call(
     folder: Path,
     *scripts: Script,
     voice: TextToSpeech | None = None,
-    dialect: ClientProtocol | None = None,
+    protocol: ClientProtocol | None = None,
     late_ms: int = 0,
 ) -> AsyncIterator[Caller]:
     """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it."""
@@ -89,7 +89,7 @@ async def call(
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open() as conversation:
-            session = SurfaceSession(caller, dialect or HalfDuplex(longest_s=60), rate_hz=INPUT_RATE_HZ)
+            session = SocketCall(caller, protocol or HalfDuplex(longest_s=60), rate_hz=INPUT_RATE_HZ)
             caller.session = session
             session.open()
 

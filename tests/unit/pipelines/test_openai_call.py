@@ -25,7 +25,7 @@ def test_the_transcript_of_a_turn_has_its_words_however_late_the_recogniser_is(t
     """Words that come after the turn was given up make a turn of their own, with its begin and end."""
 
     async def scenario() -> Caller:
-        async with call(tmp_path, dialect=OpenAIRealtime("parley"), late_ms=late_ms) as caller:
+        async with call(tmp_path, protocol=OpenAIRealtime("parley"), late_ms=late_ms) as caller:
             caller.say(type="session.update", session={"type": "realtime"})
             await caller.until("session.updated")
             for number in range(80):

@@ -1,4 +1,4 @@
-"""Permitted actions of a caller, a model and a key on a telephone call, on virtual time."""
+"""Permitted actions of a caller, a model and a key on a phone call, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -56,19 +56,19 @@ PREPARE: dict[str, Any] = {
 AUDIO = {"type": "audio_chunk", "audio_base64": written(HALF_SECOND)}
 
 
-def read(dialect: HalfDuplex, message: object, at_ms: int = 0) -> list[Action]:
-    return list(dialect.read(json.dumps(message), at_ms))
+def read(protocol: HalfDuplex, message: object, at_ms: int = 0) -> list[Action]:
+    return list(protocol.read(json.dumps(message), at_ms))
 
 
-def tell(dialect: HalfDuplex, *happenings: Happening, at_ms: int = 0) -> list[dict[str, Any]]:
-    return [message for each in happenings for message in dialect.tell(each, at_ms)]
+def tell(protocol: HalfDuplex, *happenings: Happening, at_ms: int = 0) -> list[dict[str, Any]]:
+    return [message for each in happenings for message in protocol.tell(each, at_ms)]
 
 
 def prepared(**config: Any) -> HalfDuplex:
-    dialect = HalfDuplex(longest_s=600)
-    tell(dialect, Began("a-session"))
-    read(dialect, {**PREPARE, "config": {**PREPARE["config"], **config}})
-    return dialect
+    protocol = HalfDuplex(longest_s=600)
+    tell(protocol, Began("a-session"))
+    read(protocol, {**PREPARE, "config": {**PREPARE["config"], **config}})
+    return protocol
 
 
 def sent(actions: list[Action]) -> list[dict[str, Any]]:
@@ -76,9 +76,9 @@ def sent(actions: list[Action]) -> list[dict[str, Any]]:
 
 
 def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
-    dialect = HalfDuplex(longest_s=600)
-    assert tell(dialect, Began("a-session")) == [{"type": "queue_done"}]
-    actions = read(dialect, PREPARE)
+    protocol = HalfDuplex(longest_s=600)
+    assert tell(protocol, Began("a-session")) == [{"type": "queue_done"}]
+    actions = read(protocol, PREPARE)
     assert actions[0] == SessionUpdate(instructions="Answer naturally.\n\nYou are an assistant.")
     assert Begin() in actions
     assert EndAfter(180_000) in actions
@@ -92,8 +92,8 @@ def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
 
 
 def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_there():
-    dialect = HalfDuplex(longest_s=600)
-    assert tell(dialect, QueueUpdate(2, 12.5, "q_1", 3)) == [
+    protocol = HalfDuplex(longest_s=600)
+    assert tell(protocol, QueueUpdate(2, 12.5, "q_1", 3)) == [
         {
             "type": "queued",
             "position": 2,
@@ -102,27 +102,27 @@ def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_t
             "queue_length": 3,
         }
     ]
-    assert sent(read(dialect, PREPARE)) == []
-    assert tell(dialect, QueueUpdate(1, 4.0, "q_1", 1)) == [
+    assert sent(read(protocol, PREPARE)) == []
+    assert tell(protocol, QueueUpdate(1, 4.0, "q_1", 1)) == [
         {"type": "queue_update", "position": 1, "estimated_wait_s": 4.0, "queue_length": 1}
     ]
-    told = tell(dialect, QueueUpdate(0), Began("a-session"))
+    told = tell(protocol, QueueUpdate(0), Began("a-session"))
     assert [message["type"] for message in told] == ["queue_done", "prepared"]
     assert told[1]["session_id"] == "a-session"
 
 
 def test_the_deployment_bounds_the_length_of_a_conversation():
-    dialect = HalfDuplex(longest_s=60)
-    tell(dialect, Began("a-session"))
-    actions = read(dialect, PREPARE)
+    protocol = HalfDuplex(longest_s=60)
+    tell(protocol, Began("a-session"))
+    actions = read(protocol, PREPARE)
     assert EndAfter(60_000) in actions
     assert sent(actions)[0]["timeout_s"] == 60
 
 
 def test_audio_is_heard_as_float32_of_16_khz():
-    dialect = prepared()
-    assert (dialect.input_format.rate_hz, dialect.input_format.codec.value) == (16_000, "float32")
-    assert read(dialect, AUDIO) == [Speech(HALF_SECOND)]
+    protocol = prepared()
+    assert (protocol.input_format.rate_hz, protocol.input_format.codec.value) == (16_000, "float32")
+    assert read(protocol, AUDIO) == [Speech(HALF_SECOND)]
 
 
 def test_audio_before_prepare_is_refused_by_name():
@@ -131,15 +131,17 @@ def test_audio_before_prepare_is_refused_by_name():
 
 
 def test_a_turn_is_told_in_the_order_that_its_page_relies_on():
-    dialect = prepared()
-    told = tell(dialect, CallerStarted(), CallerVoiceChanged(True, 100), at_ms=1_100)
-    told += tell(dialect, CallerVoiceChanged(False, 300), at_ms=2_500)
-    told += tell(dialect, RecognisedWords("what is", False), RecognisedWords("what is it", True), at_ms=2_700)
-    told += tell(dialect, CallerStopped(), at_ms=2_800)
-    told += tell(dialect, ReplyBegan("r"), at_ms=3_000)
+    protocol = prepared()
+    told = tell(protocol, CallerStarted(), CallerVoiceChanged(True, 100), at_ms=1_100)
+    told += tell(protocol, CallerVoiceChanged(False, 300), at_ms=2_500)
+    told += tell(
+        protocol, RecognisedWords("what is", False), RecognisedWords("what is it", True), at_ms=2_700
+    )
+    told += tell(protocol, CallerStopped(), at_ms=2_800)
+    told += tell(protocol, ReplyBegan("r"), at_ms=3_000)
     for word in ("It", "is", "ten."):
-        told += tell(dialect, ReplyWords(word), ReplyAudio(HALF_SECOND[:1_920], 20.0), at_ms=3_020)
-    told += tell(dialect, ReplyOver("r"), at_ms=4_000)
+        told += tell(protocol, ReplyWords(word), ReplyAudio(HALF_SECOND[:1_920], 20.0), at_ms=3_020)
+    told += tell(protocol, ReplyOver("r"), at_ms=4_000)
     kinds = [message["type"] for message in told]
     assert kinds == ["vad_state", "vad_state", "generating", "chunk", "chunk", "chunk", "chunk", "turn_done"]
     assert [message["speaking"] for message in told[:2]] == [True, False]
@@ -155,26 +157,26 @@ def test_a_turn_is_told_in_the_order_that_its_page_relies_on():
 
 
 def test_nothing_is_heard_while_the_bot_speaks_and_everything_behind_it():
-    dialect = prepared()
-    tell(dialect, ReplyBegan("r"))
-    assert read(dialect, AUDIO) == []
-    assert tell(dialect, CallerVoiceChanged(True)) == []
-    tell(dialect, ReplyOver("r"))
-    assert read(dialect, AUDIO) == [Speech(HALF_SECOND)]
+    protocol = prepared()
+    tell(protocol, ReplyBegan("r"))
+    assert read(protocol, AUDIO) == []
+    assert tell(protocol, CallerVoiceChanged(True)) == []
+    tell(protocol, ReplyOver("r"))
+    assert read(protocol, AUDIO) == [Speech(HALF_SECOND)]
 
 
 def test_a_turn_in_which_nothing_was_understood_does_not_mute_the_page():
-    dialect = prepared()
+    protocol = prepared()
     told = tell(
-        dialect, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped()
+        protocol, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped()
     )
     assert [message["type"] for message in told] == ["vad_state", "vad_state"]
 
 
 def test_words_that_come_behind_the_end_of_the_turn_count_for_it():
-    dialect = prepared()
-    tell(dialect, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped())
-    assert [message["type"] for message in tell(dialect, RecognisedWords("yes", True))] == ["generating"]
+    protocol = prepared()
+    tell(protocol, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped())
+    assert [message["type"] for message in tell(protocol, RecognisedWords("yes", True))] == ["generating"]
 
 
 def test_what_the_bot_says_by_itself_mutes_the_page_too():
@@ -183,8 +185,8 @@ def test_what_the_bot_says_by_itself_mutes_the_page_too():
 
 
 def test_without_a_voice_there_are_words_and_no_audio():
-    dialect = prepared(tts={"enabled": False})
-    told = tell(dialect, ReplyBegan("r"), ReplyWords("Ten"), ReplyAudio(HALF_SECOND, 20.0), ReplyOver("r"))
+    protocol = prepared(tts={"enabled": False})
+    told = tell(protocol, ReplyBegan("r"), ReplyWords("Ten"), ReplyAudio(HALF_SECOND, 20.0), ReplyOver("r"))
     chunks = [message for message in told if message["type"] == "chunk"]
     assert [chunk["text_delta"] for chunk in chunks] == ["Ten", None]
     assert all(chunk["audio_data"] is None for chunk in chunks)
@@ -192,27 +194,27 @@ def test_without_a_voice_there_are_words_and_no_audio():
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["while it listens", "while it speaks"])
 def test_stop_ends_the_conversation_at_any_moment(speaks: bool):
-    dialect = prepared()
+    protocol = prepared()
     if speaks:
-        tell(dialect, ReplyBegan("r"))
-    assert read(dialect, {"type": "stop"}) == [LeaveSession(1000, "stopped")]
+        tell(protocol, ReplyBegan("r"))
+    assert read(protocol, {"type": "stop"}) == [LeaveSession(1000, "stopped")]
 
 
 def test_a_timeout_counts_from_prepare_and_closes_in_good_order():
-    dialect = HalfDuplex(longest_s=600)
-    tell(dialect, Began("a-session"))
-    read(dialect, PREPARE, at_ms=2_000)
-    assert tell(dialect, SessionEnded("timeout"), at_ms=182_000) == [{"type": "timeout", "elapsed_s": 180.0}]
-    assert dialect.goodbye("timeout") == (1000, "timeout")
+    protocol = HalfDuplex(longest_s=600)
+    tell(protocol, Began("a-session"))
+    read(protocol, PREPARE, at_ms=2_000)
+    assert tell(protocol, SessionEnded("timeout"), at_ms=182_000) == [{"type": "timeout", "elapsed_s": 180.0}]
+    assert protocol.goodbye("timeout") == (1000, "timeout")
 
 
 def test_a_failure_in_the_middle_of_a_reply_ends_the_turn_and_says_why():
-    dialect = prepared()
-    tell(dialect, ReplyBegan("r"), ReplyWords("Well"))
-    told = tell(dialect, SessionEnded("error", "the session store is away"))
+    protocol = prepared()
+    tell(protocol, ReplyBegan("r"), ReplyWords("Well"))
+    told = tell(protocol, SessionEnded("error", "the session store is away"))
     assert [message["type"] for message in told] == ["chunk", "turn_done", "error"]
     assert told[-1]["error"] == "the session store is away"
-    assert dialect.goodbye("error")[0] == 1011
+    assert protocol.goodbye("error")[0] == 1011
 
 
 @pytest.mark.parametrize(
@@ -227,11 +229,11 @@ def test_a_failure_in_the_middle_of_a_reply_ends_the_turn_and_says_why():
     ],
 )
 def test_what_cannot_be_taken_is_refused_and_changes_nothing(message: dict[str, Any]):
-    dialect = HalfDuplex(longest_s=600)
-    tell(dialect, Began("a-session"))
+    protocol = HalfDuplex(longest_s=600)
+    tell(protocol, Began("a-session"))
     with pytest.raises(ProtocolError):
-        read(dialect, message)
-    assert sent(read(dialect, PREPARE))
+        read(protocol, message)
+    assert sent(read(protocol, PREPARE))
 
 
 def test_a_message_that_would_take_long_to_parse_is_not_parsed():
@@ -284,17 +286,17 @@ def anything(random_: random.Random, depth: int = 0) -> Any:
 @pytest.mark.parametrize("seed", range(40))
 def test_no_message_raises_anything_but_a_refusal(seed: int):
     random_ = random.Random(seed)
-    dialect = HalfDuplex(longest_s=600)
-    tell(dialect, Began("a-session"))
+    protocol = HalfDuplex(longest_s=600)
+    tell(protocol, Began("a-session"))
     for _ in range(100):
         message = anything(random_)
         if isinstance(message, dict) and random_.random() < 0.7:
             message["type"] = random_.choice(["prepare", "audio_chunk", "stop"])
         text = json.dumps(message) if random_.random() < 0.9 else repr(message)
         try:
-            actions = dialect.read(text, 0)
+            actions = protocol.read(text, 0)
         except ProtocolError as refusal:
-            [answer] = dialect.refused(refusal)
+            [answer] = protocol.refused(refusal)
             assert answer["type"] == "error" and answer["error"]
         else:
             assert all(isinstance(action, Action) for action in actions)

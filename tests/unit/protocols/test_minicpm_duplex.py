@@ -28,7 +28,7 @@ from parley.protocols.client_protocol import (
     Speech,
     UnitOver,
 )
-from parley.protocols.minicpm_duplex import ChunkBook, MiniCpmDuplex
+from parley.protocols.minicpm_duplex import ChunkTracker, MiniCpmDuplex
 from parley.protocols.minicpm_realtime import MiniCpmRealtime
 
 SECOND = base64.b64encode(np.zeros(16_000, "<f4").tobytes()).decode()
@@ -59,17 +59,17 @@ def message(type_: str, **fields: object) -> str:
 
 
 def duplex(*, unit_ms: int = 1_000) -> MiniCpmDuplex:
-    dialect = MiniCpmDuplex(lambda: 1.0)
-    dialect.tell(Began("s"), 0)
-    dialect.read(message("prepare"), 0)
-    dialect.tell(Ready(unit_ms, 0, unit_ms >= 200), 0)
-    return dialect
+    protocol = MiniCpmDuplex(lambda: 1.0)
+    protocol.tell(Began("s"), 0)
+    protocol.read(message("prepare"), 0)
+    protocol.tell(Ready(unit_ms, 0, unit_ms >= 200), 0)
+    return protocol
 
 
-def code_of(dialect: MiniCpmDuplex | MiniCpmRealtime, text: str) -> str:
+def code_of(protocol: MiniCpmDuplex | MiniCpmRealtime, text: str) -> str:
     with pytest.raises(ProtocolError) as refusal:
-        dialect.read(text, 0)
-    assert dialect.refused(refusal.value)
+        protocol.read(text, 0)
+    assert protocol.refused(refusal.value)
     return refusal.value.code
 
 
@@ -77,7 +77,7 @@ def code_of(dialect: MiniCpmDuplex | MiniCpmRealtime, text: str) -> str:
 def test_ticked_by_the_clock_every_chunk_has_one_result_and_no_sound_is_lost(
     chunks_ms: list[int], data: st.DataObject
 ):
-    book = ChunkBook(80, by_arrival=False)
+    book = ChunkTracker(80, by_arrival=False)
     sent, got, results = b"", b"", 0
     for chunk_ms in chunks_ms:
         assert not book.chunk(chunk_ms)
@@ -99,7 +99,7 @@ def test_ticked_by_the_clock_every_chunk_has_one_result_and_no_sound_is_lost(
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
 def test_taken_as_they_come_every_chunk_is_answered_at_once_or_by_its_unit(tenths: list[int]):
-    book = ChunkBook(1_000, by_arrival=True)
+    book = ChunkTracker(1_000, by_arrival=True)
     answered, heard_ms = 0, 0
     for tenth in tenths:
         chunk_ms = tenth * 25
@@ -113,7 +113,7 @@ def test_taken_as_they_come_every_chunk_is_answered_at_once_or_by_its_unit(tenth
 
 
 def test_what_was_cut_is_not_said_and_the_client_is_told():
-    book = ChunkBook(1_000, by_arrival=True)
+    book = ChunkTracker(1_000, by_arrival=True)
     book.chunk(1_000)
     book.audio(b"lost")
     book.cut()
@@ -131,37 +131,37 @@ def test_a_chunk_is_read_in_the_order_in_which_it_counts():
 
 
 def test_prepare_is_read_once_and_all_of_it():
-    dialect = MiniCpmDuplex(lambda: 1.0)
+    protocol = MiniCpmDuplex(lambda: 1.0)
     voice = base64.b64encode(np.full(8, 0.5, "<f4").tobytes()).decode()
     text = message(
         "prepare",
         system_content=[{"type": "text", "text": "Be kind."}, {"type": "audio", "data": voice}],
         config={"temperature": 0.5, "chunk_ms": 1_000, "generate_audio": True},
     )
-    wish, begin = dialect.read(text, 0)
+    wish, begin = protocol.read(text, 0)
     assert isinstance(wish, SessionUpdate) and begin == Begin()
     assert wish.instructions == "Be kind." and wish.settings == {"temperature": 0.5}
     assert wish.llm_ref_audio is not None and wish.llm_ref_audio.tolist() == [0.5] * 8
-    assert code_of(dialect, text) == "invalid_state"
+    assert code_of(protocol, text) == "invalid_state"
 
 
 def test_the_queue_is_told_once_and_its_end_always():
-    dialect = MiniCpmDuplex(lambda: 1.0)
+    protocol = MiniCpmDuplex(lambda: 1.0)
     types = [
         told["type"]
         for place in (3, 2, 0, 0, 1, 0)
-        for told in dialect.tell(QueueUpdate(place, 5.0, "ticket", 4), 0)
+        for told in protocol.tell(QueueUpdate(place, 5.0, "ticket", 4), 0)
     ]
     assert types == ["queued", "queue_update", "queue_done", "queued", "queue_done"]
 
 
 def test_an_engine_that_failed_takes_no_chunk_until_the_next_is_ready():
-    dialect = duplex()
-    [error] = dialect.tell(Faltered("it failed"), 0)
+    protocol = duplex()
+    [error] = protocol.tell(Faltered("it failed"), 0)
     assert error["code"] == "inference_error"
-    assert code_of(dialect, message("audio_chunk", audio_base64=SECOND)) == "not_ready"
-    assert not dialect.tell(Ready(1_000, 0, True), 0)
-    assert dialect.read(message("audio_chunk", audio_base64=SECOND), 0)
+    assert code_of(protocol, message("audio_chunk", audio_base64=SECOND)) == "not_ready"
+    assert not protocol.tell(Ready(1_000, 0, True), 0)
+    assert protocol.read(message("audio_chunk", audio_base64=SECOND), 0)
 
 
 @pytest.mark.parametrize(
@@ -173,59 +173,59 @@ def test_close_codes(reason: str, code: int):
 
 @given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5), st.booleans())
 def test_whatever_is_sent_only_ever_a_refusal_is_raised(type_: str, fields: Message, prepared: bool):
-    dialects: list[MiniCpmDuplex | MiniCpmRealtime] = [duplex() if prepared else MiniCpmDuplex(lambda: 1.0)]
+    protocols: list[MiniCpmDuplex | MiniCpmRealtime] = [duplex() if prepared else MiniCpmDuplex(lambda: 1.0)]
     realtime = MiniCpmRealtime(sees=True)
     if prepared:
         realtime.tell(QueueUpdate(0), 0)
         realtime.tell(Ready(1_000, 0, True), 0)
-    dialects.append(realtime)
+    protocols.append(realtime)
     names = {
         "prepare": "session.update",
         "audio_chunk": "input_audio_buffer.append",
         "stop": "session.close",
     }
-    for dialect, name in zip(dialects, (type_, names.get(type_, type_)), strict=True):
+    for protocol, name in zip(protocols, (type_, names.get(type_, type_)), strict=True):
         try:
-            dialect.read(json.dumps({"type": name, **fields}), 0)
+            protocol.read(json.dumps({"type": name, **fields}), 0)
         except ProtocolError as refusal:
-            assert json.dumps(dialect.refused(refusal))
+            assert json.dumps(protocol.refused(refusal))
 
 
 @given(st.text(max_size=200))
 def test_what_is_no_json_is_refused(text: str):
-    for dialect in (MiniCpmDuplex(lambda: 1.0), MiniCpmRealtime(sees=False)):
-        assert code_of(dialect, text) in ("invalid_json", "missing_field", "unknown_event")
+    for protocol in (MiniCpmDuplex(lambda: 1.0), MiniCpmRealtime(sees=False)):
+        assert code_of(protocol, text) in ("invalid_json", "missing_field", "unknown_event")
 
 
 def test_the_realtime_dialect_by_its_states():
-    dialect = MiniCpmRealtime(sees=False)
+    protocol = MiniCpmRealtime(sees=False)
     update = message("session.update", session={"instructions": "Be kind."})
-    assert code_of(dialect, update) == "not_ready"
-    assert [told["type"] for told in dialect.tell(QueueUpdate(0), 0)] == ["session.queue_done"]
-    wish, _ = dialect.read(update, 0)
+    assert code_of(protocol, update) == "not_ready"
+    assert [told["type"] for told in protocol.tell(QueueUpdate(0), 0)] == ["session.queue_done"]
+    wish, _ = protocol.read(update, 0)
     assert isinstance(wish, SessionUpdate) and wish.instructions == "Be kind."
     append = message("input_audio_buffer.append", audio=SECOND)
-    assert code_of(dialect, append) == "not_ready"
-    assert [told["type"] for told in dialect.tell(Ready(1_000, 8, True), 0)] == ["session.created"]
+    assert code_of(protocol, append) == "not_ready"
+    assert [told["type"] for told in protocol.tell(Ready(1_000, 8, True), 0)] == ["session.created"]
     frames = message("input_audio_buffer.append", audio=SECOND, video_frames=[SECOND])
-    assert code_of(dialect, frames) == "invalid_payload"
-    assert dialect.read(append, 0) == [Speech(np.zeros(16_000, "<f4").tobytes())]
-    assert dialect.tell(UnitOver("listen", kv_tokens=5), 0) == [
+    assert code_of(protocol, frames) == "invalid_payload"
+    assert protocol.read(append, 0) == [Speech(np.zeros(16_000, "<f4").tobytes())]
+    assert protocol.tell(UnitOver("listen", kv_tokens=5), 0) == [
         {"type": "response.listen", "kv_cache_length": 5}
     ]
-    dialect.tell(ReplyAudio(b"\0\0\0\0", 0.1), 0)
-    [delta] = dialect.tell(UnitOver("speak", " Hello", end_of_turn=True), 0)
+    protocol.tell(ReplyAudio(b"\0\0\0\0", 0.1), 0)
+    [delta] = protocol.tell(UnitOver("speak", " Hello", end_of_turn=True), 0)
     assert delta["text"] == " Hello" and delta["end_of_turn"]
-    assert not dialect.tell(Paused(1), 0) and not dialect.tell(Resumed(), 0)
-    assert not dialect.tell(ReplyOver("r", True), 0)
-    error, closed = dialect.tell(SessionEnded("queue_full", "the queue is full"), 0)
+    assert not protocol.tell(Paused(1), 0) and not protocol.tell(Resumed(), 0)
+    assert not protocol.tell(ReplyOver("r", True), 0)
+    error, closed = protocol.tell(SessionEnded("queue_full", "the queue is full"), 0)
     assert error["error"]["code"] == "queue_full" and closed["reason"] == "error"
-    assert dialect.goodbye("queue_full")[0] == 1013
+    assert protocol.goodbye("queue_full")[0] == 1013
 
 
 @given(st.lists(st.sampled_from((500, 1_000, 1_500, 3_000, 5_000)), min_size=1, max_size=12))
 def test_chunks_of_any_length_have_one_answer_each(chunks_ms: list[int]):
-    book = ChunkBook(1_000, by_arrival=True)
+    book = ChunkTracker(1_000, by_arrival=True)
     heard_ms = answers = units = 0
     for chunk_ms in chunks_ms:
         answers += book.chunk(chunk_ms)
@@ -237,7 +237,7 @@ def test_chunks_of_any_length_have_one_answer_each(chunks_ms: list[int]):
 
 
 def test_what_waits_for_a_unit_is_forgotten_in_a_pause():
-    book = ChunkBook(1_000, by_arrival=True)
+    book = ChunkTracker(1_000, by_arrival=True)
     assert book.chunk(600)
     book.paused()
     # Nothing of it counts any more: this chunk begins another unit.
@@ -245,37 +245,37 @@ def test_what_waits_for_a_unit_is_forgotten_in_a_pause():
 
 
 def test_the_next_token_comes_with_the_preparation():
-    dialect = MiniCpmDuplex(lambda: 1.0)
-    dialect.tell(Began("s", {"next_token": "t"}), 0)
-    [_, prepared] = dialect.tell(Ready(1_000, 0, True), 0)
+    protocol = MiniCpmDuplex(lambda: 1.0)
+    protocol.tell(Began("s", {"next_token": "t"}), 0)
+    [_, prepared] = protocol.tell(Ready(1_000, 0, True), 0)
     assert prepared["next_token"] == "t"
 
 
 @given(st.lists(st.tuples(st.sampled_from((500, 1_000, 2_000)), st.integers(0, 2)), min_size=1, max_size=12))
 def test_a_chunk_whose_units_were_never_taken_is_answered_with_silence(chunks: list[tuple[int, int]]):
-    dialect = MiniCpmDuplex(lambda: 1.0)
-    dialect.read(json.dumps({"type": "prepare", "system_prompt": "."}), 0)
-    dialect.tell(Ready(1_000, 0, True), 0)
+    protocol = MiniCpmDuplex(lambda: 1.0)
+    protocol.read(json.dumps({"type": "prepare", "system_prompt": "."}), 0)
+    protocol.tell(Ready(1_000, 0, True), 0)
     heard_ms = accounted = 0
     answers: list[Message] = []
     for chunk_ms, most_lost in chunks:
         audio = base64.b64encode(bytes(chunk_ms * 64)).decode()
-        actions = dialect.read(json.dumps({"type": "audio_chunk", "audio_base64": audio}), 0)
+        actions = protocol.read(json.dumps({"type": "audio_chunk", "audio_base64": audio}), 0)
         answers += [action.message for action in actions if isinstance(action, Send)]
         heard_ms += chunk_ms
         while (waiting := heard_ms // 1_000 - accounted) > 0:
             lost = min(most_lost, waiting - 1)
-            answers += dialect.tell(UnitOver("listen", lost=lost), 0)
+            answers += protocol.tell(UnitOver("listen", lost=lost), 0)
             accounted += lost + 1
     assert [(answer["type"], answer["is_listen"]) for answer in answers] == [("result", True)] * len(chunks)
 
 
 def test_of_the_realtime_dialect_too():
-    dialect = MiniCpmRealtime(sees=False)
-    dialect.tell(Ready(1_000, 0, True), 0)
+    protocol = MiniCpmRealtime(sees=False)
+    protocol.tell(Ready(1_000, 0, True), 0)
     for _ in range(3):
-        dialect.read(json.dumps({"type": "input_audio_buffer.append", "audio": SECOND}), 0)
-    told = dialect.tell(UnitOver("listen", kv_tokens=7, lost=2), 0)
+        protocol.read(json.dumps({"type": "input_audio_buffer.append", "audio": SECOND}), 0)
+    told = protocol.tell(UnitOver("listen", kv_tokens=7, lost=2), 0)
     assert told == [{"type": "response.listen", "kv_cache_length": 7}] * 3
 
 
@@ -291,7 +291,7 @@ def test_what_is_said_in_a_unit_is_in_the_result_of_its_own_chunk(chunks: list[t
 
     Units are numbered, and contain their number; some are lost.
     """
-    book = ChunkBook(1_000, by_arrival=True)
+    book = ChunkTracker(1_000, by_arrival=True)
     heard_ms = unit = 0
     for chunk_ms, most_lost, speaks in chunks:
         first = unit
@@ -316,7 +316,7 @@ def test_what_is_said_in_a_unit_is_in_the_result_of_its_own_chunk(chunks: list[t
 
 
 def test_a_chunk_whose_last_units_are_lost_has_what_its_first_ones_said():
-    book = ChunkBook(1_000, by_arrival=True)
+    book = ChunkTracker(1_000, by_arrival=True)
     book.chunk(2_000)
     book.chunk(1_000)
     book.audio(b"first")

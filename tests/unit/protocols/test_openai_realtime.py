@@ -39,7 +39,7 @@ from parley.protocols.client_protocol import (
     SessionUpdate,
     Speech,
     ToolAnswer,
-    ToolAsked,
+    ToolCalled,
     Trimmed,
     Typed,
 )
@@ -60,7 +60,7 @@ class Talk:
     """
 
     def __init__(self) -> None:
-        self.dialect = OpenAIRealtime("m", schema_faults=schema_faults)
+        self.protocol = OpenAIRealtime("m", schema_faults=schema_faults)
         self.order = Order()
         self.told: list[Message] = []
         self.done: list[Action] = []
@@ -68,7 +68,7 @@ class Talk:
 
     def tell(self, *happenings: Happening) -> list[Message]:
         """Report happenings to the protocol; return the resulting messages."""
-        told = [message for each in happenings for message in self.dialect.tell(each, 0)]
+        told = [message for each in happenings for message in self.protocol.tell(each, 0)]
         self._take(told)
         return told
 
@@ -80,7 +80,7 @@ class Talk:
         """Send a client's event as raw text; an action of the type ``refuse`` is refused."""
         wanted: list[Action] = []
         try:
-            for action in self.dialect.read(text, 0):
+            for action in self.protocol.read(text, 0):
                 if refuse is not None and isinstance(action, refuse):
                     raise ProtocolError("not here", code="not_supported")
                 if isinstance(action, Send):
@@ -88,7 +88,7 @@ class Talk:
                 elif not isinstance(action, Begin):
                     wanted.append(action)
         except ProtocolError as refusal:
-            self._take(self.dialect.refused(refusal))
+            self._take(self.protocol.refused(refusal))
         self.done += wanted
         return wanted
 
@@ -121,7 +121,7 @@ happenings = st.one_of(
     st.just(ReplyAudio(b"\0\0", 20.0)),
     st.builds(ReplyWords, st.sampled_from(["", "yes", "of course"])),
     st.builds(ReplyOver, st.sampled_from("abc"), st.booleans()),
-    st.builds(ToolAsked, st.sampled_from(["call_1", "call_2"]), st.just("order"), st.just('{"a": 1}')),
+    st.builds(ToolCalled, st.sampled_from(["call_1", "call_2"]), st.just("order"), st.just('{"a": 1}')),
     st.builds(Trimmed, st.sampled_from("abc"), st.integers(0, 100)),
     st.just(QueueUpdate(2)),
 )
@@ -342,8 +342,8 @@ def test_tools_are_taken_back_while_the_client_chooses_none():
 def test_a_telephones_formats(kind: str, codec: Codec):
     talk = Talk()
     talk.say("session.update", session={"audio": {"input": {"format": kind}, "output": {"format": kind}}})
-    assert talk.dialect.input_format.codec is talk.dialect.output_format.codec is codec
-    assert talk.dialect.output_format.rate_hz == 8_000
+    assert talk.protocol.input_format.codec is talk.protocol.output_format.codec is codec
+    assert talk.protocol.output_format.rate_hz == 8_000
 
 
 # Turns
@@ -424,7 +424,7 @@ def test_a_client_that_asks_for_an_answer_that_is_on_its_way_gets_one_and_not_tw
 
 def test_an_answer_that_begins_before_it_was_asked_for_is_the_one_that_was_asked_for():
     talk = Talk()
-    talk.tell(ToolAsked("call_1", "order", "{}"))
+    talk.tell(ToolCalled("call_1", "order", "{}"))
     output = {"type": "function_call_output", "call_id": "call_1", "output": "{}"}
     assert talk.say("conversation.item.create", item=output) == [ToolAnswer("call_1", "{}")]
     talk.tell(ReplyBegan("a"))
@@ -464,7 +464,7 @@ def test_a_note_stands_beside_the_instructions_and_not_in_their_place():
 
 def test_instructions_that_are_not_followed_are_not_shown_as_if_they_were():
     talk = Talk()
-    talk.dialect.permit(instructions=False)
+    talk.protocol.permit(instructions=False)
     talk.say("session.update", session={"type": "realtime", "instructions": "Refund anything."})
     assert talk.told[-1]["session"]["instructions"] == ""
 
@@ -513,7 +513,7 @@ def test_the_late_end_of_a_reply_does_not_end_the_next():
 
 def test_a_tool_that_is_called_while_the_bot_speaks_is_an_item_of_its_response():
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ToolAsked("call_1", "order", '{"a": 1}'))
+    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ToolCalled("call_1", "order", '{"a": 1}'))
     told = talk.tell(ReplyAudio(b"\0\0", 20), ReplyOver("a"))
     assert told[0]["type"] == "response.output_audio.delta"
     assert [item["type"] for item in told[-1]["response"]["output"]] == ["message", "function_call"]
@@ -563,7 +563,7 @@ def test_a_conversation_that_fails_leaves_nothing_open():
     talk.tell(ReplyBegan("a"), ReplyWords("yes"))
     talk.tell(SessionEnded("error", "the engine is gone"))
     assert talk.error()["message"] == "the engine is gone"
-    assert talk.dialect.goodbye("error") == (1011, "error")
+    assert talk.protocol.goodbye("error") == (1011, "error")
     talk.order.over()
 
 

@@ -45,7 +45,7 @@ OTHERS = tuple(name for name in CARRIERS if name != "twilio")
 
 
 class Gateway:
-    """Routes of telephone calls whose conversations last until their caller has left."""
+    """Routes of phone calls whose conversations last until their caller has left."""
 
     def __init__(self, *, most_calls: int = 2, desk: CallManager | None = None, **settings: Any) -> None:
         self.now_s = 100.0
@@ -99,7 +99,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_telephone_network_is_a_row_of_both_registries():
-    rows = {row.name: row for row in TRANSPORTS.rows() if row.capabilities.is_telephone}
+    rows = {row.name: row for row in TRANSPORTS.rows() if row.capabilities.is_phone}
     assert set(rows) == set(CARRIERS)
     for name, row in rows.items():
         assert row.env == CARRIERS.row(name).env

@@ -1,4 +1,4 @@
-"""Queue of telephone callers, who count as present as long as Twilio's requests come."""
+"""Queue of phone callers, who count as present as long as Twilio's requests come."""
 
 import itertools
 

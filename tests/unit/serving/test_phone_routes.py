@@ -1,4 +1,4 @@
-"""Webhooks and streams of telephone calls: the callers that get a line, and those that do not."""
+"""Webhooks and streams of phone calls: the callers that get a line, and those that do not."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ PUBLIC = "https://talk.example.org"
 
 
 class Line:
-    """Routes of telephone calls with conversations that last until their caller has left."""
+    """Routes of phone calls with conversations that last until their caller has left."""
 
     def __init__(
         self,

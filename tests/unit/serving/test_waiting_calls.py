@@ -201,13 +201,13 @@ async def test_a_telephone_caller_keeps_their_place_among_the_others():
         assert second.positions == [2]
         first.leaves.set()
         await asyncio.sleep(5)
-        # The line is the telephone caller's until their next poll.
+        # The line is the phone caller's until their next poll.
         assert second.began_s is None
         server.calls.check_room(promised=0, ticket="CA1")
         with pytest.raises(CapacityError):
             server.calls.check_room(promised=0, ticket="CA2")
         await asyncio.sleep(26)
-        # The telephone caller did not come back.
+        # The phone caller did not come back.
         assert second.began_s is not None and 30 <= second.began_s <= 31.1
 
 

@@ -109,9 +109,7 @@ def test_each_way_of_the_command_is_of_one_row_at_least():
     assert {row.command for row in ROWS} - {None} == set(Command)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.capabilities.is_telephone], ids=lambda row: row.name
-)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.capabilities.is_phone], ids=lambda row: row.name)
 def test_a_telephone_call_is_recorded_as_one_whichever_network_brings_it(row: TransportRow):
     assert row.recorded_as == "phone" and row.capabilities.has_room and not row.capabilities.speaks_rtvi
 

@@ -1,4 +1,4 @@
-"""Telephone networks by name: verification of their webhooks, and the answers to them.
+"""Phone networks by name: verification of their webhooks, and the answers to them.
 
 The media stream of a network is the row of the same name in ``transports.registry``.
 """

@@ -1,4 +1,4 @@
-"""Interface of a telephone network for the gateway: verification of requests, calls, and answers."""
+"""Interface of a phone network for the gateway: verification of requests, calls, and answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,9 +68,9 @@ class CallDocument:
 
 
 class Carrier(Protocol):
-    """Telephone network.
+    """Phone network.
 
-    The factory of its row is called with the settings of telephone calls (``PhoneRoutesSettings``) and the
+    The factory of its row is called with the settings of phone calls (``PhoneRoutesSettings``) and the
     row's secrets. There are no secrets for a local run that checks no signatures.
 
     Attributes:

@@ -29,7 +29,7 @@ class ExotelCarrier:
     """Exotel, as a ``Carrier``.
 
     Args:
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         secrets: the user name and the password.
     """
 

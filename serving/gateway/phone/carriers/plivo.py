@@ -31,7 +31,7 @@ class PlivoCarrier:
     """Plivo, as a ``Carrier``.
 
     Args:
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         secrets: the account's auth token.
     """
 

@@ -29,7 +29,7 @@ class TelnyxCarrier:
     """Telnyx, as a ``Carrier``.
 
     Args:
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         secrets: the account's public key, in base64.
         wall_s: Unix time.
 

@@ -43,7 +43,7 @@ class TwilioCarrier(Carrier):
     """Twilio, as a ``Carrier``.
 
     Args:
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         secrets: empty; one of two variables of Twilio's is enough.
 
     Raises:

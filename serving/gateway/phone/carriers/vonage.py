@@ -30,7 +30,7 @@ class VonageCarrier:
     """Vonage, as a ``Carrier``.
 
     Args:
-        phone: settings of telephone calls.
+        phone: settings of phone calls.
         secrets: the account's signature secret.
         wall_s: Unix time.
     """

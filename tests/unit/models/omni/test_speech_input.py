@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parley.models.omni.two_tier.speech_input import PRE_SPEECH_MS, EarSettings, SpeechInput
+from parley.models.omni.two_tier.speech_input import PRE_SPEECH_MS, SpeechInput, SpeechInputSettings
 from parley.models.turn import TurnEstimate
 from parley.turn_taking.duplex_policy import Ask, CloseTurn, DuplexPolicy
 from tests.fakes.executor import InlineExecutor
@@ -31,7 +31,9 @@ def voice(units: int) -> np.ndarray:
 
 def test_a_pause_is_judged_without_the_turn_before() -> None:
     model, policy = Recorder(), DuplexPolicy()
-    ears = SpeechInput(policy, vad=EnergyVad(), turn=model, executor=InlineExecutor(), settings=EarSettings())
+    ears = SpeechInput(
+        policy, vad=EnergyVad(), turn=model, executor=InlineExecutor(), settings=SpeechInputSettings()
+    )
     quiet = np.zeros(40 * UNIT, np.float32)
     caller = np.concatenate([voice(20), quiet, voice(10), quiet])
     for start in range(0, len(caller), UNIT):

@@ -373,7 +373,7 @@ def test_a_writer_that_fails_ends_the_call_and_says_so(part: str, log: list[str]
         await stream.close()
 
     run(scenario())
-    assert any("a telephone stream failed" in line for line in log)
+    assert any("a phone stream failed" in line for line in log)
 
 
 def test_a_caller_without_audio_is_gone_whatever_else_comes():

@@ -1,4 +1,4 @@
-"""A telephone call in a pipeline: a slow one loses no time, and keys are pressed without a wait."""
+"""A phone call in a pipeline: a slow one loses no time, and keys are pressed without a wait."""
 
 import asyncio
 from collections.abc import AsyncIterator

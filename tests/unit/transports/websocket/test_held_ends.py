@@ -13,7 +13,7 @@ from pipecat.transports.base_transport import TransportParams
 
 from parley.protocols.client_protocol import TURN_END
 from parley.protocols.openai_realtime import OpenAIRealtime
-from parley.transports.websocket.session import SurfaceSession
+from parley.transports.websocket.session import SocketCall
 from parley.transports.websocket.transport import TURN_OVER, WORDS_S, SocketTransport
 from tests import virtual_time
 from tests.unit.pipelines.test_chat_sockets import Client
@@ -38,7 +38,7 @@ def told(*frames: object) -> list[tuple[float, str]]:
 
     async def scenario() -> list[tuple[float, str]]:
         client = TimedClient()
-        session = SurfaceSession(client, OpenAIRealtime("parley"), rate_hz=16_000)
+        session = SocketCall(client, OpenAIRealtime("parley"), rate_hz=16_000)
         session.open()
         transport = SocketTransport(
             session,

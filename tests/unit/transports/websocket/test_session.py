@@ -26,7 +26,7 @@ from parley.protocols.client_protocol import (
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.protocols.unmute import Unmute
 from parley.transports.websocket.codecs import Coded, Decoder, PcmEncoder
-from parley.transports.websocket.session import SocketTuning, SurfaceSession
+from parley.transports.websocket.session import SocketCall, SocketTuning
 from tests.virtual_time import run
 
 
@@ -71,16 +71,16 @@ class ScriptedPeer:
 
 def held(
     peer: ScriptedPeer,
-    during: Callable[[SurfaceSession], Awaitable[None]],
+    during: Callable[[SocketCall], Awaitable[None]],
     *,
     check: Callable[[Action], None] | None = None,
     **settings: Any,
-) -> SurfaceSession:
+) -> SocketCall:
     """Run a client's session around a script."""
-    sessions: list[SurfaceSession] = []
+    sessions: list[SocketCall] = []
 
     async def scene() -> None:
-        session = SurfaceSession(
+        session = SocketCall(
             peer, OpenAIRealtime("m"), settings=SocketTuning(**settings), rate_hz=16_000, check=check
         )
         sessions.append(session)
@@ -106,7 +106,7 @@ def typed(text: str) -> Iterator[tuple[float, str]]:
     yield 0.01, event("response.create")
 
 
-async def second(_session: SurfaceSession) -> None:
+async def second(_session: SocketCall) -> None:
     await asyncio.sleep(1)
 
 
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_answered_and_the_next_is_taken():
     peer = ScriptedPeer([(0.1, "{"), (0.1, ProtocolError("bytes", code="invalid_payload")), *typed("Tea.")])
     done: list[Action] = []
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         async def act(action: Action) -> None:
             done.append(action)
 
@@ -155,7 +155,7 @@ def test_a_client_that_keeps_the_loop_busy_is_read_more_slowly_and_loses_nothing
     peer = ScriptedPeer([message for number in range(20) for message in typed(f"Tea {number}.")])
     done: list[int] = []
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         came = 0
 
         async def act(_action: Action) -> None:
@@ -186,7 +186,7 @@ def test_a_client_that_sends_more_bytes_than_its_share_is_read_more_slowly():
 def test_a_client_that_does_not_read_is_given_up_when_too_much_waits():
     peer = ScriptedPeer([])
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         peer.reads.clear()
         for number in range(100):
             session.happen(ReplyBegan(f"reply-{number}"))
@@ -200,7 +200,7 @@ def test_a_client_that_does_not_read_is_given_up_when_too_much_waits():
 def test_a_client_that_takes_too_long_over_one_message_is_given_up():
     peer = ScriptedPeer([])
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         peer.reads.clear()
         session.happen(ReplyBegan("a"))
         await asyncio.sleep(2.5)
@@ -214,7 +214,7 @@ def test_what_comes_before_anybody_acts_is_done_in_order_and_one_that_fails_hold
     peer = ScriptedPeer([*typed("One."), *typed("Two."), *typed("Three.")])
     done: list[str] = []
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         await asyncio.sleep(0.5)
 
         async def act(action: Action) -> None:
@@ -245,7 +245,7 @@ def test_what_a_deployment_cannot_do_is_refused_before_any_of_it_is_done():
 def test_who_is_gone_ends_both_tasks_and_is_told_nothing_more():
     peer = ScriptedPeer([], stays_s=0.5)
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         await asyncio.sleep(1)
         assert session.gone.is_set()
         session.happen(ReplyBegan("a"))
@@ -264,7 +264,7 @@ def test_a_client_that_still_sends_when_the_call_is_over_is_not_heard():
 
 
 def test_a_turn_that_was_recorded_is_heard_at_once_where_the_pipeline_can():
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         session.hear_at_once()
         await session._do(Speech(bytes(24_000 * 2 * 3), is_whole=True))
         heard = 0
@@ -302,8 +302,8 @@ def opus_messages(count: int, ms: int) -> list[tuple[float, str]]:
     ]
 
 
-async def opus_client(peer: ScriptedPeer, **settings: Any) -> tuple[SurfaceSession, WatchedDecoder]:
-    session = SurfaceSession(peer, Unmute(), settings=SocketTuning(**settings), rate_hz=16_000)
+async def opus_client(peer: ScriptedPeer, **settings: Any) -> tuple[SocketCall, WatchedDecoder]:
+    session = SocketCall(peer, Unmute(), settings=SocketTuning(**settings), rate_hz=16_000)
     decoder = WatchedDecoder(16_000)
     session._decoder = decoder
     session.open()
@@ -331,7 +331,7 @@ def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_
     piece = base64.b64encode(bytes(9_600)).decode()
     peer = ScriptedPeer([(0.01, event("input_audio_buffer.append", audio=piece))] * 60)
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         # All audio is passed on at once: the line is never full.
         for _ in range(200):
             session.line.clear()
@@ -342,7 +342,7 @@ def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_
     assert set(peer.codes()) == {"too_fast"} and 17 <= len(peer.codes()) <= 18
 
 
-async def until_gone(session: SurfaceSession) -> None:
+async def until_gone(session: SocketCall) -> None:
     await asyncio.wait_for(session.gone.wait(), 10_000)
 
 
@@ -350,7 +350,7 @@ def gone_after_s(peer: ScriptedPeer, **settings: Any) -> float:
     """Return the time at which a client was dropped that would have stayed for an hour."""
     times: list[float] = []
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         await until_gone(session)
         times.append(session.now_ms / 1000)
 
@@ -373,7 +373,7 @@ def test_a_client_in_the_queue_for_a_line_has_its_time_from_the_moment_that_it_h
     peer = ScriptedPeer([], stays_s=3_600)
     gone_s: list[float] = []
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         for position in (2, 1):
             session.queued(QueueUpdate(position))
             await asyncio.sleep(100)
@@ -397,7 +397,7 @@ def test_a_client_that_has_spoken_has_longer_from_its_last_word_on():
 def test_a_client_that_listens_is_kept():
     peer = ScriptedPeer([*typed("Tea.")], stays_s=2_000)
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         for number in range(10):
             await asyncio.sleep(100)
             session.happen(ReplyBegan(f"reply-{number}"))
@@ -410,7 +410,7 @@ def test_a_client_that_has_never_said_anything_is_not_kept_by_what_the_bot_says(
     peer = ScriptedPeer([], stays_s=2_000)
     gone: list[bool] = []
 
-    async def during(session: SurfaceSession) -> None:
+    async def during(session: SocketCall) -> None:
         for number in range(4):
             await asyncio.sleep(10)
             session.happen(ReplyBegan(f"reply-{number}"))
@@ -424,7 +424,7 @@ def test_the_first_word_is_told_once():
     words: list[None] = []
 
     async def scene() -> None:
-        session = SurfaceSession(
+        session = SocketCall(
             ScriptedPeer([(0.1, "{"), *typed("Tea."), *typed("Milk.")]),
             OpenAIRealtime("m"),
             rate_hz=16_000,

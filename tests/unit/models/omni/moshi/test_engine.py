@@ -15,7 +15,7 @@ from parley.evals.tiny_moshi import TinyMoshi, install_tiny_moshi
 from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
 from parley.models.omni.moshi.engine import MoshiEngine
 from parley.models.omni.moshi.host import MoshiHost
-from parley.models.omni.moshi.settings import MoshiTalk
+from parley.models.omni.moshi.settings import MoshiConversationSettings
 from tests.unit.models.omni.moshi.conftest import settings
 
 UNIT_SAMPLES = 1_920
@@ -40,7 +40,7 @@ def silent_host(tmp_path_factory: pytest.TempPathFactory) -> MoshiHost:
 def humming_host(tmp_path_factory: pytest.TempPathFactory) -> MoshiHost:
     """Return a host that draws no words, and makes sounds."""
     folder = tmp_path_factory.mktemp("models") / "humming"
-    talk = MoshiTalk(text_temperature=0)
+    talk = MoshiConversationSettings(text_temperature=0)
     return MoshiHost(settings(install_tiny_moshi(folder, TinyMoshi(is_wordless=True)), talk=talk))
 
 

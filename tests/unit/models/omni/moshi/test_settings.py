@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from parley.core.errors import ConfigError
-from parley.models.omni.moshi.settings import MoshiSettings, MoshiTalk
+from parley.models.omni.moshi.settings import MoshiConversationSettings, MoshiSettings
 
 
 def test_a_directory_without_a_model_is_named(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 )
 def test_a_talk_out_of_range_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        MoshiTalk.model_validate(wrong)
+        MoshiConversationSettings.model_validate(wrong)

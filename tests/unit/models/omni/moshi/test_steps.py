@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from parley.models.omni.moshi.host import Weights
-from parley.models.omni.moshi.settings import MoshiTalk
+from parley.models.omni.moshi.settings import MoshiConversationSettings
 from parley.models.omni.moshi.steps import MoshiStep, MoshiSteps, draw
 
-GREEDY = MoshiTalk(text_temperature=0, audio_temperature=0)
+GREEDY = MoshiConversationSettings(text_temperature=0, audio_temperature=0)
 CODEBOOKS, CODES, TEXTS = 4, 64, 22
 PAD = 3
 # For logits of some units: rounding of float32.
@@ -18,7 +18,9 @@ UNITS = 30
 SILENT = (0, 7, 8, 20)
 
 
-def steps_of(weights: Weights, talk: MoshiTalk = GREEDY, window: int | None = None) -> MoshiSteps:
+def steps_of(
+    weights: Weights, talk: MoshiConversationSettings = GREEDY, window: int | None = None
+) -> MoshiSteps:
     return MoshiSteps(
         weights.model,
         talk,
@@ -142,7 +144,7 @@ def test_a_bot_that_must_be_silent_has_said_padding_and_silence(weights: Weights
 
 def test_seeds_decide_what_is_drawn(weights: Weights, caller: Tensor) -> None:
     def tokens(seed: int) -> list[int]:
-        return [step.token for step in run(steps_of(weights, MoshiTalk(seed=seed)), caller)]
+        return [step.token for step in run(steps_of(weights, MoshiConversationSettings(seed=seed)), caller)]
 
     assert tokens(1) == tokens(1) != tokens(2)
 
