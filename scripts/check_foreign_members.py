@@ -15,15 +15,17 @@ scripts.check_foreign_members``.
 """
 
 import ast
+import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+# The import package, whose folders are links to those at the root.
+PACKAGE = "parley"
 ROOT = Path(__file__).resolve().parents[1]
 DOOR = "_internals.py"
 SELF = ("self", "cls")
@@ -108,16 +110,20 @@ class Module:
 class Project:
     """All modules of the product, and those of libraries as far as they are needed.
 
+    Args:
+        sources: path in the import package to text.
+        own: other modules at the top that are no library.
+
     Attributes:
         notes: classes that could not be checked.
     """
 
     def __init__(self, sources: dict[str, str], own: frozenset[str]) -> None:
-        self.own = own
+        self.own = own | {PACKAGE}
         self.notes: set[str] = set()
         self.modules: dict[str, Module] = {}
         for path, text in sources.items():
-            name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            name = f"{PACKAGE}/{path}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             self.modules[name] = Module(name, path, ast.parse(text))
         self._libraries: dict[str, Module | None] = {}
         self._inherited: dict[tuple[str, str], frozenset[str]] = {}
@@ -381,14 +387,19 @@ def _root(node: ast.expr) -> str | None:
 
 
 def product(root: Path = ROOT) -> Project:
-    """Return the packages and modules that pyproject.toml names, scripts and tests left out."""
-    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    packages: list[str] = settings["importlinter"]["root_packages"]
-    paths = [path for package in packages for path in sorted((root / package).rglob("*.py"))]
-    paths += [root / f"{module}.py" for module in settings["setuptools"]["py-modules"]]
-    sources = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-    own = frozenset([*packages, *settings["setuptools"]["py-modules"], "tests", "scripts"])
-    return Project(sources, own)
+    """Return the modules of the import package and those at the root; scripts and tests are left out."""
+    # Its folders are links, which rglob does not follow.
+    paths = [
+        Path(folder, name).relative_to(root / PACKAGE)
+        for folder, _, names in os.walk(root / PACKAGE, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    ]
+    at_root = [path.relative_to(root) for path in root.glob("*.py")]
+    sources = {path.as_posix(): (root / PACKAGE / path).read_text(encoding="utf-8") for path in paths}
+    sources |= {path.as_posix(): (root / path).read_text(encoding="utf-8") for path in at_root}
+    own = frozenset([*(path.stem for path in at_root), "tests", "scripts"])
+    return Project(dict(sorted(sources.items())), own)
 
 
 def main() -> int:
