@@ -16,15 +16,7 @@ MODULES = (
     "parley.evals.latency.pauses",
     "parley.evals.openai_realtime",
     "parley.evals.phone_noise",
-    "parley.evals.turns.calibration",
-    "parley.evals.turns.confidence",
-    "parley.evals.turns.filler",
-    "parley.evals.turns.floor",
     "parley.evals.turns.frontier",
-    "parley.evals.turns.looks",
-    "parley.evals.turns.predictor",
-    "parley.evals.turns.spotter_cost",
-    "parley.evals.turns.tuning",
     "parley.evals.turns.yielding",
 )
 

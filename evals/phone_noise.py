@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jiwer
 import numpy as np
 
 from parley.audio import g711
@@ -25,10 +26,9 @@ from parley.core.media import float_to_pcm16, pcm16_to_float
 from parley.evals.command import machine, positive
 from parley.evals.latency.questions import WHOLE
 from parley.evals.turns.audio import Speakers
-from parley.evals.turns.confidence import aligned
-from parley.language.words import plain
 from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
 from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
+from parley.turn_taking.utterances import plain
 
 RATE_HZ, LINE_HZ, RNNOISE_HZ = 16_000, 8_000, 48_000
 VOICES = (("flite", "rms"), ("flite", "awb"), ("flite", "slt"))
@@ -134,7 +134,8 @@ def word_errors(
         for at in range(0, len(pcm), 640):
             stream.feed(pcm[at : at + 640])
         said = plain(text)
-        errors += aligned(said, plain(stream.finish().text))[0]
+        counted = jiwer.process_words(" ".join(said), " ".join(plain(stream.finish().text)))
+        errors += counted.substitutions + counted.deletions + counted.insertions
         words += len(said)
     stream.close()
     return errors, words

@@ -31,7 +31,7 @@ from parley.language.words import asks, plain
 class AskBackSettings(StrictModel):
     """Conditions of a doubtful turn, and the phrases for it."""
 
-    # Of PocketSphinx's turns in synthetic voices (``python -m evals.turns.confidence``, 144 reported) 0.4
+    # Of PocketSphinx's turns in synthetic voices (``research.turn_taking.confidence``, 144 reported) 0.4
     # asks back 76 % of those with a third of their words wrong, and 13 % of the others; 0.5 90 % and 24 %.
     below: float = Field(
         0.4, gt=0, le=1, description="mean confidence of the words below which a turn is doubtful"

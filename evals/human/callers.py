@@ -9,40 +9,34 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import cycle
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from parley.core.errors import ConfigError
-from parley.core.media import ms_to_samples
 from parley.evals.human.conversations import Composer
 from parley.evals.human.generators import installed
 from parley.evals.human.hesitations import ComposedTurn, HesitationLaw
 from parley.evals.human.own_folder import load_own
-from parley.evals.human.recordings import RecordedUtterance, plain_words
+from parley.evals.human.recordings import plain_words
 from parley.evals.human.split import (
     GENERATORS,
     ReportSet,
     SpeechSet,
     Split,
-    TuningSet,
     load_report,
-    load_tuning,
 )
 from parley.evals.turns.texts import sentences
-from parley.turn_taking.endpointing.pauses import SHORTEST_MS
 
 # Longer recordings are announcements; callers say less in one turn.
 LONGEST_S = 8.0
-LONGEST_TUNING_S = 12.0
 # Shorter ones hardly have a place for a pause.
 FEWEST_WORDS = 5
 SYNTHETIC_TEXTS = 30
 # Transcribed English of the report set.
 SOURCES = ("prompts-en", "commands")
-# Transcribed speech of the tuning set: nearly all of it Italian and Russian.
-TUNING_SOURCES = ("prompts-it", "prompts-ru", "librivox", "readings")
 
 
 class SpeechKind(Enum):
@@ -149,48 +143,25 @@ def open_callers(
     human = SetCallers(people, SpeechKind.HUMAN, law)
     if kind is SpeechKind.HUMAN:
         return human
-    return MixedCallers((human, open_generated(Split.REPORT, law=law)))
+    return MixedCallers((human, open_generated(law=law)))
 
 
-def open_tuning(*, law: HesitationLaw | None = None, folder: Path | None = None) -> CallerSpeech:
-    """Open the recorded people of the tuning set who pause, in all of its languages.
-
-    Their longer recordings count too: most of them get no inserted pauses, and short ones hardly have a
-    pause.
-
-    Raises:
-        ConfigError: recordings were not fetched.
-        MediaError: a recording cannot be decoded.
-    """
-    material = load_tuning(TUNING_SOURCES, folder).where(with_text=True)
-    paused = TuningSet(one for one in material if one.language == "en" or _pauses(one))
-    return SetCallers(paused, SpeechKind.HUMAN, law, longest_s=LONGEST_TUNING_S)
-
-
-def _pauses(one: RecordedUtterance) -> bool:
-    return any(pause.end - pause.first >= ms_to_samples(SHORTEST_MS, one.rate_hz) for pause in one.pauses)
-
-
-def open_generated(split: Split, *, law: HesitationLaw | None = None) -> CallerSpeech:
-    """Open the installed voice generators of a side, which speak the sentences of that side.
+def open_generated(*, law: HesitationLaw | None = None) -> CallerSpeech:
+    """Open the installed voice generators of the report side, which speak the sentences of that side.
 
     Raises:
         ConfigError: none is installed.
         EngineError: one failed.
         MediaError: one gave silence.
     """
-    voices = [(one, voice) for one in installed(split) for voice in one.voices]
+    voices = [(one, voice) for one in installed(Split.REPORT) for voice in one.voices]
     if not voices:
-        known = tuple(name for name, side in GENERATORS.items() if side is split)
-        raise ConfigError(f"no voice generator of the {split.value} set is installed", known=known)
+        known = tuple(name for name, side in GENERATORS.items() if side is Split.REPORT)
+        raise ConfigError("no voice generator of the report set is installed", known=known)
     # Made anew in each run: a neural voice takes a third of a second for each.
-    texts = sentences(held_out=split is Split.REPORT)
-    if split is Split.REPORT:
-        texts = texts[:SYNTHETIC_TEXTS]
-    said = zip(texts, (voices[place % len(voices)] for place in range(len(texts))), strict=True)
+    said = zip(sentences(held_out=True)[:SYNTHETIC_TEXTS], cycle(voices), strict=False)
     spoken = (generator.say(voice, text) for text, (generator, voice) in said)
-    material = ReportSet(spoken) if split is Split.REPORT else TuningSet(spoken)
-    return SetCallers(material, SpeechKind.SYNTHETIC, law)
+    return SetCallers(ReportSet(spoken), SpeechKind.SYNTHETIC, law)
 
 
 def add_speech_option(root: argparse.ArgumentParser) -> None:

@@ -82,7 +82,7 @@ SPEAKERS: Mapping[str, Split] = MappingProxyType(
         "exclaims-surfer": Split.TUNING,
     }
 )
-# Constants of the turn rules were fitted on flite and espeak (``evals.turns.tuning``): both tune.
+# Constants of the turn rules were fitted on flite and espeak (``research.turn_taking.tuning``): both tune.
 GENERATORS: Mapping[str, Split] = MappingProxyType(
     {
         "flite": Split.TUNING,

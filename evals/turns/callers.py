@@ -1,73 +1,41 @@
-"""Scripted callers: complete turns with words, pauses and scores, drawn from a seed.
+"""Calls as the engines heard them: turns with pieces of speech, pauses and scores, for ``simulator``.
 
-Each caller has a factor that stretches all of their pauses (log-normal, ``spread``) and a share of pauses
-that are holds (Beta around the general one). A turn has a number of holds before the last silence, which is
-its end; the words come from ``texts``.
-
-A score measures how complete the turn sounds. It is Gaussian evidence of sensitivity d'. Part of it is there
-at the first look and all of it at the last, as for a model that runs again with more silence. The model's
-score also depends on the words: after a hold inside a sentence it is lower than after a hold between
-sentences, by ``overlap`` on both sides of the mean. A recogniser writes the words, loses some fillers and
-mistakes some last words. A policy sees the evidence that has arrived by its decision, never the kind of the
-silence.
-
-The law of pauses and the share of holds are those of eot-bench (``turn_taking.endpointing.pauses``). The rest
-is assumed, marked as such, and swept.
+The lengths of pauses follow the law of eot-bench (``turn_taking.endpointing.pauses``). Scores and words do
+not depend on the length of a later pause. ``with_new_pauses`` therefore draws the lengths of one measured
+call repeatedly, and a few hundred measured pauses give steady rates.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parley.evals.turns.contours import Contour
-from parley.evals.turns.texts import FILLERS, PauseHabits, Piece, script, sentences
-from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
-from parley.turn_taking.endpointing.pauses import HOLD_SHARE, PauseLaw
+from parley.turn_taking.endpointing.pauses import PauseLaw
 
-# Bounds, because a caller needs both holds and ends.
-LEAST_SHARE, MOST_SHARE = 0.1, 0.9
-_DRAWS = 64
-FILLER_LOG_ODDS = EndpointTuning().filler_log_odds
+# Voice activity detection has reported the silence by the first; the other is that of ``policies.LOOKS_MS``.
+LOOKS_MS = (160, 320)
 
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """Parameters of the generated calls.
+    """Parameters of a set of calls.
 
     Attributes:
         callers: number of callers.
         turns: number of turns of each.
-        d_prime: sensitivity of the score with all of its evidence.
         looks_ms: silences at which the score is computed.
-        shares: of the evidence (of d' squared) by each look; the last is 1.
-        overlap: see the module, in standard deviations of the score; below 1.
         spread: standard deviation of the logarithm of the callers' factors.
-        share_weight: of the Beta law of the callers' shares of holds; infinite makes all alike.
         stretch: factor on the length of all pauses; policies are tuned on 1.
         words_ms: silence after which the final words are known.
-        fillers_heard: share of fillers that the recogniser writes.
-        last_word_wrong: share of last words that it mistakes for another.
-        held_out: true to use the sentences on which nothing was fitted.
-        habits: places where the pauses fall.
     """
 
     callers: int = 150
     turns: int = 20
-    d_prime: float = 2.0
-    looks_ms: tuple[int, ...] = (160, 320)
-    shares: tuple[float, ...] = (0.8, 1.0)
-    overlap: float = 0.5
+    looks_ms: tuple[int, ...] = LOOKS_MS
     spread: float = 0.35
-    share_weight: float = 20.0
     stretch: float = 1.0
     words_ms: int = 200
-    fillers_heard: float = 0.5
-    last_word_wrong: float = 0.1
-    held_out: bool = False
-    habits: PauseHabits = PauseHabits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +49,6 @@ class Silence:
         heard: the same words as the recogniser writes them.
         inside: true when the pause is inside a sentence, a number or an address.
         confidence: of the last recognised word, 0..1.
-        contour: the end of the pitch. None when it was not measured.
         voice_end: the end of the voice. None when it was not measured.
         filler_log_odds: that the piece stops on a filler by its sound. None when it was not measured.
     """
@@ -92,15 +59,8 @@ class Silence:
     heard: str
     inside: bool = False
     confidence: float = 1.0
-    contour: Contour | None = None
     voice_end: VoiceEnd | None = None
     filler_log_odds: float | None = None
-
-    @property
-    def is_filler(self) -> bool:
-        """True when it sounds like a filler by the default threshold of ``hearing.endpoint``."""
-        heard, least = self.filler_log_odds, FILLER_LOG_ODDS
-        return heard is not None and least is not None and heard >= least
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,31 +91,6 @@ class ScriptedCall:
     turns: tuple[ScriptedTurn, ...]
 
 
-def generate(spec: CallSpec, seed: int) -> Iterator[ScriptedCall]:
-    """Yield callers in order; the same for the same seed."""
-    rng = np.random.default_rng(seed)
-    corpus = sentences(held_out=spec.held_out)
-    vocabulary = sorted({word for sentence in corpus for word in sentence.split()})
-    for factor, share in zip(_factors(spec, rng), _shares(spec, rng), strict=True):
-        law = PauseLaw(scale=factor)
-        turns = []
-        for _ in range(spec.turns):
-            said = script(share / (1 - share), corpus, spec.habits, rng)
-            last = len(said.pieces) - 1
-            silences = [
-                Silence(
-                    None if place == last else round(law.sample(rng)),
-                    _looks(spec, None if place == last else piece, rng),
-                    piece.text,
-                    _heard(piece.text, spec, vocabulary, rng),
-                    piece.inside,
-                )
-                for place, piece in enumerate(said.pieces)
-            ]
-            turns.append(ScriptedTurn(said.prompt, tuple(silences)))
-        yield ScriptedCall(factor, share, tuple(turns))
-
-
 def with_new_pauses(call: ScriptedCall, spec: CallSpec, rng: np.random.Generator) -> ScriptedCall:
     """Return the same words and scores with all lengths of pauses drawn anew, for a caller with another
     factor.
@@ -175,79 +110,7 @@ def with_new_pauses(call: ScriptedCall, spec: CallSpec, rng: np.random.Generator
     return replace(call, factor=factor, turns=turns)
 
 
-def recognised(calls: Sequence[ScriptedCall]) -> dict[str, float]:
-    """Return the word error rate and the share of correct last words, without fillers."""
-    errors = words = right = pieces = 0
-    for silence in (silence for call in calls for turn in call.turns for silence in turn.silences):
-        said = [word for word in silence.said.split() if word not in FILLERS]
-        heard = [word for word in silence.heard.split() if word not in FILLERS]
-        errors += _edits(said, heard)
-        words += len(said)
-        if said:
-            pieces += 1
-            right += said[-1:] == heard[-1:]
-    return {
-        "word_error_rate": round(errors / max(1, words), 4),
-        "last_words_right": round(right / max(1, pieces), 4),
-    }
-
-
-def _edits(said: Sequence[str], heard: Sequence[str]) -> int:
-    """Return the smallest number of replaced, dropped and inserted words (Levenshtein, 1966)."""
-    row = list(range(len(heard) + 1))
-    for place, word in enumerate(said, start=1):
-        before, row[0] = row[0], place
-        for other, candidate in enumerate(heard, start=1):
-            before, row[other] = (
-                row[other],
-                min(row[other] + 1, row[other - 1] + 1, before + (word != candidate)),
-            )
-    return row[-1]
-
-
-def _factors(spec: CallSpec, rng: np.random.Generator) -> list[float]:
-    return [
-        spec.stretch * math.exp(log)
-        for log in _spread_out(rng.normal(0, spec.spread, _DRAWS * spec.callers), rng)
-    ]
-
-
-def _shares(spec: CallSpec, rng: np.random.Generator) -> list[float]:
-    if math.isinf(spec.share_weight):
-        return [HOLD_SHARE] * spec.callers
-    # This mean makes the general share of all pauses holds: a caller with more holds has more pauses.
-    holds = HOLD_SHARE * (spec.share_weight - 1)
-    drawn = rng.beta(holds, spec.share_weight - holds, _DRAWS * spec.callers)
-    return _spread_out(np.clip(drawn, LEAST_SHARE, MOST_SHARE), rng)
-
-
-def _spread_out(drawn: np.ndarray, rng: np.random.Generator) -> list[float]:
-    """Return the median of each ``_DRAWS`` neighbours, in random order.
-
-    A hundred callers then follow the law of thousands. Without this, a few callers with long pauses would
-    change every rate by a tenth.
-    """
-    return [float(value) for value in rng.permutation(np.sort(drawn)[_DRAWS // 2 :: _DRAWS])]
-
-
-def _looks(spec: CallSpec, hold: Piece | None, rng: np.random.Generator) -> tuple[float, ...]:
-    """Draw the score at each look: it drifts by d' after an end and by about 0 after a hold, in shares."""
-    drift, variance = spec.d_prime, 1.0
-    if hold is not None:
-        # Keeps mean and variance over all holds unchanged.
-        between = spec.habits.between
-        drift = -2 * spec.overlap * between if hold.inside else 2 * spec.overlap * (1 - between)
-        variance -= 4 * spec.overlap**2 * between * (1 - between)
-    position, last, seen = 0.0, 0.0, []
-    for share in spec.shares:
-        position += rng.normal(drift * (share - last), math.sqrt(variance * (share - last)))
-        last = share
-        seen.append(spec.d_prime * position - spec.d_prime**2 * share / 2)
-    return tuple(seen)
-
-
-def _heard(text: str, spec: CallSpec, vocabulary: list[str], rng: np.random.Generator) -> str:
-    words = [word for word in text.split() if word not in FILLERS or rng.random() < spec.fillers_heard]
-    if words and words[-1] not in FILLERS and rng.random() < spec.last_word_wrong:
-        words[-1] = vocabulary[int(rng.integers(len(vocabulary)))]
-    return " ".join(words)
+def replayed(calls: Sequence[ScriptedCall], spec: CallSpec, *, seed: int, times: int) -> list[ScriptedCall]:
+    """Return the calls ``times`` times, each time with pauses of new lengths."""
+    rng = np.random.default_rng(seed)
+    return [with_new_pauses(call, spec, rng) for _ in range(times) for call in calls]

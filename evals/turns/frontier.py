@@ -1,15 +1,14 @@
-"""``python -m evals.turns.frontier``: compare waits and cut-ins of every policy on measured callers.
+"""``python -m evals.turns.frontier``: compare waits and cut-ins of every policy on recorded callers.
 
-It prints the whole frontier of wait against cut-ins, on the report side of the split. The policies are
-silence timers, smart-turn's own rule as a stock Pipecat pipeline runs it, ``adaptive``, and ``predictive`` at
-each patience. ``--tuning`` uses the tuning side instead, where the defaults were chosen. By eot-bench's
-definitions a hold is cut when the turn is ended in it, and latency is the silence before an end is reported.
-``cut <= 1.2 s`` counts the holds of up to 1.2 s alone. All policies use the same engines and run through
-their event interface (``simulator``).
+It prints the whole frontier of wait against cut-ins, on the report side of the split (``recorded``). The
+policies are silence timers, smart-turn's own rule as a stock Pipecat pipeline runs it, ``adaptive``, and
+``predictive`` at each patience. By eot-bench's definitions a hold is cut when the turn is ended in it, and
+latency is the silence before an end is reported. ``cut <= 1.2 s`` counts the holds of up to 1.2 s alone. All
+policies use the same engines and run through their event interface (``simulator``).
 
 Below the frontier follow the mean waits at 10 and 5 % of holds cut. They are given for the predictor, and for
 the best static rule (threshold, delay, timeout) on smart-turn's score and on the predictor's. All prices and
-rules are chosen on these very calls.
+rules are chosen on these very calls. ``--own-speech`` measures your own recordings instead.
 """
 
 import argparse
@@ -27,19 +26,12 @@ import numpy as np
 
 from parley.core.errors import ConfigError
 from parley.evals.command import exit_code, positive
-from parley.evals.human.split import Split
 from parley.evals.latency.figures import percentile
-from parley.evals.turns import heard, predictor
-from parley.evals.turns.callers import CallSpec, ScriptedCall
-from parley.evals.turns.endpointing import (
-    BISECTIONS,
-    TIMERS_MS,
-    Columns,
-    StaticPolicy,
-    StaticRule,
-    best_waits,
-)
+from parley.evals.turns import recorded
+from parley.evals.turns.callers import CallSpec, ScriptedCall, replayed
+from parley.evals.turns.signs import looks
 from parley.evals.turns.simulator import Hearing, Outcome, run
+from parley.evals.turns.static_waits import Columns, StaticPolicy, StaticRule, best_waits
 from parley.turn_taking.endpointing.end_predictor import shipped_predictor
 from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
 from parley.turn_taking.endpointing.pauses import LONGEST_MS
@@ -47,8 +39,11 @@ from parley.turn_taking.endpointing.policies import PredictivePolicy, Price, Sil
 
 RATES = (0.10, 0.05)
 PATIENCES = tuple(round(step / 10, 1) for step in range(11))
+TIMERS_MS = (300, 600, 900, 1_000, 1_600)
 SHORT_HOLD_MS = 1_200
 REPLAYS = 3
+# Number of bisections, on the logarithm, that find a price.
+BISECTIONS = 8
 # Pipecat 1.14: voice activity of 200 ms, smart-turn once, and a silence of 3 s after a negative answer.
 STOCK = StaticRule(threshold=0.0, delay_ms=200, timeout_ms=3_000)
 
@@ -130,7 +125,7 @@ class PricedPredictor(PredictivePolicy):
 def at_rate(calls: Sequence[ScriptedCall], spec: CallSpec, rate: float) -> Played | None:
     """Return the predictor with the lowest price that cuts at most this share of holds."""
     low, high, best = math.log(100.0), math.log(200_000.0), None
-    for _ in range(BISECTIONS + 3):
+    for _ in range(BISECTIONS):
         price = math.exp((low + high) / 2)
         played = play(f"price {price:.0f}", partial(PricedPredictor, price), calls, spec)
         if played.cut <= rate:
@@ -149,7 +144,7 @@ def rows_of(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool = Fals
             calls,
             spec,
         )
-        for wait_ms in (*TIMERS_MS, 900)
+        for wait_ms in TIMERS_MS
     ]
     return [
         *sorted(timers, key=lambda played: -played.cut),
@@ -165,7 +160,7 @@ def rows_of(calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool = Fals
 def bench(calls: Sequence[ScriptedCall], spec: CallSpec) -> dict[str, Any]:
     """Return the mean waits at eot-bench's rates."""
     figures: dict[str, Any] = {}
-    scores, odds = _columns(calls, predicted=False), _columns(calls, predicted=True)
+    scores, odds = columns(calls, predicted=False), columns(calls, predicted=True)
     last_ms = spec.looks_ms[-1]
     for rate in RATES:
         ours = at_rate(calls, spec, rate)
@@ -182,18 +177,18 @@ def bench(calls: Sequence[ScriptedCall], spec: CallSpec) -> dict[str, Any]:
     return figures
 
 
-def _columns(calls: Sequence[ScriptedCall], *, predicted: bool) -> Columns:
-    last, looks, caller = [], [], []
+def columns(calls: Sequence[ScriptedCall], *, predicted: bool) -> Columns:
+    """Return all silences with smart-turn's odds at each look, or those of the predictor."""
+    last, odds_seen = [], []
     chosen = shipped_predictor()
-    for index, call in enumerate(calls):
-        seen = iter(predictor.rows([call]))
+    for call in calls:
+        seen = iter(looks([call]))
         for silence in (silence for turn in call.turns for silence in turn.silences):
             length = silence.length_ms
             last.append(math.inf if length is None else length + Hearing().onset_ms)
             odds = [chosen.end_log_odds(next(seen).signs) for _ in silence.log_odds]
-            looks.append(odds if predicted else silence.log_odds)
-            caller.append(index)
-    return Columns(np.array(last), np.array(looks), np.array(caller))
+            odds_seen.append(odds if predicted else silence.log_odds)
+    return Columns(np.array(last), np.array(odds_seen))
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -210,10 +205,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.frontier")
-    root.add_argument(
-        "--tuning", action="store_true", help="use the tuning side, on which defaults are chosen"
-    )
-    root.add_argument("--keep", type=Path, help="folder for the measurements; existing ones are reused")
+    root.add_argument("--own-speech", type=Path, help="folder of your own recordings, instead of the sets")
     root.add_argument("--learn", action="store_true", help="let the predictive policy adapt to its caller")
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
     root.add_argument("--json", type=Path, help="write the figures to this JSON file")
@@ -227,26 +219,27 @@ def _run(arguments: argparse.Namespace) -> int:
     Raises:
         AgentError: recordings were not fetched, weights are missing, or a set has no pauses.
     """
-    split = Split.TUNING if arguments.tuning else Split.REPORT
+    own = arguments.own_speech
+    names = (recorded.PEOPLE,) if own else tuple(recorded.SPECS)
     result: dict[str, Any] = {}
     pooled: list[ScriptedCall] = []
-    for name in heard.SETS[split]:
-        calls = heard.measure(split, name, processes=arguments.processes, kept=arguments.keep)
-        spec = heard.spec_of(split, name)
-        replays = heard.replayed(calls, spec, seed=heard.REPORT_SEED, times=REPLAYS)
+    for name in names:
+        print(f"measuring {name}", file=sys.stderr)
+        calls = recorded.measure(name, processes=arguments.processes, own=own)
+        spec = recorded.SPECS[name]
+        replays = replayed(calls, spec, seed=recorded.SEED, times=REPLAYS)
         pooled += replays
-        title = f"{split.value}: {name}"
-        result[name] = _of_set(title, replays, spec, learn=arguments.learn)
-        _show(title, result[name])
-    title = f"{split.value}: all"
-    result["all"] = _of_set(title, pooled, spec, learn=arguments.learn)
-    _show(title, result["all"])
+        result[name] = of_set(name, replays, spec, learn=arguments.learn)
+        show(name, result[name])
+    if len(names) > 1:
+        result["all"] = of_set("all", pooled, spec, learn=arguments.learn)
+        show("all", result["all"])
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
+def of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
     """Return the printed figures of a set.
 
     Raises:
@@ -265,7 +258,8 @@ def _of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn:
     }
 
 
-def _show(title: str, figures: dict[str, Any]) -> None:
+def show(title: str, figures: dict[str, Any]) -> None:
+    """Print the figures of a set."""
     print(f"\n{title} ({figures['ends']} ends, {figures['holds']} holds, {REPLAYS} draws of lengths)\n")
     print(table(figures["rows"]))
     print()

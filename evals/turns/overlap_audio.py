@@ -19,17 +19,14 @@ Voices, rooms, hums and coughs are synthetic: no recording of people.
 """
 
 import asyncio
-import hashlib
-import json
 import math
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,16 +35,10 @@ from parley.audio.gain import RampedGain
 from parley.evals.echo.rooms import RATE_HZ
 from parley.evals.latency.figures import percentile
 from parley.evals.turns import audio
+from parley.evals.turns.barge_in_policies import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
 from parley.evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound
 from parley.evals.turns.overlap_ears import PIECE_MS, Ears, Event, ears, listen
-from parley.evals.turns.overlaps import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
-from parley.models.keyword_spotting.floor import LINE_FILE
-from parley.models.keyword_spotting.pocketsphinx import CommandSettings
-from parley.processors.front_end.vad import VadSettings
-from parley.processors.perception.engine_stt import EngineSttSettings
 from parley.turn_taking.barge_in.barge_in import BargeIn
-from parley.turn_taking.barge_in.self_voice import SelfVoiceSettings
-from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.barge_in.table import Duck, Restore
 
 REPLY_ID = "reply"
@@ -79,9 +70,9 @@ def measure(
     seed: int,
     *,
     processes: int,
-    held_out: bool = True,
     shared_by: int = 1,
     ducked_by: str | None = None,
+    script: type[CallScript] = CallScript,
 ) -> list[Trial]:
     """Simulate calls in several processes; return the trials of all.
 
@@ -89,9 +80,9 @@ def measure(
         calls: number of calls.
         seed: of all that is drawn.
         processes: number at a time, each with engines of its own.
-        held_out: true when the callers use texts on which nothing was chosen.
         shared_by: number of calls that share the sounds of one call (``OF_A_CALL``).
         ducked_by: the policy that lowers and ends the bot's voice in them. None leaves it at full volume.
+        script: builder of the calls.
 
     Raises:
         ConfigError: an engine is not installed.
@@ -100,7 +91,7 @@ def measure(
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = [
             pool.submit(
-                _measured_there, place, seed, held_out, OF_A_CALL[place % shared_by :: shared_by], ducked_by
+                _measured_there, place, seed, OF_A_CALL[place % shared_by :: shared_by], ducked_by, script
             )
             for place in range(calls)
         ]
@@ -108,10 +99,10 @@ def measure(
 
 
 def _measured_there(
-    place: int, seed: int, held_out: bool, kinds: Sequence[Sound], ducked_by: str | None
+    place: int, seed: int, kinds: Sequence[Sound], ducked_by: str | None, script: type[CallScript]
 ) -> list[Trial]:
     chosen, speakers = _own_ears()
-    return call_trials(place, seed, chosen, speakers, kinds, held_out=held_out, ducked_by=ducked_by)
+    return call_trials(place, seed, chosen, speakers, kinds, ducked_by=ducked_by, build=script)
 
 
 @cache
@@ -127,8 +118,8 @@ def call_trials(
     speakers: audio.Speakers,
     kinds: Sequence[Sound] = OF_A_CALL,
     *,
-    held_out: bool = True,
     ducked_by: str | None = None,
+    build: type[CallScript] = CallScript,
 ) -> list[Trial]:
     """Simulate one call; return the engines' reports over each reply.
 
@@ -138,12 +129,12 @@ def call_trials(
         chosen: engines.
         speakers: voices.
         kinds: sounds, one over each reply.
-        held_out: see ``measure``.
         ducked_by: see ``measure``.
+        build: the ``script`` of ``measure``.
     """
     rng = np.random.default_rng([seed, place, 7])
     voice = CALLERS[place % len(CALLERS)]
-    script = CallScript(rng, voice, speakers, held_out=held_out)
+    script = build(rng, voice, speakers)
     for sound in rng.permutation(np.array(kinds, dtype=object)):
         script.add(sound)
     bot = None if ducked_by is None else DuckingBot(script.replies, POLICIES[ducked_by])
@@ -265,37 +256,6 @@ class DuckingBot:
             self._gain.set_db(0.0)
 
 
-def heard_with(barge_in: BargeInTuning | None = None) -> str:
-    """Return a digest, in 8 hexadecimal digits, of the settings and lines of a call; None uses those that
-    ship.
-
-    Measurements with other settings are not valid for these, because the policy's ducks and cuts are part of
-    what the engines get.
-    """
-    ears = (CommandSettings(), VadSettings(), EngineSttSettings(), SelfVoiceSettings())
-    settings = (barge_in or BargeInTuning(), *ears)
-    told = "".join(each.model_dump_json() for each in settings).encode() + LINE_FILE.read_bytes()
-    return hashlib.sha256(told).hexdigest()[:8]
-
-
-def save(path: Path, trials: Sequence[Trial]) -> None:
-    """Write the trials as JSON, one per line, because measuring takes minutes."""
-    lines = ",\n".join(json.dumps(asdict(trial) | {"sound": trial.sound.value}) for trial in trials)
-    path.write_text(f"[\n{lines}\n]\n")
-
-
-def load(path: Path) -> list[Trial]:
-    """Read a file of ``save``."""
-    return [
-        Trial(**row | {"sound": Sound(row["sound"]), "events": tuple(_event(**e) for e in row["events"])})
-        for row in json.loads(path.read_text())
-    ]
-
-
-def _event(at_ms: int, tell: str, facts: dict[str, Any]) -> Event:
-    return Event(at_ms, tell, {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()})
-
-
 class Unspotted(BargeIn):
     """Barge-in without the command spotter."""
 
@@ -352,10 +312,9 @@ def _arguments(event: Event) -> dict[str, Any]:
 
 
 def judge(name: str, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return a policy's figures, as ``overlaps.BargeInRow.figures``; a cut before the sound is caused by the
-    bot.
+    """Return a policy's figures.
 
-    A reply that the bot cut itself gives no information on the sound after it.
+    A cut before the sound is caused by the bot. Such a reply gives no information on the sound after it.
     """
     cuts = [(trial, cut_at_ms(POLICIES[name](), trial)) for trial in trials]
     own = [

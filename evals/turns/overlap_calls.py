@@ -8,16 +8,17 @@ bot's voice comes back as an echo (``evals.echo.rooms``), as loud as it is playe
 has a quieter echo (``Room``). Everything is drawn from the seed and the place of the call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 
 from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
 from parley.evals.echo.speech import BOT, BOT_LINES
 from parley.evals.turns import audio, sounds
-from parley.evals.turns.texts import PROMPTS, Kind, sentences
+from parley.evals.turns.texts import sentences
 
 # The bot speaks in slt; any other voice may call, or talk in the background.
 CALLERS: tuple[tuple[str, str], ...] = (
@@ -38,16 +39,6 @@ COMMAND_TEXTS = (
     "listen to me",
     "i mean savings",
 )
-TUNING_COMMAND_TEXTS = (
-    "not the first one",
-    "how about loans",
-    "the second branch",
-    "start again please",
-    "give me the rate",
-    "when is that due",
-    "let me explain",
-    "i meant monday",
-)
 CORRECTION_TEXTS = (
     "no",
     "no no",
@@ -57,16 +48,6 @@ CORRECTION_TEXTS = (
     "that is wrong",
     "i said monday",
     "wrong account",
-)
-TUNING_CORRECTION_TEXTS = (
-    "nope",
-    "no no",
-    "no stop",
-    "no not quite",
-    "not him",
-    "that is not right",
-    "i said friday",
-    "wrong number",
 )
 QUESTION_TEXTS = (
     "what",
@@ -78,16 +59,6 @@ QUESTION_TEXTS = (
     "why is that",
     "say that again",
 )
-TUNING_QUESTION_TEXTS = (
-    "where",
-    "when",
-    "how many",
-    "how far",
-    "why not",
-    "sorry what",
-    "what do you mean",
-    "can you repeat that",
-)
 ANSWER_TEXTS = (
     "yes",
     "yes please",
@@ -98,17 +69,7 @@ ANSWER_TEXTS = (
     "two hundred",
     "the first one",
 )
-TUNING_ANSWER_TEXTS = (
-    "yes",
-    "sure",
-    "nope",
-    "no thank you",
-    "later",
-    "on friday",
-    "five hundred",
-    "the last one",
-)
-# Stop words and backchannels are a closed class: the same in tuning and in other calls.
+# Stop words and backchannels are a closed class: the same in fits and in other calls.
 STOP_TEXTS = (
     "stop",
     "wait",
@@ -131,19 +92,9 @@ ACKNOWLEDGEMENT_TEXTS = (
     "okay got it thanks",
     "good good",
 )
-TUNING_ACKNOWLEDGEMENT_TEXTS = (
-    "okay right yeah",
-    "oh i see okay",
-    "fair enough",
-    "sounds great",
-    "yeah i understand",
-    "oh that's great",
-    "okay thank you",
-    "all right good",
-)
 # Lines of the bot, and questions that it asks before it goes on without waiting.
 TOLD = tuple(line for line in BOT_LINES if not line.endswith("?"))
-ASKED = PROMPTS[Kind.ANSWER]
+ASKED = ("Is that right?", "When would you like to come?", "Shall I do that now?")
 GREETING_MS, GAP_MS, REPLY_MS = 3_000, 1_300, 6_000
 # From one line of the bot to the next.
 BETWEEN_MS = 200
@@ -246,30 +197,27 @@ class Room:
 
 
 class CallScript:
-    """Builder of the signals of one call, sample by sample."""
+    """Builder of the signals of one call, sample by sample.
 
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        voice: tuple[str, str],
-        speakers: audio.Speakers,
-        *,
-        held_out: bool = True,
-    ) -> None:
+    A subclass may have other texts; here they are those on which nothing was chosen.
+    """
+
+    held_out: ClassVar[bool] = True
+    texts: ClassVar[Mapping[Sound, Sequence[str]]] = {
+        Sound.COMMAND: COMMAND_TEXTS,
+        Sound.STOP: STOP_TEXTS,
+        Sound.CORRECTION: CORRECTION_TEXTS,
+        Sound.QUESTION: QUESTION_TEXTS,
+        Sound.ANSWER: ANSWER_TEXTS,
+        Sound.BACKCHANNEL: BACKCHANNEL_TEXTS,
+        Sound.ACKNOWLEDGEMENT: ACKNOWLEDGEMENT_TEXTS,
+    }
+
+    def __init__(self, rng: np.random.Generator, voice: tuple[str, str], speakers: audio.Speakers) -> None:
         self._rng, self._voice, self._speakers = rng, voice, speakers
         self._bot: list[tuple[int, np.ndarray]] = []
         self._near: list[tuple[int, np.ndarray]] = []
-        self._corpus = sentences(held_out=held_out)
-        self._texts: dict[Sound, Sequence[str]] = {
-            Sound.SENTENCE: self._corpus,
-            Sound.COMMAND: COMMAND_TEXTS if held_out else TUNING_COMMAND_TEXTS,
-            Sound.STOP: STOP_TEXTS,
-            Sound.CORRECTION: CORRECTION_TEXTS if held_out else TUNING_CORRECTION_TEXTS,
-            Sound.QUESTION: QUESTION_TEXTS if held_out else TUNING_QUESTION_TEXTS,
-            Sound.ANSWER: ANSWER_TEXTS if held_out else TUNING_ANSWER_TEXTS,
-            Sound.BACKCHANNEL: BACKCHANNEL_TEXTS,
-            Sound.ACKNOWLEDGEMENT: ACKNOWLEDGEMENT_TEXTS if held_out else TUNING_ACKNOWLEDGEMENT_TEXTS,
-        }
+        self._corpus = sentences(held_out=self.held_out)
         self._phone = Speakerphone(
             seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
         )
@@ -325,7 +273,7 @@ class CallScript:
             )
             level_db = SIDE_TALK_DB + float(rng.normal(0, LEVEL_SPREAD_DB))
             return text, np.convolve(far, room)[: len(far)].astype(np.float32), level_db
-        text = self._pick(self._texts[sound])
+        text = self._pick(self._corpus if sound is Sound.SENTENCE else self.texts[sound])
         return text, self._speak(self._voice, text), spread_db
 
     def _say(self, at: int, samples: np.ndarray, over_db: float) -> int:

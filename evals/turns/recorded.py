@@ -1,21 +1,46 @@
-"""Scripted calls of recorded people: the same policies on the pauses and ends of real voices.
+"""Callers of the report side: recorded people and voice generators, as the engines that ship hear them.
 
 A turn of ``evals.human.callers`` becomes a ``ScriptedTurn``. Its silences of at least 200 ms, recorded or
 inserted, are the holds, and the sound between them gives the pieces for the engines. The words of a piece are
 those that the alignment places there; when a recording could not be aligned they are distributed by time.
-Nothing is fitted on these calls: evidence and prices come from the tuning calls.
+Nothing is fitted on these calls.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from parley.evals.human.callers import CallerSpeech, CallerTurn
+from parley.evals.human.callers import CallerSpeech, CallerTurn, SpeechKind, open_callers, open_generated
+from parley.evals.turns import audio
 from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
 from parley.turn_taking.endpointing.pauses import HOLD_SHARE, LONGEST_MS, SHORTEST_MS
 
+RECOGNISER = "moonshine_tiny"
+SEED = 1
+PEOPLE, VOICES = "people", "voices"
+# Parameters of each set.
+SPECS = {PEOPLE: CallSpec(callers=14, turns=12), VOICES: CallSpec(callers=6, turns=12)}
 # The prompt of every turn, as no recording answers a question.
 PROMPT = "What can I do for you?"
+
+
+def measure(name: str, *, processes: int, own: Path | None = None) -> list[ScriptedCall]:
+    """Measure one set, which takes minutes.
+
+    Args:
+        name: of the set.
+        processes: number at a time, each with engines of its own.
+        own: a folder of the user's recordings in place of the fetched people.
+
+    Raises:
+        ConfigError: recordings were not fetched, or an engine or a voice is not installed.
+        EngineError: an engine failed.
+        MediaError: a recording cannot be decoded.
+    """
+    callers = open_generated() if name == VOICES else open_callers(SpeechKind.HUMAN, own=own)
+    calls = script(callers, SPECS[name], SEED)
+    return audio.measure_recorded(calls, SPECS[name], seed=SEED, processes=processes, recogniser=RECOGNISER)
 
 
 def script(

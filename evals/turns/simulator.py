@@ -2,20 +2,19 @@
 
 The policy gets the inputs of the pipeline, through the same interface and in the same order. They are the
 bot's words, and a voice that begins and ends as voice activity detection reports it (late by the times of
-``Hearing``). The model's probability comes at each look, with the end of pitch or voice at the first. The
-final words and a possible voice follow. After each event the simulator reads its deadline, and calls it when
+``Hearing``). The model's probability comes at each look, with the end of the voice at the first. The final
+words and a possible voice follow. After each event the simulator reads its deadline, and calls it when
 that is due. A hold is cut when the policy ends the turn before the front end has reported the voice that
 continues it. The caller then continues anyway, and the policy may adapt.
 
 Latency is the silence from the caller's last word to the decision, without any computing.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parley.evals.turns.boundary_policy import BoundaryPolicy
 from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn, Silence
+from parley.evals.turns.signs import probability
 from parley.turn_taking.endpointing.endpointer import EndpointPolicy
 
 
@@ -119,8 +118,6 @@ def _tell(
     if silent_ms in spec.looks_ms:
         if silent_ms > hearing.stop_ms:
             policy.on_look(at_ms)
-        if isinstance(policy, BoundaryPolicy) and policy.wants_contour and silent_ms == spec.looks_ms[0]:
-            policy.on_contour(silence.contour)
         if policy.wants_voice_end and silent_ms == spec.looks_ms[0] and silence.voice_end is not None:
             policy.on_voice_end(silence.voice_end)
         complete = probability(silence.log_odds[spec.looks_ms.index(silent_ms)])
@@ -144,15 +141,5 @@ def _decide(policy: EndpointPolicy, now_ms: int, *, until_ms: int | None) -> int
     return None
 
 
-def probability(log_odds: float) -> float:
-    """Return the probability of an end, when ends and holds are equally frequent."""
-    return 1 / (1 + math.exp(-log_odds))
-
-
 def _speech_ms(silence: Silence) -> int:
     return WORD_MS * max(1, len(silence.said.split()))
-
-
-def wait_of(outcomes: Sequence[Outcome]) -> list[int]:
-    """Return the waits at the ends that the policy reported."""
-    return [outcome.wait_ms for outcome in outcomes if outcome.end and outcome.wait_ms is not None]

@@ -1,4 +1,4 @@
-"""Calls with sounds of people over the bot's voice, for ``yielding`` and ``looks``.
+"""Calls with sounds of people over the bot's voice, for ``yielding``.
 
 A call is one simulated speakerphone (``evals.echo.rooms``). It has a greeting of the bot, a turn of the
 caller from which their level is learnt, then replies with one sound over each. The sounds come from one side
@@ -7,9 +7,6 @@ claims that people shout ("cut it out"). Backchannels are short comments and hum
 coughs, groans and laughs. Other people are recordings of another speaker, softer and through a room. Mixed
 material adds utterances of the voice generators of the same side. The bot's own echo is a reply with nothing
 over it.
-
-The tuning side has synthetic hums and coughs as well (``sounds``). The report side has none, since both sides
-would then share a generator.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +19,8 @@ from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, i
 from parley.evals.echo.speech import BOT
 from parley.evals.human.generators import installed
 from parley.evals.human.recordings import RecordedUtterance, edges_of
-from parley.evals.human.split import SpeechSet, Split, load_report, load_tuning
-from parley.evals.turns import audio, overlap_calls, sounds
-from parley.evals.turns.floor_texts import CLAIMING, LISTENING
+from parley.evals.human.split import SpeechSet, Split, load_report
+from parley.evals.turns import audio, overlap_calls
 from parley.evals.turns.overlap_calls import (
     BETWEEN_MS,
     COUGH_DB,
@@ -49,7 +45,7 @@ FADE_S = 0.03
 GREETING_MS, GAP_MS, REPLY_MS = 2_500, 1_300, 4_500
 ONSET_MS = (700, 1_500)
 # Number of recordings of one source, evenly taken; without it the large sources would drown the others.
-TUNING_OF_A_SOURCE, REPORT_OF_A_SOURCE = 200, 40
+OF_A_SOURCE = 40
 EXCLAMATIONS = "exclamations"
 _CLAIMS = (
     "Comeonthen Cutitout Gonnagetyou Hello Hurry Illgetyou Justyouwait Leavemealone Sameteam Stupid "
@@ -62,13 +58,6 @@ _BY_WORD = {
     **dict.fromkeys(_LISTENS, Sound.BACKCHANNEL),
     **dict.fromkeys(_COUGHS, Sound.COUGH),
 }
-# Replies of each kind in a call of the tuning side; on the report side each sound is used once.
-TUNING_CALL = (
-    *[Sound.SENTENCE] * 5,
-    *[Sound.COMMAND] * 4,
-    *[Sound.BACKCHANNEL] * 5,
-    *[Sound.HUM, Sound.COUGH, Sound.COUGH, Sound.SIDE_TALK, Sound.ECHO],
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,17 +85,26 @@ class SoundMaterial:
     Args:
         people: recordings.
         generated: utterances of the voice generators of that side, with their kinds.
+        of_a_source: largest number of recordings of one source.
 
     Raises:
         SplitError: something belongs to the other side.
     """
 
-    def __init__(self, people: SpeechSet, generated: Sequence[tuple[Sound, RecordedUtterance]] = ()) -> None:
+    def __init__(
+        self,
+        people: SpeechSet,
+        generated: Sequence[tuple[Sound, RecordedUtterance]] = (),
+        *,
+        of_a_source: int = OF_A_SOURCE,
+    ) -> None:
         # The constructor checks the side of each.
         type(people)(one for _, one in generated)
-        self.split = people.split
         self.sounds = tuple(
-            (*_of_people(people), *(_spoken(kind, one, is_human=False) for kind, one in generated))
+            (
+                *_of_people(people, of_a_source),
+                *(_spoken(kind, one, is_human=False) for kind, one in generated),
+            )
         )
         self.talk = tuple(each for each in self.sounds if each.sound is Sound.SENTENCE)
 
@@ -115,8 +113,7 @@ class SoundMaterial:
         return tuple(each for each in self.sounds if each.sound is sound)
 
 
-def _of_people(people: SpeechSet) -> Iterator[SpokenSound]:
-    most = TUNING_OF_A_SOURCE if people.split is Split.TUNING else REPORT_OF_A_SOURCE
+def _of_people(people: SpeechSet, most: int) -> Iterator[SpokenSound]:
     talk: dict[str, list[RecordedUtterance]] = {}
     for one in people:
         if one.source != EXCLAMATIONS:
@@ -139,15 +136,6 @@ def _spoken(kind: Sound, one: RecordedUtterance, *, is_human: bool) -> SpokenSou
     return SpokenSound(kind, one.speaker, cut, is_human, one.text)
 
 
-def tuning_material() -> SoundMaterial:
-    """Return people of the tuning side, and its generators.
-
-    Raises:
-        ConfigError: recordings were not fetched.
-    """
-    return SoundMaterial(load_tuning(), tuple(_generated(Split.TUNING, CLAIMING, LISTENING)))
-
-
 def report_material(*, mixed: bool) -> SoundMaterial:
     """Return people of the report side, and with ``mixed`` its generators.
 
@@ -160,13 +148,14 @@ def report_material(*, mixed: bool) -> SoundMaterial:
         *overlap_calls.QUESTION_TEXTS,
         *overlap_calls.STOP_TEXTS,
     )
-    generated = _generated(Split.REPORT, claims, overlap_calls.BACKCHANNEL_TEXTS) if mixed else ()
+    generated = generated_sounds(Split.REPORT, claims, overlap_calls.BACKCHANNEL_TEXTS) if mixed else ()
     return SoundMaterial(load_report(), tuple(generated))
 
 
-def _generated(
+def generated_sounds(
     side: Split, claims: Sequence[str], listening: Sequence[str]
 ) -> Iterator[tuple[Sound, RecordedUtterance]]:
+    """Yield sentences, claims and backchannels in the installed voice generators of a side."""
     held_out = side is Split.REPORT
     talk = sentences(held_out=held_out)[:40]
     for generator in installed(side):
@@ -223,23 +212,11 @@ class YieldScript:
         return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
 
     def drawn(self, kind: Sound) -> SpokenSound | None:
-        """Draw a sound of a kind; None for the echo alone."""
-        rng = self._rng
+        """Draw a sound that is not a recording of its own: talk to others, or None for the echo alone."""
         if kind is Sound.ECHO:
             return None
-        if kind is Sound.HUM:
-            return SpokenSound(kind, "sounds", sounds.hum(rng), is_human=False)
-        if kind is Sound.COUGH and rng.random() < 0.4:
-            return SpokenSound(kind, "sounds", sounds.cough(rng), is_human=False)
-        if kind is Sound.SIDE_TALK:
-            other = self._pick(self._material.talk)
-            return SpokenSound(kind, other.speaker, other.samples, other.is_human, other.text)
-        rows = self._material.of(kind)
-        # People and generators are drawn equally often, however many of each there are.
-        people = [each for each in rows if each.is_human]
-        others = [each for each in rows if not each.is_human]
-        chosen = people if people and (not others or rng.random() < 0.5) else others
-        return self._pick(chosen)
+        other = self._pick(self._material.talk)
+        return SpokenSound(Sound.SIDE_TALK, other.speaker, other.samples, other.is_human, other.text)
 
     def _placed(self, heard: SpokenSound) -> np.ndarray:
         if heard.sound is not Sound.SIDE_TALK:

@@ -2,7 +2,7 @@
 
 Calls of ``yield_calls`` pass echo control and the engines of the default deployment (Silero, Moonshine tiny,
 the command spotter, the early looks); the policy under test ducks and cuts the bot. Each sound of the set is
-used once. Printed for each policy and side of the split is the share of interruptions that cut the bot
+used once. Printed for each policy is the share of interruptions that cut the bot
 (recall), with the time from the first audible sample to that decision (p50, p95) and to the duck. So is the
 share of all other sounds that cut it (false interruptions), together and by kind.
 
@@ -30,19 +30,17 @@ import numpy as np
 
 from parley.core.errors import ConfigError
 from parley.evals.command import exit_code, machine, positive
-from parley.evals.human.split import Split
 from parley.evals.latency.figures import percentile
 from parley.evals.turns import audio
+from parley.evals.turns.barge_in_policies import BargeInPolicy, VoiceTimer
 from parley.evals.turns.overlap_audio import DuckingBot, Trial, cut_in, events_over, wilson
 from parley.evals.turns.overlap_calls import Sound
 from parley.evals.turns.overlap_ears import Ears, default_ears, listen
-from parley.evals.turns.overlaps import BargeInPolicy, VoiceTimer
 from parley.evals.turns.yield_calls import (
     SoundMaterial,
     SpokenSound,
     YieldScript,
     report_material,
-    tuning_material,
 )
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.settings import BargeInTuning
@@ -94,7 +92,6 @@ class YieldTrial:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     root = argparse.ArgumentParser(prog="python -m evals.turns.yielding")
-    root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     root.add_argument("--speech", choices=("human", "mixed"), default="human")
     root.add_argument("--policies", nargs="+", choices=tuple(POLICIES), default=list(POLICIES))
     root.add_argument("--sounds", type=positive, help="number of sounds, drawn at random; default: all")
@@ -111,11 +108,10 @@ def _run(arguments: argparse.Namespace) -> int:
     Raises:
         AgentError: recordings were not fetched, weights are missing, a side has no sounds.
     """
-    side, mixed = Split(arguments.set), arguments.speech == "mixed"
+    mixed = arguments.speech == "mixed"
     drives = {name: None if name in PLAIN else name for name in arguments.policies}
     heard = measured(
         tuple(dict.fromkeys(drives.values())),
-        side,
         mixed,
         arguments.seed,
         most=arguments.sounds,
@@ -132,41 +128,38 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def measured(
     policies: Sequence[str | None],
-    side: Split,
     mixed: bool,
     seed: int,
     *,
     most: int | None,
     processes: int,
 ) -> dict[str | None, list[YieldTrial]]:
-    """Return the trials of each sound of a side, with the bot ducked and cut by each policy; None: by none.
+    """Return the trials of each sound, with the bot ducked and cut by each policy; None: by none.
 
     Raises:
         ConfigError: recordings were not fetched, there are none, or an engine is not installed.
         EngineError: an engine failed.
     """
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        count = pool.submit(sounds_of, side, mixed).result()
+        count = pool.submit(count_sounds, mixed).result()
         if not count:
-            raise ConfigError(f"the {side.value} set has no sounds")
+            raise ConfigError("the report set has no sounds")
         calls = -(-min(count, most or count) // OF_A_CALL)
         waiting = {
-            policy: [
-                pool.submit(trials_of_call, policy, side, mixed, seed, place, most) for place in range(calls)
-            ]
+            policy: [pool.submit(trials_of_call, policy, mixed, seed, place, most) for place in range(calls)]
             for policy in policies
         }
         return {policy: [trial for one in each for trial in one.result()] for policy, each in waiting.items()}
 
 
-def sounds_of(side: Split, mixed: bool) -> int:
-    """Return the number of sounds of a side."""
-    return len(_material(side, mixed).sounds)
+def count_sounds(mixed: bool) -> int:
+    """Return the number of sounds."""
+    return len(_material(mixed).sounds)
 
 
 @cache
-def _material(side: Split, mixed: bool) -> SoundMaterial:
-    return tuning_material() if side is Split.TUNING else report_material(mixed=mixed)
+def _material(mixed: bool) -> SoundMaterial:
+    return report_material(mixed=mixed)
 
 
 @cache
@@ -181,11 +174,11 @@ def _order(material: SoundMaterial, seed: int) -> list[SpokenSound]:
 
 
 def trials_of_call(
-    policy: str | None, side: Split, mixed: bool, seed: int, place: int, most: int | None
+    policy: str | None, mixed: bool, seed: int, place: int, most: int | None
 ) -> list[YieldTrial]:
     """Return the trials of one call."""
     chosen, speakers = _own_ears()
-    material = _material(side, mixed)
+    material = _material(mixed)
     rng = np.random.default_rng([seed, place, 17])
     script = YieldScript(rng, speakers, material)
     first = place * OF_A_CALL

@@ -6,7 +6,7 @@ itself, independent of the words.
 
 It uses smart-turn's encoder (Whisper's, trained to detect ends of turns) up to its third layer, where the
 states still represent the sounds. The states of the first, the second and the last third of the utterance are
-averaged, and one line (logistic regression) weighs them. ``python -m evals.turns.floor`` fits the line, on
+averaged, and one line (logistic regression) weighs them. ``research.turn_taking.floor`` fits the line, on
 synthetic voices. The line belongs to the network that it was fitted on, which is checked.
 
 Runs on the caller's thread, about 40 ms of one core; the interpreter lock is released in the network. The

@@ -3,9 +3,9 @@
 Input: the first 0.2 to 0.5 s of a voice. Output: the log odds that its speaker interrupts. Words take two or
 three times as long, and a backchannel may have none. The encoder of Moonshine tiny, which a server with that
 recogniser has loaded already, processes the sound. Its states over the first and the second half of the voice
-so far, and at its end, are weighed by one line for each look (logistic regression). ``python -m
-evals.turns.looks`` fits the lines on the tuning side of the recorded speech. They belong to the encoder that
-they were fitted on, which is checked.
+so far, and at its end, are weighed by one line for each look (logistic regression).
+``research.turn_taking.looks`` fits the lines on the tuning side of the recorded speech. They belong to the
+encoder that they were fitted on, which is checked.
 
 A look is one run of the encoder over at most 0.7 s, and nothing is decoded. Runs on the caller's thread; the
 interpreter lock is released in the network. Thread-safe.

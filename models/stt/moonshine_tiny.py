@@ -53,7 +53,7 @@ class MoonshineTinySettings(StrictModel):
     looks_at_voices: ClassVar[bool] = True
 
     # See ``models.stt.RecogniserTraits``. Measured on the tuning set's human speech in all conditions
-    # (``python -m evals.turns.confidence --speech human``). With 0.6 the bot asks back for none of 53
+    # (``research.turn_taking.confidence --speech human``). With 0.6 the bot asks back for none of 53
     # understood turns and 15 % of 13 misunderstood ones. It does so for all of 74 turns in Italian and
     # Russian, which are transcribed as English words. With 0.7 it would ask back for 8 % of the understood
     # turns. Below 0.5 are 97 % of the 74 and no turn in English.

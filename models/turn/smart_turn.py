@@ -7,7 +7,7 @@ estimate.
 
 The network was not trained to recognise "um": some synthetic callers who stop on one are judged complete. Its
 second layer represents the sound, and a line on the last 0.8 s of its states detects it at no cost
-(``network.py``; fitted by ``python -m evals.turns.filler``). A recogniser writes "them" or "stone" for it,
+(``network.py``; fitted by ``research.turn_taking.filler``). A recogniser writes "them" or "stone" for it,
 and only once its words are there.
 
 The network takes the log-mel features of Whisper (Radford et al. 2022, section 2.2: 16 kHz, 25 ms Hann

@@ -4,7 +4,7 @@ Inputs: for each look, the log odds that a voice interrupts (``models.stt.looks`
 The longer a voice lasts, the more certain the odds are, and the longer a caller talks against the bot. So
 each look has two bounds, and odds between them lead to another look. After the last look the words decide.
 
-The module is pure. The bounds belong to the lines that give the odds: ``python -m evals.turns.looks`` chooses
+The module is pure. The bounds belong to the lines that give the odds: ``research.turn_taking.looks`` chooses
 both.
 """
 

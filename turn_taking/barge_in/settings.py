@@ -90,8 +90,8 @@ class BargeInTuning(BargeInSettings):
         description="confidence of all words of a short voice from which they count, whatever a spotter "
         "reports",
     )
-    # Chosen on 36 tuning calls of ``evals.turns --audio``: a listener's words are judged below the first, and
-    # hums that a grammar took for a command below the second.
+    # Chosen on 36 calls of ``research.turn_taking.overlaps``: a listener's words are judged below the first,
+    # and hums that a grammar took for a command below the second.
     floor_log_odds: float = Field(
         0.2,
         ge=-20,

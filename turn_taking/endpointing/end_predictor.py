@@ -7,7 +7,7 @@ twice. Early and late looks have separate weights: with more silence in the inpu
 another meaning. A missing sign contributes nothing, so that a call without a completeness model relies on its
 words.
 
-The weights are those of ``end_weights.json``, which ``python -m evals.turns.predictor`` writes from the
+The weights are those of ``end_weights.json``, which ``research.turn_taking.predictor`` writes from the
 committed tuning calls. The policy that uses them is ``policies.PredictivePolicy``.
 
 The module is pure.

@@ -112,7 +112,7 @@ class EndpointTuning(EndpointSettings):
         description='last words that the recogniser writes for "um", after which the wait is that of an '
         "incomplete turn. If not set: those of the deployment's recogniser",
     )
-    # ``evals.turns.filler``: 2 in 100 other pauses lie above -0.7, and 96 in 100 fillers.
+    # ``research.turn_taking.filler``: 2 in 100 other pauses lie above -0.7, and 96 in 100 fillers.
     filler_log_odds: float | None = Field(
         0.0,
         ge=-20,

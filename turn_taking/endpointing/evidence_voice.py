@@ -21,7 +21,7 @@ from parley.turn_taking.endpointing.evidence_tempo import Tempo, tempo_of
 VOICE_END_MS = 3_000
 # The general tempo counts as so many pauses of the caller's own.
 USUAL_WEIGHT = 4.0
-# Mean over callers, counted on ``evals/turns/tuning.json``, synthetic voices: log of dB per 10 ms.
+# Mean over callers, counted on ``research/turn_taking/tuning.json``, synthetic voices: log of dB per 10 ms.
 USUAL_TEMPO = 0.9
 
 

@@ -27,7 +27,6 @@ from parley.evals.latency import __main__ as latency
 from parley.evals.latency.figures import TurnFigures, by_speech, summary
 from parley.evals.latency.speech import RATE_HZ, Speakers, of_turn
 from parley.evals.phone.speech import samples_of, turn_packets
-from parley.evals.turns import __main__ as turns
 from parley.evals.turns.callers import CallSpec
 from parley.evals.turns.recorded import script
 from tests.recorded_speech import CLIP
@@ -191,11 +190,6 @@ def test_latency_refuses_recorded_callers_where_it_has_its_own(
 ):
     assert latency.main([measurement, "--speech", "human", "--out-dir", str(tmp_path)]) == 2
     assert "--speech is only for voice-to-voice" in capsys.readouterr().err
-
-
-def test_a_simulator_of_turns_has_no_voices(capsys: pytest.CaptureFixture[str]):
-    assert turns.main(["--speech", "human"]) == 2
-    assert "--speech needs --audio" in capsys.readouterr().err
 
 
 def test_people_who_interrupt_are_every_other_question(folder: Path, tmp_path: Path):

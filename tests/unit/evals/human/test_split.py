@@ -172,18 +172,6 @@ def test_the_recogniser_and_the_settings_know_no_sentence_of_the_report_set():
     assert known == {}
 
 
-def test_the_texts_that_turn_rules_are_fitted_on_are_in_no_report_set():
-    from parley.evals.turns import overlap_calls
-    from parley.evals.turns.texts import sentences
-
-    fitted = [*sentences(held_out=False)]
-    for name, texts in vars(overlap_calls).items():
-        if name.startswith("TUNING_"):
-            fitted += texts
-    assert len(fitted) > 50
-    assert [text for text in fitted if reported_clauses(text)] == []
-
-
 def test_no_module_of_the_product_reads_recordings_of_people():
     for folder in PRODUCT:
         for path in (ROOT / folder).rglob("*.py"):

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,17 +15,13 @@ from parley.evals.turns.overlap_audio import (
     call_trials,
     cut_at_ms,
     events_over,
-    heard_with,
     judge,
-    load,
-    save,
     wilson,
 )
 from parley.evals.turns.overlap_calls import OF_A_CALL, CallScript, Reply, Sound
 from parley.evals.turns.overlap_ears import Ears, Event, listen
 from parley.models.echo.webrtc import WebRtcEcho
 from parley.turn_taking.barge_in.barge_in import BargeIn
-from parley.turn_taking.barge_in.settings import BargeInTuning
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
 
@@ -146,16 +141,6 @@ def test_a_bot_that_ducks_is_lower_until_it_is_not():
     # The gain rises by 3 dB a packet: the second one still begins low.
     assert (ducked[0], ducked[-1]) == (1_020, 1_540)
     assert heard[-1] == pytest.approx(0.5, abs=1e-3)
-
-
-def test_what_was_measured_is_kept(trials: list[Trial], tmp_path: Path):
-    save(tmp_path / "trials.json", trials)
-    assert load(tmp_path / "trials.json") == trials
-
-
-def test_what_was_heard_with_other_settings_is_not_taken_for_these():
-    assert len(heard_with()) == 8 and heard_with() == heard_with(BargeInTuning())
-    assert heard_with(BargeInTuning(duck_db=-6)) != heard_with()
 
 
 def trial(sound: Sound, *events: Event, onset_ms: int = 1_000) -> Trial:

@@ -1,5 +1,4 @@
-"""``python -m evals.turns.floor``: fit the linear classifier of short voices
-(``models.keyword_spotting.floor``).
+"""``python -m research.turn_taking.floor``: fit the line of short voices (``models.keyword_spotting.floor``).
 
 Synthetic callers speak a backchannel, hum, cough, or say something short that claims the floor
 (``floor_texts``). The voices are those of flite and some sixty of espeak, changed in length and pitch by
@@ -10,7 +9,7 @@ A logistic regression with ridge penalty weighs the encoder's features; both kin
 Reported is the area under the curve (Mann and Whitney) on voices over a bot: for each speaker in turn with a
 fit without that speaker, and for all of them. The line that is written is fitted on everything. Its effect on
 calls, in other rooms and with other claims, in some of the same voices, is measured by ``python -m
-evals.turns --audio``.
+evals.turns``.
 """
 
 import argparse
@@ -33,12 +32,12 @@ from parley.evals.command import machine, positive
 from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, noise
 from parley.evals.echo.speech import BOT, BOT_LINES
 from parley.evals.turns import audio, sounds
-from parley.evals.turns.floor_texts import CLAIMING, LISTENING
 from parley.evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_ECHO_DB, ROOM_DBFS
 from parley.models.echo.control import EchoControl
 from parley.models.echo.webrtc import WebRtcEcho
 from parley.models.keyword_spotting.floor import FloorEncoder
 from parley.models.turn.network import LinearScore
+from research.turn_taking.floor_texts import CLAIMING, LISTENING
 
 # Other speakers of espeak: formants, voice quality, accents.
 _VARIANTS = (
@@ -96,7 +95,7 @@ class Row:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    root = argparse.ArgumentParser(prog="python -m evals.turns.floor")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.floor")
     root.add_argument("--said", type=positive, default=6_000, help="voices on their own")
     root.add_argument("--rooms", type=positive, default=240, help=f"rooms with {SAID_IN_ROOM} voices each")
     root.add_argument("--seed", type=int, default=1)

@@ -9,8 +9,12 @@ Pure.
 
 from collections.abc import Sequence
 
-from parley.evals.turns.contours import Contour
-from parley.evals.turns.evidence import (
+from parley.turn_taking.endpointing.endpointer import EndpointTuning, Grounds
+from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
+from parley.turn_taking.endpointing.evidence_words import QuestionKind
+from parley.turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
+from research.turn_taking.contours import Contour, contour_of
+from research.turn_taking.evidence import (
     EvidenceSettings,
     Heard,
     asked_log_odds,
@@ -19,9 +23,6 @@ from parley.evals.turns.evidence import (
     voice_log_odds,
     words_log_odds,
 )
-from parley.language.cue_words import QuestionKind
-from parley.turn_taking.endpointing.endpointer import EndpointTuning, Grounds
-from parley.turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
 
 CUT_COST_MS = 4_000.0
 LONGEST_MS = 3_000
@@ -60,14 +61,9 @@ class BoundaryPolicy(PricedPolicy):
         self._read: tuple[str, float, QuestionKind, bool, float] | None = None
 
     @property
-    def wants_contour(self) -> bool:
-        """Return whether ``on_contour`` has any effect."""
-        return self._wants_contour
-
-    @property
     def wants_voice_end(self) -> bool:
         """Return whether ``on_voice_end`` has any effect."""
-        return self._wants_voice_end
+        return self._wants_voice_end or self._wants_contour
 
     def reset(self) -> None:
         """Forget the turn: the next voice starts another."""
@@ -79,9 +75,10 @@ class BoundaryPolicy(PricedPolicy):
         super().on_voice_started(at_ms)
         self._contour = None
 
-    def on_contour(self, contour: Contour | None) -> None:
-        """Take the end of the pitch; None when it is not known."""
-        self._contour = contour
+    def on_voice_end(self, end: VoiceEnd) -> None:
+        """Take the end of the voice, and that of the pitch where it was measured."""
+        super().on_voice_end(end)
+        self._contour = contour_of(end)
 
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
         otherwise = self._caller.end_log_odds + self._words(self._is_filler(filler_log_odds))

@@ -27,22 +27,21 @@ from functools import cache, partial
 
 import numpy as np
 
-from parley.evals.turns.boundary_policy import BoundaryPolicy
 from parley.evals.turns.callers import CallSpec, ScriptedCall
-from parley.evals.turns.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
 from parley.evals.turns.simulator import Hearing, Outcome, run
-from parley.language import find_language
+from parley.evals.turns.static_waits import Columns, StaticPolicy, StaticRule, best_waits
 from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
-from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning, TurnSilence
+from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
+from parley.turn_taking.endpointing.evidence_words import asked_for
 from parley.turn_taking.endpointing.pauses import SHORTEST_MS, PauseLaw
 from parley.turn_taking.endpointing.policies import Price, SilenceTimer
+from research.turn_taking.boundary_policy import BoundaryPolicy
+from research.turn_taking.contours import contour_of
+from research.turn_taking.evidence import EvidenceSettings, Heard, calibrated, end_log_odds
+from research.turn_taking.simulated_callers import is_filler
 
 TIMERS_MS = (300, 600, 1_000, 1_600)
-# eot-bench's own grid is 100 ms; a finer one finds a better static policy.
-DELAYS_MS = range(SHORTEST_MS, 1_001, 20)
-TIMEOUTS_MS = range(400, 3_501, 50)
-THRESHOLDS = 49
 # Prices of a cut-in from cheap to dear, in ms.
 PRICES_MS = tuple(float(price) for price in np.geomspace(600, 40_000, 7))
 # Standard errors left free below a rate that must hold on calls which are not known yet.
@@ -118,20 +117,14 @@ def simple(calls: Sequence[ScriptedCall], spec: CallSpec) -> list[Judged]:
 
 
 @dataclass(frozen=True, slots=True)
-class StaticRule:
-    """Threshold, delay and timeout of a static policy.
+class WeighedRule(StaticRule):
+    """Static policy on more signs than the score.
 
     Attributes:
-        threshold: log odds from which on the turn counts as complete.
-        delay_ms: wait of a complete turn.
-        timeout_ms: wait of any other turn.
         evidence: weights of the signs in the log odds; None uses the score alone.
         voice: true when the end of the voice is among the signs.
     """
 
-    threshold: float
-    delay_ms: int
-    timeout_ms: int
     evidence: EvidenceSettings | None = None
     voice: bool = False
 
@@ -142,35 +135,21 @@ class StaticRule:
         return f"static-{words}{self.threshold:.2f}-{self.delay_ms}-{self.timeout_ms}"
 
 
-class StaticPolicy(TurnSilence):
-    """Policy that waits the delay once a score has reached the threshold, and the timeout otherwise."""
+class WeighedPolicy(StaticPolicy):
+    """Policy of a ``WeighedRule``."""
 
-    def __init__(self, rule: StaticRule) -> None:
-        self._rule = rule
-        self._reached = False
-        super().__init__(EndpointTuning())
+    def __init__(self, rule: WeighedRule) -> None:
+        self._evidence, self._voice = rule.evidence, rule.voice
+        super().__init__(rule)
 
     @property
     def wants_voice_end(self) -> bool:
         """Return whether ``on_voice_end`` has any effect."""
-        return self._rule.voice
-
-    def on_voice_started(self, at_ms: int) -> None:
-        """Record that the caller speaks again: the score of the next pause counts."""
-        super().on_voice_started(at_ms)
-        self._reached = False
-
-    def wait_ms(self) -> int:
-        """Return delay or timeout. The score is not judged before the words of this pause have arrived."""
-        if self._transcript_due_ms is None:
-            self._reached = self._reached or self._log_odds() >= self._rule.threshold
-        return self._rule.delay_ms if self._reached else self._rule.timeout_ms
+        return self._voice
 
     def _log_odds(self) -> float:
-        if self._completeness is None:
-            return -math.inf
-        if self._rule.evidence is None:
-            return math.log(self._completeness / (1 - self._completeness))
+        if self._completeness is None or self._evidence is None:
+            return super()._log_odds()
         heard = Heard(
             self._text,
             self._completeness,
@@ -180,21 +159,17 @@ class StaticPolicy(TurnSilence):
             self._signs(),
             self._is_filler(self._filler_log_odds),
         )
-        return end_log_odds(heard, self._rule.evidence)
+        return end_log_odds(heard, self._evidence)
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """All silences of all calls as arrays, for the search through static policies and for the bound.
+class CallerColumns(Columns):
+    """Columns with the caller of each silence.
 
     Attributes:
-        last_ms: float, (silences,): a wait up to here cuts the hold; infinite at an end.
-        looks: float, (silences, looks): log odds as they are known at each look.
         caller: int, (silences,): index of the call.
     """
 
-    last_ms: np.ndarray
-    looks: np.ndarray
     caller: np.ndarray
 
 
@@ -205,7 +180,7 @@ def columns(
     *,
     contour: bool = False,
     voice: bool = False,
-) -> Columns:
+) -> CallerColumns:
     """Return the log odds of the score at each look, or those of score and words as far as they are known.
 
     ``contour`` and ``voice`` add the end of the pitch and of the voice.
@@ -215,19 +190,19 @@ def columns(
     for index, call in enumerate(calls):
         own = CallerVoiceAverage()
         for turn in call.turns:
-            asked, text = find_language().cues.asked_for(turn.prompt), ""
+            asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:
                 text = f"{text} {silence.heard}".strip()
                 last.append(math.inf if silence.length_ms is None else silence.length_ms + late_ms)
-                pitch = silence.contour if contour else None
+                pitch = contour_of(silence.voice_end) if contour else None
                 end = silence.voice_end if voice else None
                 signs = None if end is None else own.signs(end)
-                heard = Heard(text, None, pitch, asked, silence.confidence, signs, silence.is_filler)
+                heard = Heard(text, None, pitch, asked, silence.confidence, signs, is_filler(silence))
                 looks.append(_seen(silence.log_odds, heard, evidence))
                 caller.append(index)
                 if end is not None:
                     own.on_voice_end(end)
-    return Columns(np.array(last), np.array(looks), np.array(caller))
+    return CallerColumns(np.array(last), np.array(looks), np.array(caller))
 
 
 def _seen(scores: Sequence[float], heard: Heard, evidence: EvidenceSettings | None) -> tuple[float, ...]:
@@ -244,71 +219,13 @@ def best_statics(
     *,
     evidence: EvidenceSettings | None = None,
     voice: bool = False,
-) -> dict[float, StaticRule]:
+) -> dict[float, WeighedRule]:
     """Return for each rate the static policy with the lowest mean that cuts no more; none where none does."""
     seen = columns(calls, spec, evidence, voice=voice)
     return {
-        rate: StaticRule(found.threshold, found.delay_ms, found.timeout_ms, evidence, voice)
+        rate: WeighedRule(found.threshold, found.delay_ms, found.timeout_ms, evidence, voice)
         for rate, found in best_waits(seen, spec.looks_ms[-1], rates).items()
     }
-
-
-@dataclass(frozen=True, slots=True)
-class StaticWaits:
-    """Best static waits on some scores.
-
-    Attributes:
-        threshold: log odds from which on the turn counts as complete.
-        delay_ms: wait of a complete turn.
-        timeout_ms: wait of any other turn.
-        mean_ms: mean wait at the ends.
-    """
-
-    threshold: float
-    delay_ms: int
-    timeout_ms: int
-    mean_ms: float
-
-
-def best_waits(seen: Columns, last_look_ms: int, rates: Sequence[float]) -> dict[float, StaticWaits]:
-    """Return for each rate the static waits with the lowest mean that cut no more; none where none do.
-
-    Args:
-        seen: log odds of every silence at each look.
-        last_look_ms: time at which the last of them is known. A threshold that is first reached at a later
-            look than the first counts from then on.
-        rates: shares of holds that may be cut.
-    """
-    holds = np.isfinite(seen.last_ms)
-    delays, timeouts = np.array(DELAYS_MS), np.array(TIMEOUTS_MS)
-    later = np.maximum(delays, last_look_ms)
-    # A timeout below the delay would be another threshold.
-    impossible = timeouts[None] < later[:, None]
-    least: dict[float, StaticWaits] = {}
-    for threshold in np.quantile(seen.looks[:, 0], np.linspace(0.01, 0.99, THRESHOLDS)):
-        early = seen.looks[:, 0] >= threshold
-        late = (seen.looks >= threshold).any(axis=1) & ~early
-        waits = ((early, delays), (late, later), (~early & ~late, timeouts))
-        cut_early, cut_late, cut_open = (
-            _longer(seen.last_ms[kind & holds], wait_ms) for kind, wait_ms in waits
-        )
-        share_early, share_late, share_open = (kind[~holds].mean() for kind, _ in waits)
-        cut = ((cut_early + cut_late)[:, None] + cut_open[None]) / holds.sum()
-        mean_ms = (share_early * delays + share_late * later)[:, None] + share_open * timeouts[None]
-        for rate in rates:
-            allowed = np.where(impossible | (cut > rate), np.inf, mean_ms)
-            place = np.unravel_index(int(np.argmin(allowed)), allowed.shape)
-            mean = float(allowed[place])
-            if math.isfinite(mean) and (rate not in least or mean < least[rate].mean_ms):
-                least[rate] = StaticWaits(
-                    float(threshold), int(delays[place[0]]), int(timeouts[place[1]]), mean
-                )
-    return least
-
-
-def _longer(last_ms: np.ndarray, waits_ms: np.ndarray) -> np.ndarray:
-    """Return the number of holds that each wait cuts: int, (waits,)."""
-    return len(last_ms) - np.searchsorted(np.sort(last_ms), waits_ms, side="right")
 
 
 # --- priced waits

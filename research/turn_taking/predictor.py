@@ -1,4 +1,4 @@
-"""``python -m evals.turns.predictor``: fit the weights of ``turn_taking.endpointing.end_predictor``.
+"""``python -m research.turn_taking.predictor``: fit ``turn_taking.endpointing.end_predictor``.
 
 Every pause of the committed tuning calls (``tuning.json``) gives a row for each look, with the signals that
 the product computes from its engines' output. The weights are those of a logistic regression with ridge
@@ -15,8 +15,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,16 @@ import numpy as np
 
 from parley.core.errors import AgentError, ConfigError
 from parley.evals.command import exit_code, positive
-from parley.evals.human.split import Split
-from parley.evals.turns import heard
-from parley.evals.turns.callers import ScriptedCall
-from parley.evals.turns.simulator import probability
-from parley.language import find_language
+from parley.evals.turns.callers import LOOKS_MS
+from parley.evals.turns.signs import Look, looks
 from parley.runtime.atomic_file import replace_file
 from parley.turn_taking.endpointing.end_predictor import (
     WEIGHTS,
     EndPredictor,
-    PauseSigns,
     other_signals,
     sound_signals,
 )
-from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
+from research.turn_taking import tuning_callers
 
 # Strong enough that a signal seen ten times gets hardly any weight.
 RIDGE = 3.0
@@ -48,46 +43,7 @@ LEFT_OUT = ("tempo",)
 STEPS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A look at a pause.
-
-    Attributes:
-        signs: evidence at the look.
-        end: true when it was the end of the turn.
-        look: index of the look.
-    """
-
-    signs: PauseSigns
-    end: bool
-    look: int
-
-
-def rows(calls: Iterable[ScriptedCall]) -> Iterator[Row]:
-    """Yield every look at every pause."""
-    for call in calls:
-        own = CallerVoiceAverage()
-        for turn in call.turns:
-            asked, text = find_language().cues.asked_for(turn.prompt), ""
-            for silence in turn.silences:
-                text = f"{text} {silence.heard}".strip()
-                voice = own.signs(silence.voice_end) if silence.voice_end is not None else None
-                for look, odds in enumerate(silence.log_odds):
-                    signs = PauseSigns(
-                        text,
-                        asked,
-                        silence.confidence,
-                        probability(odds),
-                        silence.filler_log_odds,
-                        heard.LOOKS_MS[look],
-                        voice,
-                    )
-                    yield Row(signs, silence.length_ms is None, look)
-                if silence.voice_end is not None:
-                    own.on_voice_end(silence.voice_end)
-
-
-def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float = RIDGE) -> EndPredictor:
+def fit(seen: Sequence[Look], *, without: Sequence[str] = LEFT_OUT, ridge: float = RIDGE) -> EndPredictor:
     """Fit the weights.
 
     Args:
@@ -105,7 +61,7 @@ def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float 
     ends = np.array([row.end for row in seen], dtype=float)
     # Ends and holds count alike: the fit gives a likelihood ratio, without the share of pauses that are ends.
     weight = np.where(ends == 1.0, 1 / max(1.0, ends.sum()), 1 / max(1.0, (1 - ends).sum()))
-    weight *= len(seen) / 2 / len(heard.LOOKS_MS)
+    weight *= len(seen) / 2 / len(LOOKS_MS)
     # The constant terms are not penalised.
     penalty = np.array([1e-6 if name.endswith("_known") else ridge for name in names])
     found = np.zeros(table.shape[1])
@@ -116,7 +72,7 @@ def fit(seen: Sequence[Row], *, without: Sequence[str] = LEFT_OUT, ridge: float 
     return EndPredictor({name: round(float(value), 4) for name, value in zip(names, found, strict=True)})
 
 
-def area(predictor: EndPredictor, seen: Sequence[Row], look: int) -> float:
+def area(predictor: EndPredictor, seen: Sequence[Look], look: int) -> float:
     """Return the area under the ROC curve at one look."""
     odds = {True: [0.0] * 0, False: [0.0] * 0}
     for row in seen:
@@ -127,13 +83,13 @@ def area(predictor: EndPredictor, seen: Sequence[Row], look: int) -> float:
     return float(below.mean() / 2 / max(1, len(holds)))
 
 
-def _require_both(seen: Sequence[Row]) -> None:
+def _require_both(seen: Sequence[Look]) -> None:
     ends = sum(row.end for row in seen)
     if not 0 < ends < len(seen):
         raise ConfigError(f"{ends} looks at ends and {len(seen) - ends} at holds are too few")
 
 
-def areas(predictor: EndPredictor, seen: Sequence[Row]) -> dict[str, Any]:
+def areas(predictor: EndPredictor, seen: Sequence[Look]) -> dict[str, Any]:
     """Return the areas at each look, of smart-turn's score alone and of the predictor.
 
     Raises:
@@ -149,7 +105,7 @@ def areas(predictor: EndPredictor, seen: Sequence[Row]) -> dict[str, Any]:
                 "smart_turn": round(area(score, seen, look), 3),
                 "predictor": round(area(predictor, seen, look), 3),
             }
-            for look, look_ms in enumerate(heard.LOOKS_MS)
+            for look, look_ms in enumerate(LOOKS_MS)
         },
     }
 
@@ -167,7 +123,7 @@ def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) ->
     if not all(math.isfinite(weight) for weight in predictor.weights.values()):
         raise AgentError("no weights were found; nothing is written")
     for name, figures in left_out.items():
-        for look_ms in heard.LOOKS_MS:
+        for look_ms in LOOKS_MS:
             found = figures[f"area_{look_ms}_ms"]
             if not found["predictor"] > found["smart_turn"]:
                 raise AgentError(
@@ -178,7 +134,7 @@ def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) ->
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    root = argparse.ArgumentParser(prog="python -m evals.turns.predictor")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.predictor")
     root.add_argument(
         "--keep", type=Path, help="folder of measured tuning callers on which to judge the weights"
     )
@@ -195,15 +151,15 @@ def _run(arguments: argparse.Namespace) -> int:
         AgentError: recordings were not fetched, weights are missing, a set has no pauses, or the fit is worth
             nothing.
     """
-    calls = heard.measure(Split.TUNING, heard.SCRIPTED, processes=1, kept=None)
-    seen = list(rows(calls))
+    calls = tuning_callers.scripted()
+    seen = list(looks(calls))
     predictor = fit(seen)
-    even, odd = list(rows(calls[::2])), list(rows(calls[1::2]))
+    even, odd = list(looks(calls[::2])), list(looks(calls[1::2]))
     left_out = {"even callers": areas(fit(odd), even), "odd callers": areas(fit(even), odd)}
     figures = dict(left_out)
     if arguments.keep:
-        people = heard.measure(Split.TUNING, heard.PEOPLE, processes=arguments.processes, kept=arguments.keep)
-        figures["recorded people without words"] = areas(predictor, list(rows(people)))
+        people = tuning_callers.people(processes=arguments.processes, kept=arguments.keep)
+        figures["recorded people without words"] = areas(predictor, list(looks(people)))
     print(json.dumps(figures, indent=2))
     check(predictor, left_out)
     content = json.dumps({"weights": predictor.weights}, indent=2, sort_keys=True) + "\n"

@@ -1,28 +1,33 @@
-"""Scripted sounds while the bot speaks, against a barge-in policy through its event interface.
+"""``python -m research.turn_taking.overlap_simulator``: scripted sounds while the bot speaks.
 
 Callers interrupt (with a sentence or a stop word), hum along, cough, or talk to another person; and the bot's
 own voice leaks back at the beginning of its replies. Voice activity detection reports a voice late
 (``simulator.Hearing``). A recogniser gives words later still and mistakes some. The check for the bot's own
-voice is right with a stated share. Lengths follow benchmarks: backchannels 0.25 to 0.7 s, interruptions 1.5
-to 4 s. The kinds of sounds are equally frequent, since no trustworthy rate is published.
+voice is right with a stated share. Policies run through their event interface. Lengths follow benchmarks:
+backchannels 0.25 to 0.7 s, interruptions 1.5 to 4 s. The kinds of sounds are equally frequent, since no
+trustworthy rate is published.
 
 Rows: ``barge-in`` is ``turn_taking.barge_in.barge_in`` with its defaults; ``voice-N`` yields to any N ms of
 voice, which is the most that voice activity alone can do; the bot of ``always-talk`` never yields.
 """
 
+import argparse
+import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from parley.evals.command import positive
 from parley.evals.latency.figures import percentile
+from parley.evals.turns.barge_in_policies import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
 from parley.evals.turns.simulator import Hearing
 from parley.evals.turns.texts import sentences
 from parley.turn_taking.barge_in.barge_in import BargeIn
-from parley.turn_taking.barge_in.table import Cut, Decision
 
 REPLY_MS = 12_000
 BACKCHANNELS = ("mhm", "yeah", "uh huh", "okay", "right", "i see")
@@ -30,8 +35,6 @@ STOPS = ("stop", "wait", "hold on", "stop please")
 # Words that a recogniser writes for a hum or a cough.
 JUNK = ("the", "and", "him", "hum", "a", "oh")
 WORD_MS = 300
-# Answer of a policy: a decision of ``BargeIn``, or True for a cut.
-Decided = Decision | bool | None
 
 
 class Sound(Enum):
@@ -156,93 +159,6 @@ def _words(
     return heard(" ".join(" ".join(pick(corpus) for _ in range(4)).split()[:count]))
 
 
-class BargeInPolicy(Protocol):
-    """Interface of a policy; see ``turn_taking.barge_in.barge_in.BargeIn``."""
-
-    def on_bot_started(self, at_ms: int, reply_id: str) -> Decided: ...
-    def on_maybe_voice(self, at_ms: int) -> Decided: ...
-    def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> Decided: ...
-    def on_maybe_quiet(self, at_ms: int) -> None: ...
-    def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> Decided: ...
-    def on_level(self, at_ms: int, level_db: float) -> Decided: ...
-    def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decided: ...
-    def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> Decided: ...
-    def on_self_voice(self, at_ms: int, *, own: bool) -> Decided: ...
-    def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> Decided: ...
-    def on_spotting(self) -> None: ...
-    def on_spotted(
-        self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
-    ) -> Decided: ...
-    def on_saying(self, reply_id: str, text: str) -> None: ...
-    def on_question(self, at_ms: int) -> None: ...
-    def next_deadline_ms(self) -> int | None: ...
-    def on_deadline(self, at_ms: int) -> Decided: ...
-
-
-class VoiceTimer:
-    """Policy that yields after the given length of any voice; None never yields."""
-
-    def __init__(self, confirm_ms: int | None) -> None:
-        self._confirm_ms = confirm_ms
-        self._due_ms: int | None = None
-
-    def on_bot_started(self, at_ms: int, reply_id: str) -> None:
-        """Do nothing: the timer starts with a voice."""
-
-    def on_maybe_voice(self, at_ms: int) -> None:
-        """Do nothing: the voice is not confirmed."""
-
-    def on_voice_started(self, at_ms: int, *, voiced_ms: int = 0) -> None:
-        """Start the timer, counted from the beginning of the voice; it may be due at once."""
-        if self._confirm_ms is not None:
-            self._due_ms = max(at_ms, at_ms - voiced_ms + self._confirm_ms)
-
-    def on_maybe_quiet(self, at_ms: int) -> None:
-        """Do nothing: the voice has not ended."""
-
-    def on_voice_stopped(self, at_ms: int, *, silence_ms: int) -> None:
-        """Stop the timer: the voice was too short."""
-        self._due_ms = None
-
-    def on_level(self, at_ms: int, level_db: float) -> Decided:
-        """Do nothing: the level does not count."""
-
-    def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
-        """Do nothing: words do not count."""
-
-    def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
-        """Do nothing: words do not count."""
-
-    def on_self_voice(self, at_ms: int, *, own: bool) -> None:
-        """Do nothing: the source of the voice does not count."""
-
-    def on_look(self, at_ms: int, look: int, log_odds: float, *, voice: int) -> None:
-        """Do nothing: early looks do not count."""
-
-    def on_spotting(self) -> None:
-        """Do nothing: commands do not count."""
-
-    def on_spotted(
-        self, at_ms: int, text: str, *, voice: int | None = None, floor_log_odds: float | None = None
-    ) -> None:
-        """Do nothing: commands do not count."""
-
-    def on_saying(self, reply_id: str, text: str) -> None:
-        """Do nothing: the bot's words do not count."""
-
-    def on_question(self, at_ms: int) -> None:
-        """Do nothing: the bot's questions do not count."""
-
-    def next_deadline_ms(self) -> int | None:
-        """Return the time at which the voice has lasted long enough."""
-        return self._due_ms
-
-    def on_deadline(self, at_ms: int) -> bool:
-        """Cut the reply."""
-        self._due_ms = None
-        return True
-
-
 def cut_after_ms(
     policy: BargeInPolicy, overlap: Overlap, spec: OverlapSpec, *, hearing: Hearing | None = None
 ) -> int | None:
@@ -301,19 +217,6 @@ def _say(tell: Callable[..., Decided], at_ms: int, *, said: Sequence[tuple[str, 
     return tell(at_ms, text, confidences=tuple(confidence for _, confidence in said))
 
 
-def cut_before(policy: BargeInPolicy, until_ms: int) -> int | None:
-    """Return the time before ``until_ms`` at which a deadline of the policy cuts; None when none does."""
-    while (due_ms := policy.next_deadline_ms()) is not None and due_ms < until_ms:
-        if is_cut(policy.on_deadline(due_ms)):
-            return due_ms
-    return None
-
-
-def is_cut(decision: Decided) -> bool:
-    """Return whether the bot stops."""
-    return decision is True or isinstance(decision, Cut)
-
-
 @dataclass(frozen=True, slots=True)
 class BargeInRow:
     """Results of a policy.
@@ -369,3 +272,19 @@ def judge(name: str, overlaps: Sequence[Overlap], spec: OverlapSpec) -> BargeInR
     stops = tuple(cut for overlap, cut in cuts if cut is not None and overlap.sound.is_meant)
     own = sum(cut is not None for overlap, cut in cuts if overlap.sound is Sound.ECHO)
     return BargeInRow(name, stops, yields, own)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.overlap_simulator")
+    root.add_argument("--sounds", type=positive, default=300, help="sounds of each kind over the bot")
+    root.add_argument("--seed", type=int, default=1)
+    arguments = root.parse_args(argv)
+    spec = OverlapSpec(of_each=arguments.sounds)
+    overlaps = generate(spec, arguments.seed)
+    print(json.dumps({name: judge(name, overlaps, spec).figures() for name in POLICIES}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""``python -m evals.turns.calibration``: fit the weight of each sign of a turn's end, on the tuning set.
+"""``python -m research.turn_taking.calibration``: weigh the signs of an end on the tuning set.
 
 The product's rules read cues from the recogniser's words. A ratio is the share of ends with a cue divided by
 the share of holds with it, each with half an observation added. A logistic regression on both gives the slope
@@ -18,9 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.evals.turns.callers import CallSpec, ScriptedCall, generate
-from parley.evals.turns.contours import Contour
-from parley.evals.turns.evidence import (
+from parley.evals.turns.callers import ScriptedCall
+from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
+from parley.turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
+from research.turn_taking import synthetic_speech, tuning
+from research.turn_taking.contours import Contour, contour_of
+from research.turn_taking.evidence import (
     AskedRatios,
     ContourRatios,
     EvidenceSettings,
@@ -32,11 +35,8 @@ from parley.evals.turns.evidence import (
     contour_ratio,
     words_log_odds,
 )
-from parley.language import find_language
-from parley.language.cue_words import QuestionKind, WordCue
-from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
+from research.turn_taking.simulated_callers import TUNING_SEED, SimulationSpec, generate, is_filler
 
-SEED = 1_001
 PSEUDO = 0.5
 CURVE_BINS = 10
 NEWTON_STEPS = 25
@@ -89,7 +89,7 @@ class Sample:
             return WordCue.FILLER
         if self.confidence < settings.least_confidence:
             return WordCue.NO_WORDS
-        return find_language().cues.word_cue(self.text, self.asked)
+        return word_cue(self.text, self.asked)
 
 
 def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
@@ -97,14 +97,13 @@ def samples(calls: Iterable[ScriptedCall]) -> Iterator[Sample]:
     for call in calls:
         own = CallerVoiceAverage()
         for turn in call.turns:
-            asked, text = find_language().cues.asked_for(turn.prompt), ""
+            asked, text = asked_for(turn.prompt), ""
             for silence in turn.silences:
                 text = f"{text} {silence.heard}".strip()
                 end, score = silence.length_ms is None, silence.log_odds[-1]
                 signs = own.signs(silence.voice_end) if silence.voice_end is not None else None
-                yield Sample(
-                    end, score, text, asked, silence.confidence, silence.contour, signs, silence.is_filler
-                )
+                contour = contour_of(silence.voice_end)
+                yield Sample(end, score, text, asked, silence.confidence, contour, signs, is_filler(silence))
                 if silence.voice_end is not None:
                     own.on_voice_end(silence.voice_end)
 
@@ -290,14 +289,30 @@ def logistic(table: np.ndarray, target: np.ndarray) -> list[float]:
     return [float(weight) for weight in weights]
 
 
+def _print_tuning_calls() -> None:
+    calls, _ = synthetic_speech.load(synthetic_speech.TUNING, list(generate(tuning.SPEC, TUNING_SEED)))
+    silences = [silence for call in calls for turn in call.turns for silence in turn.silences]
+    tempos = [end.tempo.whole for silence in silences if (end := silence.voice_end) and end.tempo]
+    print(json.dumps(fit(list(samples(calls)), curved=True, voice=True).model_dump(), indent=2))
+    print(f"usual tempo {statistics.fmean(tempos):.3f}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
-    root = argparse.ArgumentParser(prog="python -m evals.turns.calibration")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.calibration")
     root.add_argument("--callers", type=int, default=300)
     root.add_argument("--d-prime", type=float, default=2.0)
-    root.add_argument("--seed", type=int, default=SEED)
+    root.add_argument("--seed", type=int, default=TUNING_SEED)
+    root.add_argument(
+        "--tuning-calls",
+        action="store_true",
+        help="fit all signs on the committed tuning calls, and print the usual tempo",
+    )
     arguments = root.parse_args(argv)
-    spec = CallSpec(callers=arguments.callers, d_prime=arguments.d_prime)
+    if arguments.tuning_calls:
+        _print_tuning_calls()
+        return 0
+    spec = SimulationSpec(callers=arguments.callers, d_prime=arguments.d_prime)
     rows = list(samples(generate(spec, arguments.seed)))
     print(f"seed {arguments.seed}: {sum(row.end for row in rows)} ends, {sum(not r.end for r in rows)} holds")
     for end, name in ((True, "ends"), (False, "holds")):

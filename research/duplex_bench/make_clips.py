@@ -1,6 +1,6 @@
 """Make the shipped clips of ``evals.duplex_bench``: synthetic callers, with the times of their words.
 
-    python scripts/make_duplex_clips.py evals/duplex_bench/data
+    python -m research.duplex_bench.make_clips evals/duplex_bench/data
 
 The layout is that of Full-Duplex-Bench: a folder for each task, a numbered folder for each clip. The latter
 contains ``input.opus``, the annotation by which the task is scored and ``transcription.json``;
@@ -8,12 +8,12 @@ contains ``input.opus``, the annotation by which the task is scored and ``transc
 another seed, or more clips, is another set.
 
 Callers ask questions that the shipped documents (``knowledge/``) answer, in words on which nothing of
-``evals.turns`` was tuned. Clips with speech over the bot use questions whose answers take ten seconds or
-more, so that the bot is in the middle of one. Callers are flite's rms, awb and kal16 and espeak-ng's en-us;
-the bot of the shipped deployment is slt. Pauses inside turns have the law of
-``turn_taking.endpointing.pauses``, from
-``HOLD_MS`` on, and are marked as people mark them (``evals.turns.prosody``). The format is Opus, as a browser
-sends it, because 23 minutes of WAV are 44 MB.
+``research.turn_taking`` was fitted. Clips with speech over the bot use questions whose answers take ten
+seconds or more, so that the bot is in the middle of one. Callers are flite's rms, awb and kal16 and
+espeak-ng's en-us; the bot of the shipped deployment is slt. Pauses inside turns have the law of
+``turn_taking.endpointing.pauses``, from ``HOLD_MS`` on, and are marked as people mark them
+(``research.turn_taking.prosody``). The format is Opus, as a browser sends it, because 23 minutes of WAV are
+44 MB.
 """
 
 import argparse
@@ -29,8 +29,9 @@ from parley.audio.audible import audible_spans
 from parley.evals.echo.rooms import Speakerphone, at_level, impulse_response
 from parley.evals.turns import audio, sounds
 from parley.evals.turns.callers import ScriptedTurn, Silence
-from parley.evals.turns.prosody import marked
 from parley.turn_taking.endpointing.pauses import PauseLaw
+from research.turn_taking.prosody import marked
+from research.turn_taking.synthetic_speech import pieces
 
 RATE_HZ = 16_000
 VOICES: tuple[tuple[str, str], ...] = (
@@ -302,7 +303,7 @@ def held(script: Script, text: str, hold_ms: tuple[int, int]) -> list[tuple[floa
     silences = pauses(text, script.rng, hold_ms)
     found = []
     turn = ScriptedTurn("", tuple(silences))
-    for silence, piece in zip(silences, audio.pieces(turn, *script.voice, SPEAKERS), strict=True):
+    for silence, piece in zip(silences, pieces(turn, *script.voice, SPEAKERS), strict=True):
         samples = marked(piece.samples, RATE_HZ, piece.ending, 1.0, script.rng)
         begun, ended = script.sound(samples, CALLER_DBFS, None)
         script.chunks.append({"text": silence.said, "timestamp": [begun, ended]})
@@ -440,6 +441,7 @@ def listeners_share(script: Script) -> list[float]:
 
 
 def main() -> None:
+    """Make all clips."""
     root = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     root.add_argument("folder", type=Path)
     root.add_argument("--seed", type=int, default=1)
@@ -473,6 +475,7 @@ def main() -> None:
 
 
 def write(path: Path, value: object) -> None:
+    """Write a value as JSON."""
     path.write_text(json.dumps(value) + "\n")
 
 

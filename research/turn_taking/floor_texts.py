@@ -8,7 +8,8 @@ for claims.
 """
 
 from parley.evals.turns import overlap_calls
-from parley.language import find_language
+from parley.turn_taking.utterances import ENGLISH
+from research.turn_taking import tuning_texts
 
 _REPORTED = {
     *overlap_calls.COMMAND_TEXTS,
@@ -16,14 +17,13 @@ _REPORTED = {
     *overlap_calls.QUESTION_TEXTS,
     *overlap_calls.ANSWER_TEXTS,
 }
-_PHRASES = find_language("en").vocabulary
-_CLOSED = _PHRASES.negative | _PHRASES.stops | {"what", "why", "no"}
+_CLOSED = ENGLISH.negative | ENGLISH.stops | {"what", "why", "no"}
 # Answers that a listener does not give as a backchannel, and hums that ``sounds.hum`` makes better than a
 # synthesiser.
 _NO_LISTENER = {"please do", "i do", "i am", "go ahead", "mhm", "mm hmm", "mm", "mmm", "hm", "hmm"}
 
 LISTENING: tuple[str, ...] = (
-    *sorted((_PHRASES.affirmative | _PHRASES.backchannels) - _NO_LISTENER),
+    *sorted((ENGLISH.affirmative | ENGLISH.backchannels) - _NO_LISTENER),
     *("oh okay", "yeah yeah", "okay okay", "oh i see", "right right", "yeah okay", "okay sure", "yes yes"),
     *("oh yeah", "okay great", "ah okay", "oh nice", "sure sure", "all right okay", "yeah right", "oh wow"),
     *("okay thanks", "of course yes"),
@@ -57,9 +57,9 @@ CLAIMING: tuple[str, ...] = tuple(
         for text in (
             *sorted(_CLOSED),
             "please do",
-            *overlap_calls.TUNING_COMMAND_TEXTS,
-            *overlap_calls.TUNING_CORRECTION_TEXTS,
-            *overlap_calls.TUNING_QUESTION_TEXTS,
+            *tuning_texts.TUNING_COMMAND_TEXTS,
+            *tuning_texts.TUNING_CORRECTION_TEXTS,
+            *tuning_texts.TUNING_QUESTION_TEXTS,
             *(" ".join(phrase.split()) for phrase in _CLAIMS.split(",")),
         )
         if text not in _REPORTED or text in _CLOSED

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.evals.turns.psola import resynthesise
 from parley.turn_taking.endpointing.evidence_pitch import FINAL_MS
+from research.turn_taking.psola import resynthesise
 
 # Factor of the length before a silence, and before a filler, relative to elsewhere.
 DRAWN_OUT, BEFORE_FILLER = 305 / 180, 400 / 180

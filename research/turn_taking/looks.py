@@ -1,6 +1,6 @@
-"""``python -m evals.turns.looks``: fit the linear classifiers of the early looks (``models.stt.looks``).
+"""``python -m research.turn_taking.looks``: fit the lines of the early looks (``models.stt.looks``).
 
-Calls of the tuning side (``yield_calls``) pass echo control and voice activity detection as in a call, with
+Calls of the tuning side (``tuning_sounds``) pass echo control and voice activity detection as in a call, with
 the bot ducked at the first window of a voice. For each voice over a reply that is detected, the canceller's
 signal around its beginning is stored with the kind of the sound. A logistic regression with a ridge penalty
 weighs the encoder's features at each look. Interruptions and the rest have the same weight.
@@ -33,7 +33,6 @@ from parley.core.media import float_to_pcm16, pcm16_to_float
 from parley.evals.command import exit_code, machine, positive
 from parley.evals.echo.rooms import RATE_HZ, at_level, noise
 from parley.evals.turns import audio, sounds
-from parley.evals.turns.floor import area, fitted
 from parley.evals.turns.overlap_calls import (
     ECHO_DBFS,
     NEAR_OVER_ECHO_DB,
@@ -43,13 +42,7 @@ from parley.evals.turns.overlap_calls import (
     Sound,
 )
 from parley.evals.turns.overlap_ears import BEGAN_US, PIECE_MS, PIECE_SAMPLES
-from parley.evals.turns.yield_calls import (
-    TUNING_CALL,
-    SoundMaterial,
-    SpokenSound,
-    YieldScript,
-    tuning_material,
-)
+from parley.evals.turns.yield_calls import SoundMaterial, SpokenSound
 from parley.models.echo.control import EchoControl
 from parley.models.echo.webrtc import WebRtcEcho
 from parley.models.stt.looks import BEFORE_MS, LOOKS_MS, features
@@ -60,6 +53,8 @@ from parley.processors.front_end.vad import SharedVadAnalyzer, VadSettings
 from parley.runtime.atomic_file import replace_file
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.barge_in.settings import BargeInTuning
+from research.turn_taking.floor import area, fitted
+from research.turn_taking.tuning_sounds import TUNING_CALL, TuningScript, tuning_material
 
 RIDGE = 300.0
 FOLDS = 3
@@ -105,7 +100,7 @@ def windows_of_call(place: int, seed: int) -> list[VoiceWindow]:
     """Return the voices of one tuning call."""
     vad, speakers, material = _own()
     rng = np.random.default_rng([seed, place, 11])
-    script = YieldScript(rng, speakers, material)
+    script = TuningScript(rng, speakers, material)
     said = []
     for kind in rng.permutation(np.array(TUNING_CALL, dtype=object)):
         said.append(script.drawn(kind))
@@ -136,7 +131,7 @@ def _first_voice(reply: Reply, voices: Sequence[tuple[int, np.ndarray]]) -> tupl
     return next((each for each in voices if first <= each[0] < reply.ended), None)
 
 
-async def _voices(script: YieldScript, vad: VoiceActivityDetector) -> list[tuple[int, np.ndarray]]:
+async def _voices(script: TuningScript, vad: VoiceActivityDetector) -> list[tuple[int, np.ndarray]]:
     """Return the beginning of each voice by voice activity, and the canceller's signal around it."""
     room, settings, control = script.room(), VadSettings(), EchoControl(canceller=WebRtcEcho())
     gain, events = RampedGain(), CallEvents()
@@ -404,7 +399,7 @@ def write(path: Path, fits: Sequence[tuple[np.ndarray, float]], network_sha256: 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    root = argparse.ArgumentParser(prog="python -m evals.turns.looks")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.looks")
     root.add_argument("--calls", type=positive, default=20, help=f"calls with {len(TUNING_CALL)} sounds each")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)

@@ -1,10 +1,12 @@
 """The end of the pitch in three classes: a baseline for the end of the whole voice."""
 
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from parley.turn_taking.endpointing.evidence_pitch import final_movement_semitones
+from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
 
 # Length of audio in which the end of the pitch is measured: the last words and the silence after them.
 CONTOUR_MS = 1_500
@@ -18,6 +20,22 @@ class Contour(Enum):
     RISE = "rise"
     LEVEL = "level"
     FALL = "fall"
+
+
+@dataclass(frozen=True, slots=True)
+class ContouredEnd(VoiceEnd):
+    """The end of a voice with its contour.
+
+    Attributes:
+        contour: None when too little is voiced.
+    """
+
+    contour: Contour | None = None
+
+
+def contour_of(end: VoiceEnd | None) -> Contour | None:
+    """Return the contour of an end; None when it was not measured."""
+    return end.contour if isinstance(end, ContouredEnd) else None
 
 
 def final_contour(audio: np.ndarray, rate_hz: int) -> Contour | None:

@@ -13,10 +13,10 @@ Signs are not independent: a model that recognises a hanging clause has used par
 last word. The words therefore count with ``words_weight``, which is fitted together with the slope of the
 score (logistic regression on both). A rarely counted sign is drawn towards 1 by half an observation of each.
 
-Origin of the figures: ``python -m evals.turns.calibration`` counts the word cues and the lengths with the
-real rules on the questions of ``tests/golden`` marked for tuning, with pauses placed as in
-``evals.turns.callers``. The contours are those of the Columbia Games Corpus (Gravano, PhD thesis, Columbia
-University 2009, table 6.1; Gravano and Hirschberg, Computer Speech and Language 25, 2011).
+Origin of the figures: ``calibration`` counts the word cues and the lengths with the real rules on the
+questions of ``tests/golden`` marked for tuning, with pauses placed as in ``simulated_callers``. The contours
+are those of the Columbia Games Corpus (Gravano, PhD thesis, Columbia University 2009, table 6.1; Gravano and
+Hirschberg, Computer Speech and Language 25, 2011).
 
 Pure.
 """
@@ -27,10 +27,15 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from parley.evals.turns.contours import Contour
-from parley.language import find_language
-from parley.language.cue_words import QuestionKind, WordCue
 from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
+from parley.turn_taking.endpointing.evidence_words import (
+    QuestionKind,
+    WordCue,
+    reads_as_question,
+    word_cue,
+    words_of,
+)
+from research.turn_taking.contours import Contour
 
 # Further from 1/2 a probability reflects the model's calibration more than the turn.
 SUREST = 0.001
@@ -110,7 +115,7 @@ class SignWeight(BaseModel):
 
 
 class VoiceWeights(BaseModel):
-    """Weights of the end of a voice, as counted on ``evals/turns/tuning.json`` (synthetic voices)."""
+    """Weights of the end of a voice, as counted on ``tuning.json`` (synthetic voices)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -225,10 +230,10 @@ def words_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
         return 0.0
     if heard.is_filler:
         return settings.words_weight * math.log(settings.words.filler)
-    words = len(find_language().cues.words_of(heard.text))
+    words = len(words_of(heard.text))
     if not words or heard.last_word_confidence < settings.least_confidence:
         return settings.words_weight * math.log(settings.words.no_words)
-    cue = find_language().cues.word_cue(heard.text, heard.asked)
+    cue = word_cue(heard.text, heard.asked)
     worth = math.log(getattr(settings.words, cue.value))
     if words <= settings.short_words and cue is WordCue.PLAIN:
         worth += math.log(settings.short if heard.asked is QuestionKind.NOTHING else settings.short_answer)
@@ -249,7 +254,7 @@ def contour_log_odds(heard: Heard, settings: EvidenceSettings) -> float:
 def contour_ratio(heard: Heard) -> str | None:
     """Return the field of ``ContourRatios`` for the end of the pitch; None when it is not known."""
     if heard.contour is Contour.RISE:
-        return "asking_rise" if find_language().cues.reads_as_question(heard.text) else "rise"
+        return "asking_rise" if reads_as_question(heard.text) else "rise"
     return None if heard.contour is None else heard.contour.value
 
 

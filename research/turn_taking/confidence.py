@@ -1,8 +1,8 @@
 """Measure how well an embedded recogniser's confidence separates right words from wrong ones.
 
-    python -m evals.turns.confidence
-    python -m evals.turns.confidence --engine pocketsphinx
-    python -m evals.turns.confidence --speech human
+    python -m research.turn_taking.confidence
+    python -m research.turn_taking.confidence --engine pocketsphinx
+    python -m research.turn_taking.confidence --speech human
 
 A recogniser gets either the sentences of ``evals.latency.questions`` in its callers' voices, clean and in
 white noise, or recorded people in every condition of ``evals.human``. Its words are aligned with the spoken
@@ -186,7 +186,7 @@ def report(title: str, turns: Sequence[Heard]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     parser = argparse.ArgumentParser(
-        prog="python -m evals.turns.confidence", description=__doc__.splitlines()[0]
+        prog="python -m research.turn_taking.confidence", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--engine", default="moonshine_tiny", help="NAME or NAME:field=value,field=value")
     parser.add_argument("--speech", choices=("synthetic", "human"), default="synthetic")

@@ -1,6 +1,6 @@
-"""``python -m evals.turns.filler``: fit the linear classifier of fillers (``models.turn.smart_turn``).
+"""``python -m research.turn_taking.filler``: fit the line of fillers (``models.turn.smart_turn``).
 
-Synthetic callers (the voices of ``evals.turns.floor``) stop on "um", "uh" or "er", at the end of a sentence
+Synthetic callers (the voices of ``floor``) stop on "um", "uh" or "er", at the end of a sentence
 or inside it. Others stop on a conjunction, an article, or a word that sounds like a filler ("some", "a").
 Half of those who stop inside continue afterwards, and the sound is cut there. The sound is resampled and goes
 through a drawn channel. A little silence follows, as when the completeness model gets a pause. The line is a
@@ -26,7 +26,10 @@ import soxr
 
 from parley.core.errors import AgentError
 from parley.evals.command import machine, positive
-from parley.evals.turns.floor import (
+from parley.evals.turns.texts import sentences
+from parley.models.turn.network import SECOND_LAYER, LinearScore, Network
+from parley.models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
+from research.turn_taking.floor import (
     CALLERS,
     RATE_HZ,
     area,
@@ -36,9 +39,6 @@ from parley.evals.turns.floor import (
     on_a_line,
     speakers,
 )
-from parley.evals.turns.texts import sentences
-from parley.models.turn.network import SECOND_LAYER, LinearScore, Network
-from parley.models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features
 
 FILLERS = ("um", "uh", "er", "um", "uh", "erm")
 HANGING = ("and", "but", "so", "because", "for", "the", "to", "with", "or", "if", "when", "that", "of")
@@ -73,7 +73,7 @@ class Pause:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    root = argparse.ArgumentParser(prog="python -m evals.turns.filler")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.filler")
     root.add_argument("--pauses", type=positive, default=6_000)
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)

@@ -1,4 +1,4 @@
-"""``python -m evals.turns.spotter_cost``: measure the cost of recognising short voices twice.
+"""``python -m research.turn_taking.spotter_cost``: cost of recognising short voices twice.
 
 The spotter that ships runs in a child process, as in a server, with ``StopWords`` on the loop before it. It
 gets voices over the bot one by one, faster than real time: short ones (commands, questions, backchannels,
@@ -54,7 +54,7 @@ SHORT_TEXTS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    root = argparse.ArgumentParser(prog="python -m evals.turns.spotter_cost")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.spotter_cost")
     root.add_argument(
         "--voices", type=positive, default=60, help="short voices; half as many sentences are used"
     )

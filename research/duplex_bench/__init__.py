@@ -1,0 +1,1 @@
+"""Clips of the full-duplex benchmark."""

@@ -1,0 +1,1 @@
+"""Turn taking: fits and baselines."""

@@ -1,0 +1,36 @@
+"""Modules of ``research/`` load, and nothing that they fit on is part of a report."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from parley.evals.human.split import reported_clauses
+from parley.evals.turns import overlap_calls
+from parley.evals.turns.texts import sentences
+from parley.turn_taking.utterances import ENGLISH
+from research.turn_taking import tuning_texts
+from research.turn_taking.floor_texts import CLAIMING
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "research").glob("*/[a-z]*.py")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_of_research_loads(name: str):
+    assert import_module(name).__doc__
+
+
+def test_the_texts_of_fits_are_in_no_report():
+    fitted = sentences(held_out=False)
+    fitted += [text for name, texts in vars(tuning_texts).items() if name.isupper() for text in texts]
+    assert len(fitted) > 50
+    assert [text for text in fitted if reported_clauses(text)] == []
+    reported = {
+        text for name, texts in vars(overlap_calls).items() if name.endswith("_TEXTS") for text in texts
+    }
+    # Refusals, stop words, questions of one word and backchannels are closed classes.
+    closed = ENGLISH.negative | ENGLISH.stops | {"what", "why"}
+    assert set(CLAIMING) & (reported - set(overlap_calls.BACKCHANNEL_TEXTS)) <= closed
