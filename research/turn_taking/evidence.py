@@ -29,9 +29,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
 from parley.turn_taking.endpointing.evidence_words import (
+    QUESTION_WORDS,
     QuestionKind,
     WordCue,
-    reads_as_question,
     word_cue,
     words_of,
 )
@@ -256,6 +256,12 @@ def contour_ratio(heard: Heard) -> str | None:
     if heard.contour is Contour.RISE:
         return "asking_rise" if reads_as_question(heard.text) else "rise"
     return None if heard.contour is None else heard.contour.value
+
+
+def reads_as_question(text: str) -> bool:
+    """Return whether the sentence begins like a question: then a rising pitch ends it."""
+    words = words_of(text)
+    return bool(words) and words[0] in QUESTION_WORDS
 
 
 def voice_log_odds(signs: VoiceSigns | None, weights: VoiceWeights) -> float:

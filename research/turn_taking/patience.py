@@ -1,7 +1,7 @@
 """``python -m research.turn_taking.patience``: the frontier of ``evals.turns`` on the tuning side.
 
-The default of ``hearing.endpoint.patience`` and the ends of its scale (``policies.price_of``) were chosen on
-it. A frontier on the report side is printed by ``python -m evals.turns.frontier``.
+The default of ``hearing.endpoint.patience`` is the lowest at which at most 10 % of these holds are cut. A
+frontier on the report side is printed by ``python -m evals.turns.frontier``.
 """
 
 import argparse

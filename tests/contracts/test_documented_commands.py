@@ -20,7 +20,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
-DOCUMENTS = (*(ROOT / name for name in NAMES), *sorted((ROOT / "docs").glob("**/*.md")))
+DOCUMENTS = (
+    *(ROOT / name for name in NAMES),
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    *ROOT.glob("research/**/*.md"),
+)
 FENCED = re.compile(r"```(?:sh|bash|console)\n(.*?)```", re.DOTALL)
 ANY_FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
@@ -28,7 +32,7 @@ INLINE = re.compile(r"`([^`]+)`")
 COMMAND = re.compile(r"(?:^|[\s/])python3? (-m ([a-z_][\w.]*)|bot\.py|runner\.py)\b([^#|;&>]*)")
 SERVERS = re.compile(r"(?:^|\s)(bot\.py|runner\.py)((?: --?[\w-]+[^#|;&>]*)?)$")
 MAKE_ARGUMENTS = re.compile(r"make run[^`\n]*ARGS=(\"[^\"]*\"|'[^']*')")
-OURS = ("evals", "scripts", "session_store")
+OURS = ("evals", "research", "scripts", "session_store")
 # Placeholders, and the values that a reader would put in.
 PLACEHOLDERS = {"NAME": "speculation", "...": "--help"}
 OTHER_ORDER = 10
