@@ -204,3 +204,40 @@ def test_a_later_look_scores_the_turn_and_leaves_the_odds_of_a_filler():
     at_an_end_ms = wait_ms(policy, again_ms)
     policy.on_completeness(0.9, filler_log_odds=3.0)
     assert wait_ms(policy, again_ms) > at_an_end_ms
+
+
+def learning() -> EndpointPolicy:
+    return endpoint_policy(EndpointTuning(kind="predictive", learn=True))
+
+
+def test_a_hold_that_was_cut_is_learnt_from_a_caller_who_goes_on_at_once():
+    waits = []
+    for resumes_ms in (400, 4_000):
+        policy, at_ms = learning(), 0
+        for _ in range(12):
+            turn(policy, "yes", 0.97, at_ms=at_ms)
+            deadline_ms = policy.next_deadline_ms()
+            assert deadline_ms is not None and policy.on_deadline(deadline_ms) is not None
+            policy.reset()
+            at_ms = deadline_ms + resumes_ms
+        waits.append(wait_ms(policy, turn(policy, completeness=0.5, at_ms=at_ms)))
+    assert waits[0] > waits[1]
+
+
+def test_a_score_that_lies_is_believed_less_and_less():
+    def wait_after(policy: EndpointPolicy, pauses: int) -> int:
+        """Return the wait at the last pause; each turn sounds complete at its pause and open at its end."""
+        at_ms, wait = 0, 0
+        for _ in range(pauses):
+            policy.reset()
+            held_ms = turn(policy, "what are your hours", 0.99, at_ms=at_ms)
+            wait = wait_ms(policy, held_ms)
+            if wait < 700 and policy.on_deadline(held_ms + wait) is not None:
+                policy.reset()
+            since_ms = turn(policy, "on sunday", 0.01, at_ms=held_ms + 700)
+            deadline_ms = policy.next_deadline_ms()
+            assert deadline_ms is not None and policy.on_deadline(deadline_ms) is not None
+            at_ms = since_ms + 8_000
+        return wait
+
+    assert wait_after(learning(), 12) > wait_after(learning(), 1) + 100
