@@ -11,15 +11,17 @@ has a quieter echo (``Room``). Everything is drawn from the seed and the place o
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from parley.core.media import ms_to_samples
 from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
 from parley.evals.echo.speech import BOT, BOT_LINES
 from parley.evals.turns import audio, sounds
 from parley.evals.turns.texts import sentences
 
+Picked = TypeVar("Picked")
 # The bot speaks in slt; any other voice may call, or talk in the background.
 CALLERS: tuple[tuple[str, str], ...] = (
     ("flite", "rms"),
@@ -196,7 +198,60 @@ class Room:
         return np.clip(heard, -1, 1).astype(np.float32)
 
 
-class CallScript:
+class SpeakerphoneScript:
+    """Builder of a call over a speakerphone: a greeting of the bot, then what a subclass adds.
+
+    Args:
+        rng: of all that is drawn.
+        speakers: voices.
+        greeting_ms: length of the greeting, during which echo control learns the room.
+    """
+
+    def __init__(self, rng: np.random.Generator, speakers: audio.Speakers, greeting_ms: int) -> None:
+        self._rng, self._speakers = rng, speakers
+        self._bot: list[tuple[int, np.ndarray]] = []
+        self._near: list[tuple[int, np.ndarray]] = []
+        self._phone = Speakerphone(
+            seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
+        )
+        self.replies: list[Reply] = []
+        self._at = self._say_bot(0, greeting_ms)[0] + ms_to_samples(GAP_MS, RATE_HZ)
+
+    def room(self) -> Room:
+        """Return the whole call, from the first sample on."""
+        bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
+        for track, parts in ((bot, self._bot), (near, self._near)):
+            for at, part in parts:
+                track[at : at + len(part)] += part[: len(track) - at]
+        near += noise(len(near), ROOM_DBFS, self._phone.seed)
+        return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
+
+    def _say(self, at: int, samples: np.ndarray, over_db: float) -> None:
+        self._near.append((at, at_level(samples, ECHO_DBFS + NEAR_OVER_ECHO_DB + over_db)))
+
+    def _say_bot(self, at: int, length_ms: int, lines: Sequence[str] = TOLD) -> tuple[int, str]:
+        """Add speech of the bot of about this length; return (its end, its words)."""
+        end, said = at, []
+        while end < at + ms_to_samples(length_ms, RATE_HZ):
+            line = self._pick(lines)
+            sound, _ = self._speakers.speak("flite", BOT, line)
+            self._bot.append((end, sound))
+            end += len(sound) + ms_to_samples(BETWEEN_MS, RATE_HZ)
+            said.append(line)
+        return end, " ".join(said)
+
+    def _far(self, samples: np.ndarray) -> np.ndarray:
+        """Return another person's voice as it arrives from the room."""
+        room = impulse_response(
+            Speakerphone(seed=self._phone.seed + 1, delay_ms=0.0, reverb_ms=400.0, direct_db=-3.0)
+        )
+        return np.convolve(samples, room)[: len(samples)].astype(np.float32)
+
+    def _pick(self, rows: Sequence[Picked]) -> Picked:
+        return rows[int(self._rng.integers(len(rows)))]
+
+
+class CallScript(SpeakerphoneScript):
     """Builder of the signals of one call, sample by sample.
 
     A subclass may have other texts; here they are those on which nothing was chosen.
@@ -214,45 +269,32 @@ class CallScript:
     }
 
     def __init__(self, rng: np.random.Generator, voice: tuple[str, str], speakers: audio.Speakers) -> None:
-        self._rng, self._voice, self._speakers = rng, voice, speakers
-        self._bot: list[tuple[int, np.ndarray]] = []
-        self._near: list[tuple[int, np.ndarray]] = []
-        self._corpus = sentences(held_out=self.held_out)
-        self._phone = Speakerphone(
-            seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
-        )
-        self.replies: list[Reply] = []
-        # During the greeting echo control learns the room, and from the turn after it the recogniser learns
-        # the caller.
-        self._at = self._say_bot(0, GREETING_MS)[0] + _samples(GAP_MS)
-        self._at += self._say(self._at, self._speak(voice, self._pick(self._corpus)), 0.0) + _samples(GAP_MS)
+        self._voice, self._corpus = voice, sentences(held_out=self.held_out)
+        super().__init__(rng, speakers, GREETING_MS)
+        # From this turn the recogniser learns the caller.
+        first = self._speak(voice, self._pick(self._corpus))
+        self._say(self._at, first, 0.0)
+        self._at += len(first) + ms_to_samples(GAP_MS, RATE_HZ)
 
     def add(self, sound: Sound) -> None:
         """Add a reply with this sound over it."""
         began, asked, question = self._at, None, ""
         if sound is Sound.ANSWER:
             asked, question = self._say_bot(began, 1, ASKED)
-            asked -= _samples(BETWEEN_MS)
-        self._at, says = self._say_bot(asked + _samples(BETWEEN_MS) if asked else began, REPLY_MS)
+            asked -= ms_to_samples(BETWEEN_MS, RATE_HZ)
+        self._at, says = self._say_bot(
+            asked + ms_to_samples(BETWEEN_MS, RATE_HZ) if asked else began, REPLY_MS
+        )
         if asked is None:
-            onset = began + _samples(int(self._rng.integers(*ONSET_MS)))
+            onset = began + ms_to_samples(int(self._rng.integers(*ONSET_MS)), RATE_HZ)
         else:
-            onset = asked + _samples(int(self._rng.integers(*ANSWER_MS)))
+            onset = asked + ms_to_samples(int(self._rng.integers(*ANSWER_MS)), RATE_HZ)
             says = f"{question} {says}"
         text, samples, over_db = self._make(sound)
         if samples is not None:
             self._say(onset, samples, over_db)
         self.replies.append(Reply(sound, text, began, onset, self._at, says, asked))
-        self._at += _samples(GAP_MS)
-
-    def room(self) -> "Room":
-        """Return the whole call, from the first sample on."""
-        bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
-        for track, parts in ((bot, self._bot), (near, self._near)):
-            for at, part in parts:
-                track[at : at + len(part)] += part[: len(track) - at]
-        near += noise(len(near), ROOM_DBFS, self._phone.seed)
-        return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
+        self._at += ms_to_samples(GAP_MS, RATE_HZ)
 
     def _make(self, sound: Sound) -> tuple[str, np.ndarray | None, float]:
         """Return words, sound (None for an echo) and its level over the caller's own."""
@@ -268,36 +310,10 @@ class CallScript:
             others = [voice for voice in CALLERS if voice != self._voice]
             text = self._pick(self._corpus)
             far = self._speak(others[int(rng.integers(len(others)))], text)
-            room = impulse_response(
-                Speakerphone(seed=self._phone.seed + 1, delay_ms=0.0, reverb_ms=400.0, direct_db=-3.0)
-            )
             level_db = SIDE_TALK_DB + float(rng.normal(0, LEVEL_SPREAD_DB))
-            return text, np.convolve(far, room)[: len(far)].astype(np.float32), level_db
+            return text, self._far(far), level_db
         text = self._pick(self._corpus if sound is Sound.SENTENCE else self.texts[sound])
         return text, self._speak(self._voice, text), spread_db
 
-    def _say(self, at: int, samples: np.ndarray, over_db: float) -> int:
-        level_dbfs = ECHO_DBFS + NEAR_OVER_ECHO_DB + over_db
-        self._near.append((at, at_level(samples, level_dbfs)))
-        return len(samples)
-
-    def _say_bot(self, at: int, length_ms: int, lines: Sequence[str] = TOLD) -> tuple[int, str]:
-        """Add speech of the bot of about this length; return (its end, its words)."""
-        end, said = at, []
-        while end < at + _samples(length_ms):
-            line = self._pick(lines)
-            sound, _ = self._speakers.speak("flite", BOT, line)
-            self._bot.append((end, sound))
-            end += len(sound) + _samples(BETWEEN_MS)
-            said.append(line)
-        return end, " ".join(said)
-
     def _speak(self, voice: tuple[str, str], text: str) -> np.ndarray:
         return audio.trimmed(self._speakers.speak(*voice, text)[0])
-
-    def _pick(self, rows: Sequence[str]) -> str:
-        return rows[int(self._rng.integers(len(rows)))]
-
-
-def _samples(ms: int) -> int:
-    return ms * RATE_HZ // 1000

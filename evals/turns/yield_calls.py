@@ -11,34 +11,26 @@ over it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, impulse_response, noise
-from parley.evals.echo.speech import BOT
+from parley.core.media import ms_to_samples
+from parley.evals.echo.rooms import RATE_HZ
 from parley.evals.human.generators import installed
 from parley.evals.human.recordings import RecordedUtterance, edges_of
 from parley.evals.human.split import SpeechSet, Split, load_report
 from parley.evals.turns import audio, overlap_calls
 from parley.evals.turns.overlap_calls import (
-    BETWEEN_MS,
     COUGH_DB,
-    DELAYS_MS,
-    ECHO_DBFS,
     LEVEL_SPREAD_DB,
-    NEAR_OVER_ECHO_DB,
     NEAR_SPREAD_DB,
-    ROOM_DBFS,
     SIDE_TALK_DB,
-    TOLD,
     Reply,
-    Room,
     Sound,
+    SpeakerphoneScript,
 )
 from parley.evals.turns.texts import sentences
 
-Picked = TypeVar("Picked")
 # Longest interruption, and longest sound of one or two words.
 LONGEST_S, SHORT_S = 3.0, 2.0
 FADE_S = 0.03
@@ -169,7 +161,7 @@ def generated_sounds(
                 yield Sound.BACKCHANNEL, generator.say(voice, text)
 
 
-class YieldScript:
+class YieldScript(SpeakerphoneScript):
     """Builder of the played signal and the caller's speech of one call.
 
     Args:
@@ -179,37 +171,22 @@ class YieldScript:
     """
 
     def __init__(self, rng: np.random.Generator, speakers: audio.Speakers, material: SoundMaterial) -> None:
-        self._rng, self._speakers, self._material = rng, speakers, material
-        self._bot: list[tuple[int, np.ndarray]] = []
-        self._near: list[tuple[int, np.ndarray]] = []
-        self._phone = Speakerphone(
-            seed=int(rng.integers(1 << 30)), delay_ms=float(rng.uniform(*DELAYS_MS)), direct_db=3.0
-        )
-        self.replies: list[Reply] = []
-        self._at = self._say_bot(0, GREETING_MS)[0] + _samples(GAP_MS)
+        self._material = material
+        super().__init__(rng, speakers, GREETING_MS)
         first = self._pick(material.talk)
         self._say(self._at, first.samples, 0.0)
-        self._at += len(first.samples) + _samples(GAP_MS)
+        self._at += len(first.samples) + ms_to_samples(GAP_MS, RATE_HZ)
 
     def add(self, heard: SpokenSound | None) -> None:
         """Add a reply with this sound over it; None for nothing but its echo."""
         began = self._at
         self._at, says = self._say_bot(began, REPLY_MS)
-        onset = began + _samples(int(self._rng.integers(*ONSET_MS)))
+        onset = began + ms_to_samples(int(self._rng.integers(*ONSET_MS)), RATE_HZ)
         kind, text = (Sound.ECHO, "") if heard is None else (heard.sound, heard.text)
         if heard is not None:
             self._say(onset, self._placed(heard), self._over_db(kind))
         self.replies.append(Reply(kind, text, began, onset, self._at, says))
-        self._at += _samples(GAP_MS)
-
-    def room(self) -> Room:
-        """Return the whole call, from the first sample on."""
-        bot, near = np.zeros(self._at, np.float32), np.zeros(self._at, np.float32)
-        for track, parts in ((bot, self._bot), (near, self._near)):
-            for at, part in parts:
-                track[at : at + len(part)] += part[: len(track) - at]
-        near += noise(len(near), ROOM_DBFS, self._phone.seed)
-        return Room(bot, near, EchoPath(self._phone, bot, ECHO_DBFS))
+        self._at += ms_to_samples(GAP_MS, RATE_HZ)
 
     def drawn(self, kind: Sound) -> SpokenSound | None:
         """Draw a sound that is not a recording of its own: talk to others, or None for the echo alone."""
@@ -221,10 +198,7 @@ class YieldScript:
     def _placed(self, heard: SpokenSound) -> np.ndarray:
         if heard.sound is not Sound.SIDE_TALK:
             return heard.samples
-        room = impulse_response(
-            Speakerphone(seed=self._phone.seed + 1, delay_ms=0.0, reverb_ms=400.0, direct_db=-3.0)
-        )
-        return np.convolve(heard.samples, room)[: len(heard.samples)].astype(np.float32)
+        return self._far(heard.samples)
 
     def _over_db(self, kind: Sound) -> float:
         """Draw the level over the caller's own."""
@@ -234,23 +208,3 @@ class YieldScript:
         if kind is Sound.COUGH:
             return COUGH_DB + float(normal(0, LEVEL_SPREAD_DB))
         return float(normal(0, NEAR_SPREAD_DB))
-
-    def _say(self, at: int, samples: np.ndarray, over_db: float) -> None:
-        self._near.append((at, at_level(samples, ECHO_DBFS + NEAR_OVER_ECHO_DB + over_db)))
-
-    def _say_bot(self, at: int, length_ms: int) -> tuple[int, str]:
-        end, said = at, []
-        while end < at + _samples(length_ms):
-            line = self._pick(TOLD)
-            sound, _ = self._speakers.speak("flite", BOT, line)
-            self._bot.append((end, sound))
-            end += len(sound) + _samples(BETWEEN_MS)
-            said.append(line)
-        return end, " ".join(said)
-
-    def _pick(self, rows: Sequence[Picked]) -> Picked:
-        return rows[int(self._rng.integers(len(rows)))]
-
-
-def _samples(ms: int) -> int:
-    return ms * RATE_HZ // 1000
