@@ -1,1 +1,1 @@
-"""Turn taking: when the bot starts to speak, and what interrupts it."""
+"""Sounds over the bot's voice: which stop it, and how soon; ends of turns in ``frontier``."""
