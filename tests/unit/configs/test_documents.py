@@ -15,7 +15,11 @@ from parley.configs.load import parse_settings, parse_yaml
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 NAMES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
-DOCUMENTS = (*(ROOT / name for name in NAMES), *sorted((ROOT / "docs").glob("**/*.md")))
+DOCUMENTS = (
+    *(ROOT / name for name in NAMES),
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    *sorted((ROOT / "research").glob("**/*.md")),
+)
 FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 # Matches ``hearing.stt``; not ``bot.py``, which is a file.
@@ -23,7 +27,8 @@ SETTING = re.compile(rf"({'|'.join(Deployment.model_fields)})((?:\.[a-z_0-9]+)+)
 FILES = {"bot.py", "operations.py"}
 FOLDERS = (
     "audio configs core docs evals knowledge models pipelines presets processors protocols recording "
-    "requirements runtime scripts sequencer serving session_store telemetry tests transports turn_taking web"
+    "requirements research runtime scripts sequencer serving session_store telemetry tests transports "
+    "turn_taking web"
 ).split()
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*")
 
