@@ -275,11 +275,11 @@ def spoken(voice: tuple[str, str], text: str) -> tuple[np.ndarray, list[tuple[st
     first = audible_spans(samples, RATE_HZ)[0].first / RATE_HZ
     cut = audio.trimmed(samples)
     most = len(cut) / RATE_HZ
-    placed = [
-        (word.text, *(min(max(0.0, ms / 1000 - first), most) for ms in (word.start_ms, word.end_ms)))
-        for word in words
-    ]
-    return cut, placed
+
+    def placed(ms: int) -> float:
+        return min(max(0.0, ms / 1000 - first), most)
+
+    return cut, [(word.text, placed(word.start_ms), placed(word.end_ms)) for word in words]
 
 
 def pauses(text: str, rng: np.random.Generator, hold_ms: tuple[int, int]) -> list[Silence]:

@@ -21,7 +21,8 @@ class TuningCallScript(CallScript):
     """Call in which nothing is said that is part of a report."""
 
     held_out = False
-    texts = CallScript.texts | {
+    texts = {
+        **CallScript.texts,
         Sound.COMMAND: tuning_texts.TUNING_COMMAND_TEXTS,
         Sound.CORRECTION: tuning_texts.TUNING_CORRECTION_TEXTS,
         Sound.QUESTION: tuning_texts.TUNING_QUESTION_TEXTS,
