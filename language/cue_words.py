@@ -62,10 +62,6 @@ class CueRules(Protocol):
         """Return the kind of answer that the last sentence of the bot asks for."""
         ...
 
-    def reads_as_question(self, text: str, /) -> bool:
-        """Return whether the sentence begins like a question: then a rising pitch ends it."""
-        ...
-
     def is_question(self, text: str, /) -> bool:
         """Return whether the words ask for something."""
         ...
@@ -106,10 +102,6 @@ class NoCues:
     def asked_for(self, text: str, /) -> QuestionKind:
         """Return a question for a question mark."""
         return QuestionKind.QUESTION if asks(text) else QuestionKind.NOTHING
-
-    def reads_as_question(self, text: str, /) -> bool:
-        """Return False."""
-        return False
 
     def is_question(self, text: str, /) -> bool:
         """Return whether the text ends with a question mark."""

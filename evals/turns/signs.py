@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from parley.turn_taking.endpointing.evidence_words import asked_for
+
 from parley.evals.turns.callers import LOOKS_MS, ScriptedCall
 from parley.turn_taking.endpointing.end_predictor import PauseSigns
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
-from parley.turn_taking.endpointing.evidence_words import asked_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,12 +116,6 @@ def asked_for(text: str) -> QuestionKind:
     return QuestionKind.CHOICE if spoken and spoken[0] in YES_NO_WORDS else QuestionKind.QUESTION
 
 
-def reads_as_question(text: str) -> bool:
-    """Return whether the sentence begins like a question: then a rising pitch ends it."""
-    words = words_of(text)
-    return bool(words) and words[0] in QUESTION_WORDS
-
-
 def is_question(text: str) -> bool:
     """Return whether the words ask for something; the first words count, as transcripts lack marks."""
     if text.rstrip().endswith("?"):

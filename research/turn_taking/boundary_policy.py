@@ -9,9 +9,10 @@ Pure.
 
 from collections.abc import Sequence
 
+from parley.turn_taking.endpointing.evidence_words import QuestionKind
+
 from parley.turn_taking.endpointing.endpointer import EndpointTuning, Grounds
 from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
-from parley.turn_taking.endpointing.evidence_words import QuestionKind
 from parley.turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy
 from research.turn_taking.contours import Contour, contour_of
 from research.turn_taking.evidence import (

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from parley.turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 
 from parley.evals.turns.callers import ScriptedCall
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
-from parley.turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 from research.turn_taking import synthetic_speech, tuning
 from research.turn_taking.contours import Contour, contour_of
 from research.turn_taking.evidence import (

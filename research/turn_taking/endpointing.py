@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
+from parley.turn_taking.endpointing.evidence_words import asked_for
 
 from parley.evals.turns.callers import CallSpec, ScriptedCall
 from parley.evals.turns.simulator import Hearing, Outcome, run
@@ -33,7 +34,6 @@ from parley.evals.turns.static_waits import Columns, StaticPolicy, StaticRule, b
 from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
 from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
-from parley.turn_taking.endpointing.evidence_words import asked_for
 from parley.turn_taking.endpointing.pauses import SHORTEST_MS, PauseLaw
 from parley.turn_taking.endpointing.policies import Price, SilenceTimer
 from research.turn_taking.boundary_policy import BoundaryPolicy

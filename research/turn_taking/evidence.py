@@ -25,9 +25,6 @@ import bisect
 import math
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
 from parley.turn_taking.endpointing.evidence_words import (
     QUESTION_WORDS,
     QuestionKind,
@@ -35,6 +32,9 @@ from parley.turn_taking.endpointing.evidence_words import (
     word_cue,
     words_of,
 )
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
 from research.turn_taking.contours import Contour
 
 # Further from 1/2 a probability reflects the model's calibration more than the turn.

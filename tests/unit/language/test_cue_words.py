@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from parley.language.cue_words import QuestionKind, WordCue
 from parley.language.english.cue_words import (
     asked_for,
-    reads_as_question,
     tells,
     word_cue,
 )
@@ -72,12 +71,6 @@ def test_what_was_asked_decides_what_is_whole(asked: QuestionKind, text: str, cu
 )
 def test_what_the_bot_asked_for(said: str, asked: QuestionKind):
     assert asked_for(said) is asked
-
-
-def test_a_question_begins_like_one():
-    assert reads_as_question("Where is it")
-    assert not reads_as_question("milk, bread")
-    assert not reads_as_question("")
 
 
 @given(st.text(max_size=60), st.sampled_from(QuestionKind))
