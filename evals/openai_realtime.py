@@ -1,18 +1,12 @@
 """``python -m evals.openai_realtime``: voice-to-voice latency over OpenAI's realtime protocol, and its cost.
 
-Calls run at the same time, each with a caller who asks questions one after the other and waits for the end of
-each answer. Latency lasts from the last audible sample that was sent to the first audible one that arrived,
-both at their place in real time. Sent audio is played into the socket sample by sample, and received audio is
-heard when the audio before it has been. The cost is the processor time of the server's process during the
-calls, divided by the seconds of the calls. The client is plain ``websockets``, so that it costs little next
-to the server.
+Calls run at the same time, each with a caller who asks questions one after the other (``SocketCaller``). The
+cost is the processor time of the server's process during the calls, divided by the seconds of the calls.
 """
 
 import argparse
 import asyncio
-import base64
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,157 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soxr
-from websockets.asyncio.client import ClientConnection, connect
 
-from parley.core.errors import AgentError
-from parley.evals.command import count, machine, positive
-from parley.evals.latency.servers import running
-from parley.evals.serving_process import Server
-from parley.models.tts.flite import FliteSettings, FliteTts
-
-RATE_HZ = 24_000
-PIECE_MS = 20
-AUDIBLE = 500
-ANSWER_S = 15.0
-QUESTIONS = (
-    "What are your opening hours on Saturday?",
-    "What are your opening hours on Sunday?",
-    "When do you open in the morning?",
-)
-
-
-def speech(text: str) -> bytes:
-    """Return a question as 16-bit PCM, cut at its last audible sample."""
-    pieces: list[bytes] = []
-
-    def take(piece: Any) -> bool:
-        pieces.append(piece.pcm)
-        return True
-
-    FliteTts(FliteSettings(voice="rms")).synthesize(text, take)
-    samples = soxr.resample(np.frombuffer(b"".join(pieces), "<i2"), 16_000, RATE_HZ)
-    audible = np.flatnonzero(np.abs(samples.astype(np.int32)) > AUDIBLE)
-    return bytes(samples[: audible[-1] + 1].astype("<i2").tobytes())
-
-
-class Caller:
-    """A call.
-
-    Attributes:
-        latencies_ms: of every answer.
-        unanswered: number of questions without an answer.
-        errors: codes that the server sent.
-        heard: transcripts by the server, of each question that it recognised.
-        pieces: of the audio of each answer, arrival and length in seconds.
-        audio: all speech of the bot, 16-bit PCM at ``RATE_HZ``.
-        closed: code and reason of the server's close. None while there is none.
-
-    Args:
-        url: of the socket.
-        turns: number of questions.
-        address: local address of the caller. Empty leaves it to the system.
-        token: sent as a bearer token. Empty for none.
-    """
-
-    def __init__(self, url: str, turns: int, *, address: str = "", token: str = "") -> None:
-        self._url = url
-        self._address = address
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._turns = turns
-        self._speech = b""
-        self._said_s = 0.0
-        self._heard_s: float | None = None
-        self._playing_until_s = 0.0
-        self._over = asyncio.Event()
-        self.latencies_ms: list[float] = []
-        self.unanswered = 0
-        self.errors: list[str] = []
-        self.heard: list[str] = []
-        self.pieces: list[list[tuple[float, float]]] = [[]]
-        self.audio = bytearray()
-        self.closed: tuple[int, str] | None = None
-
-    async def call(self) -> None:
-        """Ask all questions."""
-        local = (self._address, 0) if self._address else None
-        async with connect(
-            self._url, max_size=None, local_addr=local, additional_headers=self._headers
-        ) as socket:
-            tasks = [asyncio.create_task(self._speak(socket)), asyncio.create_task(self._listen(socket))]
-            try:
-                await asyncio.sleep(1)
-                for turn in range(self._turns):
-                    await self._ask(QUESTIONS[turn % len(QUESTIONS)])
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _ask(self, question: str) -> None:
-        self._heard_s = None
-        self._over.clear()
-        self.pieces.append([])
-        self._speech = await asyncio.to_thread(speech, question)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                await self._over.wait()
-        except TimeoutError:
-            self.unanswered += 1
-            return
-        if self._heard_s is None:
-            self.unanswered += 1
-        else:
-            self.latencies_ms.append((self._heard_s - self._said_s) * 1000)
-        await asyncio.sleep(1)
-
-    async def _speak(self, socket: ClientConnection) -> None:
-        piece = RATE_HZ * PIECE_MS // 1000 * 2
-        due_s = time.monotonic()
-        while True:
-            # A microphone sends a piece when it is complete: its samples were spoken before ``due_s``.
-            due_s += PIECE_MS / 1000
-            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            data, self._speech = self._speech[:piece], self._speech[piece:]
-            if data:
-                self._said_s = due_s - (piece - len(data)) / 2 / RATE_HZ
-            audio = base64.b64encode(data.ljust(piece, b"\0")).decode()
-            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
-
-    async def _listen(self, socket: ClientConnection) -> None:
-        try:
-            await self._take(socket)
-        finally:
-            if close := socket.protocol.close_rcvd:
-                self.closed = close.code, close.reason
-
-    async def _take(self, socket: ClientConnection) -> None:
-        async for text in socket:
-            event = json.loads(text)
-            match event["type"]:
-                case "response.output_audio.delta":
-                    self._hear(base64.b64decode(event["delta"]))
-                case "response.done":
-                    self._over.set()
-                case "conversation.item.input_audio_transcription.completed":
-                    self.heard.append(str(event["transcript"]))
-                case "error":
-                    self.errors.append(str(event["error"]["code"]))
-
-    def _hear(self, pcm: bytes) -> None:
-        self.audio += pcm
-        self.pieces[-1].append((time.monotonic(), len(pcm) / 2 / RATE_HZ))
-        start_s = max(self._playing_until_s, time.monotonic())
-        self._playing_until_s = start_s + len(pcm) / 2 / RATE_HZ
-        audible = np.flatnonzero(np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > AUDIBLE)
-        if self._heard_s is None and len(audible):
-            self._heard_s = start_s + float(audible[0]) / RATE_HZ
+from parley.evals.harness.command import count, exit_code, machine, positive
+from parley.evals.harness.launcher import Server, running
+from parley.evals.harness.progress import say
+from parley.evals.harness.socket_caller import SocketCaller
 
 
 async def measure(server: Server, *, model: str, calls: int, turns: int) -> dict[str, Any]:
     """Place calls at the same time; return the figures."""
     url = f"{server.url.replace('http', 'ws', 1)}/v1/realtime?model={model}"
-    callers = [Caller(url, turns) for _ in range(calls)]
+    callers = [SocketCaller(url, turns) for _ in range(calls)]
     before_s, began_s = server.cpu_s(), time.monotonic()
     await asyncio.gather(*(caller.call() for caller in callers))
     took_s, after_s = time.monotonic() - began_s, server.cpu_s()
@@ -186,13 +40,15 @@ async def measure(server: Server, *, model: str, calls: int, turns: int) -> dict
     return found
 
 
-async def main(arguments: argparse.Namespace) -> None:
+async def _main(arguments: argparse.Namespace) -> int:
     """Measure each pipeline, and print a line of JSON for each."""
     with tempfile.TemporaryDirectory() as folder:
         async with running("parley", arguments.config, Path(folder) / "server.log") as server:
             for model in arguments.model:
+                say(f"{model}: {arguments.calls} calls of {arguments.turns} questions")
                 found = await measure(server, model=model, calls=arguments.calls, turns=arguments.turns)
                 print(json.dumps({**found, "machine": machine()}), flush=True)
+    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -205,15 +61,11 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
-    try:
-        asyncio.run(main(parser().parse_args(argv)))
-    except AgentError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
+    arguments = parser().parse_args(argv)
+    return exit_code(lambda: asyncio.run(_main(arguments)))
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    raise SystemExit(main())

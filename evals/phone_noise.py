@@ -1,6 +1,6 @@
 """``python -m evals.phone_noise``: effect of noise suppression on the embedded recogniser on a telephone.
 
-The sentences of ``evals.latency.questions`` in flite's voices follow each other with pauses, in noise. The
+The sentences of ``evals.harness.questions`` in flite's voices follow each other with pauses, in noise. The
 noise is a street (it falls with its frequency, and cars pass) or other voices that talk at once. The sum goes
 through mu-law at 8 kHz, is raised to 16 kHz as in a call, passes the suppressor as one stream, and
 PocketSphinx recognises each sentence. Output: word errors, and the suppressor's share of a processor.
@@ -23,8 +23,8 @@ import numpy as np
 from parley.audio import g711
 from parley.audio.resample import Resampler
 from parley.core.media import float_to_pcm16, pcm16_to_float
-from parley.evals.command import machine, positive
-from parley.evals.latency.questions import WHOLE
+from parley.evals.harness.command import machine, positive
+from parley.evals.harness.questions import WHOLE
 from parley.evals.turns.audio import Speakers
 from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
 from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt

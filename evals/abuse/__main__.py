@@ -20,7 +20,7 @@ from parley.evals.abuse.controls import TRANSPORTS
 from parley.evals.abuse.registry import chosen
 from parley.evals.abuse.report import Row, table
 from parley.evals.abuse.rounds import Rounds
-from parley.evals.command import machine, positive_number
+from parley.evals.harness.command import machine, positive_number
 
 
 def parser() -> argparse.ArgumentParser:

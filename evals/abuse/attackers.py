@@ -15,7 +15,7 @@ from dataclasses import asdict
 from parley.core.errors import PeerError
 from parley.evals.abuse.registry import Attack, AttackRun, Outcome, chosen
 from parley.evals.abuse.target import Target
-from parley.evals.serving_process import ROOT
+from parley.evals.harness.launcher import child
 
 NICENESS = 10
 # Added to the time of the attack.
@@ -29,24 +29,17 @@ async def run_attack(attack: Attack, target: Target, seconds: float, seed: int) 
     Raises:
         PeerError: it gave no outcome in time.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parley.evals.abuse.attackers", attack.name, str(seconds), str(seed),
-        cwd=ROOT, limit=2**24, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(max(seconds, attack.least_s) + MARGIN_S):
-            output, errors = await process.communicate(target.as_json().encode())
-        return Outcome(**json.loads(output.splitlines()[-1]))
-    except TimeoutError:
-        raise PeerError(f"the attack {attack.name} did not end") from None
-    except (IndexError, ValueError, TypeError):
-        last = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise PeerError(f"the attack {attack.name} reported no outcome: {last}") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    arguments = (attack.name, str(seconds), str(seed))
+    async with child("parley.evals.abuse.attackers", *arguments, stderr=asyncio.subprocess.PIPE) as process:
+        try:
+            async with asyncio.timeout(max(seconds, attack.least_s) + MARGIN_S):
+                output, errors = await process.communicate(target.as_json().encode())
+            return Outcome(**json.loads(output.splitlines()[-1]))
+        except TimeoutError:
+            raise PeerError(f"the attack {attack.name} did not end") from None
+        except (IndexError, ValueError, TypeError):
+            last = errors.decode(errors="replace").strip().splitlines()[-1:]
+            raise PeerError(f"the attack {attack.name} reported no outcome: {last}") from None
 
 
 def main(name: str, seconds: float, seed: int) -> None:

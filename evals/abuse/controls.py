@@ -24,15 +24,15 @@ from websockets.exceptions import WebSocketException
 
 from parley.core.errors import AgentError, PeerError
 from parley.evals.abuse.gaps import Arrival, largest_ms
-from parley.evals.latency.client import Line, QueuedError, now_us
-from parley.evals.latency.conversation import Manners, hear_greeting
-from parley.evals.latency.questions import VOICES, WHOLE, Utterance
-from parley.evals.latency.speech import RATE_HZ, Speakers, Spoken
-from parley.evals.openai_realtime import Caller as SocketCaller
-from parley.evals.phone.caller import Recording, Script, call
-from parley.evals.phone.front import front_of
-from parley.evals.phone.speech import is_speech, said
-from parley.evals.serving_process import ROOT
+from parley.evals.harness.launcher import child
+from parley.evals.harness.manners import Manners, hear_greeting
+from parley.evals.harness.phone_caller import Recording, Script, call
+from parley.evals.harness.phone_network import front_of
+from parley.evals.harness.phone_speech import is_speech, said
+from parley.evals.harness.questions import VOICES, WHOLE, Utterance
+from parley.evals.harness.socket_caller import SocketCaller
+from parley.evals.harness.speech import RATE_HZ, Speakers, Spoken
+from parley.evals.harness.webrtc_caller import Line, QueuedError, now_us
 from parley.protocols.twilio_media import RATE_HZ as PHONE_RATE_HZ
 
 WEBRTC, PHONE, SOCKET = "webrtc", "phone", "socket"
@@ -47,7 +47,7 @@ BROWSER_ADDRESS, SOCKET_ADDRESS = "127.0.0.2", "127.0.0.3"
 SOCKET_TURNS = 3
 # A caller who is refused calls again a moment later.
 AGAIN_S = 1.0
-# In the messages of ``websockets``, ``evals.latency.client`` and ``evals.phone.front``.
+# In the messages of ``websockets``, ``evals.harness.webrtc_caller`` and ``evals.harness.phone_network``.
 REFUSAL = re.compile(r"(?:HTTP|answered|way of) 503\b")
 UP_S, REPORT_S = 45.0, 90.0
 
@@ -294,16 +294,8 @@ async def controls(
     url: str, cache: Path, transports: Sequence[str], *, turns: int = SOCKET_TURNS
 ) -> AsyncIterator[ControlProcess]:
     """Run the control callers of a server until the end of the context."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parley.evals.abuse.controls", url, str(cache), str(turns), *transports,
-        cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**24,
-    )  # fmt: skip
-    try:
+    async with child("parley.evals.abuse.controls", url, str(cache), str(turns), *transports) as process:
         yield ControlProcess(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def main(url: str, cache: Path, turns: int, transports: Sequence[str]) -> dict[str, Any]:

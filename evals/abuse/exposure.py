@@ -27,7 +27,7 @@ from parley.evals.abuse.routes import Entry, entries
 from parley.evals.abuse.samples import body_of, path_of
 from parley.evals.abuse.settings import setting
 from parley.evals.abuse.target import Target, serving
-from parley.evals.serving_process import ROOT
+from parley.evals.harness.launcher import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "exposure.md"
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import soxr
 
-from parley.models.tts import SpeechPiece
+from parley.evals.harness.voices import synthesised
 from parley.models.tts.hibari import HibariTts
 
 RATE_HZ = 8_000
@@ -22,15 +22,8 @@ def at_8_khz(pcm: np.ndarray, rate_hz: int) -> np.ndarray:
 
 def spoken(clause: str) -> np.ndarray:
     """Return a clause in the voice of the server, as it speaks it in one piece."""
-    pieces: list[bytes] = []
-
-    def take(piece: SpeechPiece) -> bool:
-        pieces.append(piece.pcm)
-        return True
-
     voice = _voice()
-    voice.synthesize(clause, take)
-    return at_8_khz(np.frombuffer(b"".join(pieces), "<i2"), voice.rate_hz)
+    return at_8_khz(np.frombuffer(synthesised(voice, clause), "<i2"), voice.rate_hz)
 
 
 def likeness(heard: np.ndarray, wanted: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from parley.evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
 from parley.evals.abuse.settings import setting
 from parley.evals.abuse.target import Target, serving
 from parley.evals.abuse.warming import warm
-from parley.evals.serving_process import healthy
+from parley.evals.harness.launcher import healthy
 
 SAMPLE_S, LOOK_S, IDLE_S = 0.5, 1.0, 2.0
 # Number of servers that are started for a row whose control calls do not come up without an attack.

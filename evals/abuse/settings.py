@@ -23,7 +23,7 @@ from parley.configs.deployment import Bot
 from parley.core.errors import ConfigError
 from parley.evals.abuse.shifted_clock import shift
 from parley.evals.abuse.target import Setting
-from parley.evals.phone.front import CALLED
+from parley.evals.harness.phone_network import CALLED
 
 KEY = "abuse-evaluation-application-key"
 ACCOUNT = "AC" + "1" * 32

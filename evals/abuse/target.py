@@ -19,9 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.core.errors import PeerError
 from parley.evals.abuse.footprint import Footprint, footprint
-from parley.evals.latency.servers import command
-from parley.evals.phone.front import AUTH_TOKEN, PUBLIC
-from parley.evals.serving_process import free_port, started
+from parley.evals.harness.launcher import PRODUCT, command, free_port, started
+from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.settings import ServerTuning
 
@@ -140,7 +139,7 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
         KEYS_ENV: ",".join(setting.keys),
         **setting.environment,
     }
-    python, *program = command("parley", config, port)
+    python, *program = command(PRODUCT, port, "--config", str(config))
     if setting.clock is not None:
         program = ["-m", "parley.evals.abuse.shifted_clock", str(setting.clock), *program]
     limited = ("/bin/sh", "-c", LIMITED, "sh", python, *program)

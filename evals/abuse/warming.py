@@ -7,8 +7,8 @@ from websockets.exceptions import WebSocketException
 
 from parley.core.errors import AgentError, PeerError
 from parley.evals.abuse.target import Target
-from parley.evals.latency.client import Line
-from parley.evals.openai_realtime import Caller
+from parley.evals.harness.socket_caller import SocketCaller
+from parley.evals.harness.webrtc_caller import Line
 
 HEARD_MS = 15_000
 REQUEST_S = 15.0
@@ -31,7 +31,7 @@ async def warm(target: Target) -> None:
 
 
 async def _call_by_socket(target: Target, token: str) -> None:
-    caller = Caller(f"{target.socket_url}/v1/realtime?model=parley-cascade", 1, token=token)
+    caller = SocketCaller(f"{target.socket_url}/v1/realtime?model=parley-cascade", 1, token=token)
     await caller.call()
     if not caller.latencies_ms:
         raise PeerError(f"a question over a socket is not answered: {caller.errors[:3]}")

@@ -31,7 +31,7 @@ from parley.evals.answers import spoken
 from parley.evals.answers.asking import ROOT, Examiner, HeardTurn, Tally, load_models, read_golden
 from parley.evals.answers.scoring import NOT_UNDERSTOOD
 from parley.evals.answers.word_errors import WordErrors
-from parley.evals.command import machine, positive
+from parley.evals.harness.command import machine, positive
 from parley.evals.human.conditions import CONDITIONS
 from parley.evals.human.split import Split
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parley.core.errors import AgentError
-from parley.evals.command import machine, positive
 from parley.evals.crash.rounds import run
+from parley.evals.harness.command import machine, positive
 
 
 def parser() -> argparse.ArgumentParser:

@@ -20,12 +20,11 @@ from parley.core.errors import PeerError
 from parley.evals.crash.model_peer import QUESTION
 from parley.evals.crash.phases import Phase, Progress
 from parley.evals.crash.statements import TEXT, Statement, heard_replies, spoken_turns
-from parley.evals.latency.client import Line, now_us
-from parley.evals.latency.questions import COURTESY, LONG_ANSWERS, Utterance
-from parley.evals.latency.speech import Speakers, Spoken
+from parley.evals.harness.questions import COURTESY, LONG_ANSWERS, Utterance
+from parley.evals.harness.speech import Speakers, Spoken
+from parley.evals.harness.webrtc_caller import Line, now_us
 
 REQUEST_S = 30.0
-PAGE = 500
 VOICE = ("flite", "rms")
 SPOKEN_QUESTION = "what is my code"
 # A recogniser may mishear; the recognised question is checked before the answer.
@@ -133,25 +132,6 @@ async def say(
     enter(Phase.BETWEEN)
     assert answer is not None
     return answer
-
-
-async def timeline(client: aiohttp.ClientSession, session_id: str) -> list[dict[str, Any]]:
-    """Return every event of a session.
-
-    Raises:
-        PeerError: the server refuses.
-    """
-    events: list[dict[str, Any]] = []
-    query = {"limit": str(PAGE)}
-    while True:
-        async with client.get(f"/api/sessions/{session_id}/timeline", params=query) as response:
-            if response.status != 200:
-                raise PeerError(f"no timeline: {response.status}")
-            page = await response.json()
-        events += page["events"]
-        if not page["after"]:
-            return events
-        query["after"] = page["after"]
 
 
 @asynccontextmanager

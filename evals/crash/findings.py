@@ -14,7 +14,7 @@ from typing import Any
 from parley.evals.crash.model_peer import WISH
 from parley.evals.crash.outside import BOOKING, Request
 from parley.evals.crash.statements import Statement, doubles, gaps, judge
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.report import percentile
 
 BY_TEXT, BY_CALL = "text", "call"
 

@@ -30,17 +30,15 @@ from parley.evals.crash.conversation import (
     new_session,
     say,
     server_client,
-    timeline,
 )
 from parley.evals.crash.findings import BY_CALL, BY_TEXT, Findings
 from parley.evals.crash.model_peer import ModelPeer
 from parley.evals.crash.outside import BOOKING, ORDER, PATHS, Outside
 from parley.evals.crash.phases import Phase, Progress, draw
 from parley.evals.crash.statements import Statement
-from parley.evals.latency.client import Line
-from parley.evals.latency.servers import command
-from parley.evals.operating import operator_headers
-from parley.evals.serving_process import Server, free_port, started
+from parley.evals.harness.launcher import PRODUCT, Server, command, free_port, started
+from parley.evals.harness.sessions import operator_headers, timeline
+from parley.evals.harness.webrtc_caller import Line
 from parley.session_store.settings import StoreTuning
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jasper")
@@ -218,7 +216,7 @@ class Rounds:
         number, talk = len(self.rounds) - 1, self.rounds[-1].talk
         try:
             async with server_client(server.url) as client:
-                events = await timeline(client, talk.session_id)
+                events = await timeline(server.url, talk.session_id)
                 self._findings.behind_the_kill(self._stated(talk), talk.unsettled, events)
                 answer = None
                 if talk.unanswered is not None:
@@ -259,7 +257,7 @@ class Rounds:
         async with server_client(server.url) as client:
             for one in self.rounds:
                 talk = one.talk
-                events = await timeline(client, talk.session_id)
+                events = await timeline(server.url, talk.session_id)
                 self._findings.in_the_end(self._stated(talk), one.earlier, events)
                 self._findings.of_tools(talk.session_id, self.outside.requests, self.outside.effects, events)
             if self._findings.passed():
@@ -371,7 +369,7 @@ async def _peers(rounds: Rounds) -> AsyncIterator[int]:
 
 def _server(config: Path, log: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Server]:
     port = free_port()
-    return started(command("parley", config, port), port, log, environment=environment)
+    return started(command(PRODUCT, port, "--config", str(config)), port, log, environment=environment)
 
 
 def _kind_of(store: str | None) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parley.evals.latency.client import Message
+from parley.evals.harness.webrtc_caller import Message
 
 TEXT, WEBRTC = "text", "webrtc"
 # The row whose statements have no key: two of the same words are two turns.

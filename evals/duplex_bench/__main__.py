@@ -21,7 +21,6 @@ from loguru import logger
 
 from parley.configs.load import read_yaml
 from parley.core.errors import AgentError, ConfigError
-from parley.evals.command import machine, positive
 from parley.evals.duplex_bench import recorded, report
 from parley.evals.duplex_bench.clips import SHIPPED, Clip, Part, load
 from parley.evals.duplex_bench.hosts import BASELINES, System, detector, known, open_host, recogniser
@@ -29,9 +28,11 @@ from parley.evals.duplex_bench.overlaps import needs_clean
 from parley.evals.duplex_bench.runner import Take, play_all, step
 from parley.evals.duplex_bench.scores import OVER, Heard, row
 from parley.evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
+from parley.evals.harness.command import machine, positive
+from parley.evals.harness.report import percentile
 from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
 from parley.evals.human.hesitations import HesitationLaw
-from parley.evals.latency.figures import LONGEST_PAUSE_MS, percentile
+from parley.evals.latency.figures import LONGEST_PAUSE_MS
 from parley.models.vad import VoiceActivityDetector
 
 AT_ONCE = 4

@@ -18,9 +18,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from parley.core.errors import ConfigError, ShapeError
 from parley.core.media import pcm16_to_float
+from parley.evals.harness.voices import pieces_of
 from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.phases import EngineCall, Phases, checked_audio
-from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts import TextToSpeech
 from parley.models.vad import VoiceActivityDetector
 from parley.turn_taking.voice_gate import GateState, VoiceGate
 
@@ -55,13 +56,7 @@ class Phrase:
 
 def spoken(tts: TextToSpeech, text: str) -> Phrase:
     """Synthesise a text in this voice."""
-    pieces: list[SpeechPiece] = []
-
-    def take(piece: SpeechPiece) -> bool:
-        pieces.append(piece)
-        return True
-
-    tts.synthesize(text, take)
+    pieces = pieces_of(tts, text)
     words = [(word.text, word.start_ms * tts.rate_hz // 1000) for piece in pieces for word in piece.words]
     return Phrase(pcm16_to_float(b"".join(piece.pcm for piece in pieces)), tts.rate_hz, tuple(words))
 

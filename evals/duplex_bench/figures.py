@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.report import percentile
 
 DRAWS, SEED = 2_000, 7
 LEVEL = 0.95

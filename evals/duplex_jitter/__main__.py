@@ -25,10 +25,10 @@ from loguru import logger
 
 from parley.core.errors import MediaError
 from parley.evals import virtual_time
-from parley.evals.command import machine, positive, positive_number
 from parley.evals.duplex_jitter.figures import drift, lateness, left_out, result_times, spread
 from parley.evals.duplex_jitter.line import Line, Mock, hold
 from parley.evals.duplex_jitter.reading import read_ticks
+from parley.evals.harness.command import machine, positive, positive_number
 from parley.runtime import event_loop
 
 EXIT_USAGE = 2

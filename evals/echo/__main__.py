@@ -17,9 +17,9 @@ import numpy as np
 from loguru import logger
 
 from parley.core.errors import AgentError
-from parley.evals.command import count, machine
 from parley.evals.echo.calls import ROWS
 from parley.evals.echo.measure import DELAYS_MS, DRIFTS_PPM, Ears, begin, double_talk, scenes, starts
+from parley.evals.harness.command import count, machine
 
 FIGURES = ("erle_first_second_db", "erle_steady_db", "erle_after_double_talk_db", "vad_recall", "vad_on_echo")
 

@@ -12,7 +12,8 @@ import soxr
 
 from parley.core.media import pcm16_to_float
 from parley.evals.echo.rooms import RATE_HZ
-from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.evals.harness.voices import synthesised
+from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.espeak import EspeakSettings
 from parley.models.tts.flite import FliteSettings
 
@@ -73,14 +74,7 @@ class Voices:
             else:
                 self._engines[voice] = TTS.create("espeak", EspeakSettings.model_validate({"voice": voice}))
         engine = self._engines[voice]
-        pieces: list[bytes] = []
-
-        def take(piece: SpeechPiece) -> bool:
-            pieces.append(piece.pcm)
-            return True
-
-        engine.synthesize(text, take)
-        samples = pcm16_to_float(b"".join(pieces))
+        samples = pcm16_to_float(synthesised(engine, text))
         if engine.rate_hz != RATE_HZ:
             samples = soxr.resample(samples, engine.rate_hz, RATE_HZ)
         loud = np.flatnonzero(np.abs(samples) > 0.01)

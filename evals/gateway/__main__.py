@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from websockets.asyncio.client import connect
 
-from parley.evals.command import machine, positive, positive_number
-from parley.evals.serving_process import ROOT, free_port, started
+from parley.evals.harness.command import machine, positive, positive_number
+from parley.evals.harness.launcher import ROOT, free_port, started
 
 UNIT_S = 1.0
 WARM_UNITS = 5

@@ -11,24 +11,23 @@ synthetic and have long answers. Only interruptions by people are counted. ``--s
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from parley.configs.load import load_deployment
-from parley.core.errors import AgentError, PeerError
-from parley.evals.command import count, machine
-from parley.evals.deployed_voice import deployed_voice
+from parley.core.errors import PeerError
+from parley.evals.harness.command import count, exit_code, machine
+from parley.evals.harness.launcher import ROOT, server_at
+from parley.evals.harness.progress import say
+from parley.evals.harness.questions import LONG_ANSWERS, Utterance
+from parley.evals.harness.report import add_outputs, publish
+from parley.evals.harness.speech import Speakers, Spoken, of_turn
 from parley.evals.heard_truth.calls import Judged, Plan, call
+from parley.evals.heard_truth.deployed_voice import deployed_voice
 from parley.evals.heard_truth.figures import by_speech, summary, table
-from parley.evals.heard_truth.serving import running
 from parley.evals.human.callers import CallerSpeech, SpeechKind, add_speech_option, open_callers
 from parley.evals.human.hesitations import HesitationLaw
-from parley.evals.latency.questions import LONG_ANSWERS, Utterance
-from parley.evals.latency.speech import Speakers, Spoken, of_turn
-from parley.evals.serving_process import ROOT
 from parley.processors.playout.heard import PlayoutSettings
 
 # The callers' voices.
@@ -59,8 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--seed", type=int, default=1)
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
-    root.add_argument("--table", type=Path, help="write the Markdown table to this file")
+    add_outputs(root)
     root.add_argument("--out-dir", type=Path, default=Path("out/heard_truth"))
     return root
 
@@ -81,11 +79,12 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         callers = open_callers(SpeechKind.HUMAN, law=law, own=arguments.own_speech)
     judged = Judged()
     log = arguments.out_dir / "server.log"
-    async with running(arguments.url, arguments.system, arguments.config, log) as url:
+    system = "bare" if arguments.system == "bare" else "parley"
+    async with server_at(arguments.url, system, arguments.config, log) as server:
         if arguments.warmup:
             # An engine's first sentence may find cold caches.
             plan = _plan(speakers, arguments.warmup, arguments.seed + 900, 50)
-            await call(url, plan, voice, arguments.out_dir / "warmup.wav")
+            await call(server.url, plan, voice, arguments.out_dir / "warmup.wav")
         for number in range(MAX_ROUNDS * -(-arguments.interruptions // arguments.per_call)):
             missing = arguments.interruptions - len(judged.interruptions)
             if missing <= 0:
@@ -94,7 +93,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             plan = _plan(
                 speakers, questions + 1, arguments.seed + number, PlayoutSettings().word_due_percent, callers
             )
-            heard = await call(url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
+            heard = await call(server.url, plan, voice, arguments.out_dir / f"call-{number:02d}.wav")
             judged.interruptions += [
                 one
                 for one in heard.interruptions
@@ -102,7 +101,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             ]
             judged.left_out += heard.left_out
             errors = [one.word_error for one in heard.interruptions]
-            _say(f"{len(judged.interruptions)} of {arguments.interruptions}: {errors}")
+            say(f"{len(judged.interruptions)} of {arguments.interruptions}: {errors}")
     surplus = len(judged.interruptions) - arguments.interruptions
     if surplus < 0:
         raise PeerError(
@@ -139,25 +138,11 @@ def _ask(speakers: Speakers, text: str, seed: int) -> Spoken:
     return speakers.speak(Utterance((text,), 0, "flite", VOICES[seed % len(VOICES)], 0))
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    try:
-        result = asyncio.run(measure(arguments))
-        if arguments.json:
-            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-        if arguments.table:
-            arguments.table.write_text(table(result))
-        print(table(result))
-    except (AgentError, OSError) as error:
-        _say(f"error: {' '.join(str(error).split())}")
-        return 2
-    return 0
+    return exit_code(lambda: publish(arguments, asyncio.run(measure(arguments)), table))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -20,14 +20,14 @@ import soxr
 from parley.audio.audible import audible_spans
 from parley.core.errors import PeerError
 from parley.core.media import ms_to_samples
-from parley.evals.heard_truth import session
+from parley.evals.harness import recording, sessions
+from parley.evals.harness.playout import Playout
+from parley.evals.harness.speech import RATE_HZ as MIC_RATE_HZ
+from parley.evals.harness.speech import Spoken
+from parley.evals.harness.webrtc_caller import SLOT_US, Line, Message, Sent
+from parley.evals.heard_truth.session import is_committed, is_shown
 from parley.evals.heard_truth.stream import stream
 from parley.evals.heard_truth.truth import RATE_HZ, locate, reference, to_ms
-from parley.evals.latency import recording
-from parley.evals.latency.client import SLOT_US, Line, Message, Sent
-from parley.evals.latency.playout import Playout
-from parley.evals.latency.speech import RATE_HZ as MIC_RATE_HZ
-from parley.evals.latency.speech import Spoken
 from parley.models.tts import TextToSpeech
 
 # Range of the time from the answer's first sound to an interruption.
@@ -165,7 +165,7 @@ async def call(url: str, plan: Plan, voice: TextToSpeech, path: Path) -> Judged:
                 before = sent if quiet_us < REPLY_GAP_MS * 1000 else LeftOut.OVER
         await asyncio.sleep(RECORD_MS / 1000)
         session_id = _session_id(line)
-        events = await session.timeline(url, session_id) if session_id is not None else ()
+        events = await sessions.timeline(url, session_id) if session_id is not None else ()
         recording.write(line, path)
         played = recording.played(line)
     finally:
@@ -204,7 +204,7 @@ def _session_id(line: Line) -> str | None:
 
 async def _view(url: str, line: Line) -> Sequence[Mapping[str, Any]]:
     session_id = _session_id(line)
-    return () if session_id is None else await session.view(url, session_id)
+    return () if session_id is None else await sessions.prompt(url, session_id)
 
 
 class _Judge:
@@ -293,8 +293,8 @@ class _Judge:
             return {"remembered": None}
         if stored is None:
             return {"remembered": self._is_remembered(record)}
-        committed = session.is_committed(stored.events, record)
-        shown = session.is_shown(stored.messages, record)
+        committed = is_committed(stored.events, record)
+        shown = is_shown(stored.messages, record)
         return {"remembered": committed and shown, "committed": committed, "shown": shown}
 
     def _is_remembered(self, record: Mapping[str, Any]) -> bool | None:

@@ -31,7 +31,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import ReplyFinished
-from parley.evals.serving import command
+from parley.evals.harness.comparison_server import command
 from parley.pipelines.engines.engines import Engines
 from parley.processors.front_end.vad import VOICE, SharedVadAnalyzer
 from parley.processors.playout.assistant import HeardAssistantAggregator

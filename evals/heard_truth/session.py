@@ -1,4 +1,4 @@
-"""Session data of an interrupted reply, read through the public sessions API.
+"""Session data of an interrupted reply.
 
 Decides whether the timeline and the view of the model agree with the ``heard`` message to the client. They
 must have the same words, the same mark of a cut, and the rest as not heard. The correctness of the message is
@@ -11,12 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import aiohttp
-
-from parley.core.errors import PeerError
-
-READ_S = 10.0
-PAGE = 1_000
 # Fields of a record that are both in the message to the client and in the timeline.
 STATED = ("text", "unheard", "truncated", "audio_ms", "last_word")
 INTERRUPTED = re.compile(r'\[interrupted by the person here, who did not hear: "(.*)"\]')
@@ -24,34 +18,6 @@ INTERRUPTED = re.compile(r'\[interrupted by the person here, who did not hear: "
 CUT_OFF = re.compile(r"\[cut off here; [^\]]*\]")
 # Replies at the moment of reading: the interrupted one, and the one that has begun since.
 NEWEST = 2
-
-
-async def timeline(url: str, session_id: str) -> list[Mapping[str, Any]]:
-    """Return every event of a session, by event time.
-
-    Raises:
-        PeerError: the server refuses.
-    """
-    events: list[Mapping[str, Any]] = []
-    query: dict[str, str] = {"limit": str(PAGE)}
-    while True:
-        page = await _get(f"{url}/api/sessions/{session_id}/timeline", query)
-        events += page["events"]
-        if not page["after"]:
-            return events
-        query["after"] = page["after"]
-
-
-async def view(url: str, session_id: str) -> list[Mapping[str, Any]]:
-    """Return the messages that the model would be given now.
-
-    Raises:
-        PeerError: the server refuses.
-    """
-    messages: list[Mapping[str, Any]] = (await _get(f"{url}/api/sessions/{session_id}/prompt", {}))[
-        "messages"
-    ]
-    return messages
 
 
 def is_committed(events: Sequence[Mapping[str, Any]], heard: Mapping[str, Any]) -> bool:
@@ -91,19 +57,3 @@ def _is_the_reply(block: str, text: str, unheard: str) -> bool:
     if words and words[-1] == "..." and len(words) <= len(rest):
         return 1 < len(words) and words[:-1] == rest[: len(words) - 1]
     return words == rest
-
-
-async def _get(url: str, query: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=READ_S)) as client,
-            client.get(url, params=query) as response,
-        ):
-            if response.status != 200:
-                raise PeerError(f"{url} answered {response.status}")
-            answer = await response.json()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise PeerError(f"{url} cannot be read: {error!r}") from error
-    if not isinstance(answer, dict):
-        raise PeerError(f"{url} did not return a JSON object")
-    return answer

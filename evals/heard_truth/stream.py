@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import soxr
 
+from parley.evals.harness.playout import HeardFrame
+from parley.evals.harness.speech import RATE_HZ as STREAM_RATE_HZ
 from parley.evals.heard_truth.truth import RATE_HZ
-from parley.evals.latency.playout import HeardFrame
-from parley.evals.latency.speech import RATE_HZ as STREAM_RATE_HZ
 
 _RATIO = STREAM_RATE_HZ // RATE_HZ
 # A jump of the sender's clock that is not a few lost packets.

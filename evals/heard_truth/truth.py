@@ -13,7 +13,8 @@ import soxr
 
 from parley.audio.audible import audible_spans
 from parley.core.media import WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
-from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.evals.harness.voices import pieces_of
+from parley.models.tts import TextToSpeech
 from parley.models.tts.clauses import ClauseSettings, split_clauses
 
 RATE_HZ = 16_000
@@ -160,13 +161,7 @@ def _fits(window: np.ndarray, tail: np.ndarray) -> np.ndarray:
 
 
 def _speak(voice: TextToSpeech, text: str) -> tuple[bytes, list[WordTime]]:
-    pieces: list[SpeechPiece] = []
-
-    def take(piece: SpeechPiece) -> bool:
-        pieces.append(piece)
-        return True
-
-    voice.synthesize(text, take)
+    pieces = pieces_of(voice, text)
     pcm = b"".join(piece.pcm for piece in pieces)
     if pcm and voice.rate_hz != RATE_HZ:
         samples = soxr.resample(np.frombuffer(pcm, dtype="<i2"), voice.rate_hz, RATE_HZ)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parley.core.errors import AgentError, ConfigError
-from parley.evals.command import positive
+from parley.evals.harness.command import positive
 from parley.evals.human.archives import ARCHIVES, cache_folder, fetch
 from parley.evals.human.conditions import CONDITIONS
 from parley.evals.human.export import calls, write

@@ -18,10 +18,11 @@ import numpy as np
 
 from parley.core.errors import ConfigError, EngineError
 from parley.core.media import pcm16_to_float
+from parley.evals.harness.voices import synthesised
 from parley.evals.human.archives import ARCHIVES, cache_folder, is_fetched, members
 from parley.evals.human.recordings import RecordedUtterance, decode_wav, utterance
 from parley.evals.human.split import GENERATORS, Split
-from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.espeak import EspeakSettings
 from parley.models.tts.flite import FliteSettings
 
@@ -87,14 +88,7 @@ def _by_engine(create: Callable[[str], TextToSpeech]) -> Synthesis:
     def synthesize(voice: str, text: str) -> tuple[np.ndarray, int]:
         if voice not in engines:
             engines[voice] = create(voice)
-        pieces: list[bytes] = []
-
-        def take(piece: SpeechPiece) -> bool:
-            pieces.append(piece.pcm)
-            return True
-
-        engines[voice].synthesize(text, take)
-        return pcm16_to_float(b"".join(pieces)), engines[voice].rate_hz
+        return pcm16_to_float(synthesised(engines[voice], text)), engines[voice].rate_hz
 
     return synthesize
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from parley.evals.command import machine
+from parley.evals.harness.command import machine
 
 TURNS = 40
 # State of the cache at the end of a question, and its label in the plot.

@@ -10,32 +10,30 @@ one line and status 2.
 
 import argparse
 import asyncio
-import json
 import random
-import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from parley.core.errors import AgentError, ConfigError, PeerError
-from parley.evals.command import count, machine, positive
+from parley.core.errors import ConfigError, PeerError
+from parley.evals.harness.command import count, exit_code, machine, positive
+from parley.evals.harness.launcher import ROOT, Server, healthy, server_at
+from parley.evals.harness.manners import Manners
+from parley.evals.harness.progress import say
+from parley.evals.harness.questions import LONG_ANSWERS, Utterance, conversation, plan
+from parley.evals.harness.report import add_outputs, check_outputs, check_picture, publish
+from parley.evals.harness.speech import Speakers, Spoken, of_turn
+from parley.evals.harness.webrtc_caller import JITTER_PREFETCH
 from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
 from parley.evals.human.hesitations import HesitationLaw
 from parley.evals.latency import call_start, capacity, report
-from parley.evals.latency.client import JITTER_PREFETCH
-from parley.evals.latency.conversation import Manners, converse
+from parley.evals.latency.conversation import converse
 from parley.evals.latency.figures import LONGEST_PAUSE_MS, TurnFigures, by_speech, ratio, summary
-from parley.evals.latency.questions import LONG_ANSWERS, Utterance, conversation, plan
-from parley.evals.latency.servers import running
-from parley.evals.latency.speech import Speakers, Spoken, of_turn
 from parley.evals.latency.techniques import CAPACITY_WITHOUT, TECHNIQUES, write
-from parley.evals.serving_process import ROOT, Server, healthy
 
 # A turn of natural talk is longer than this, so this number of questions is enough for a step.
 SECONDS_PER_TURN = 12
-PICTURES = (".png", ".svg", ".pdf")
 # Recorded callers pause about once in a turn; at the end of the longest pause an answer would still be too
 # early.
 CALLERS = HesitationLaw(per_turn=1.0, longest_ms=LONGEST_PAUSE_MS)
@@ -77,8 +75,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--baseline", choices=["stock"], help="also measure a stock Pipecat pipeline")
     root.add_argument("--only-baseline", action="store_true", help="measure the baseline only")
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
-    root.add_argument("--table", type=Path, help="write the Markdown tables to this file")
+    add_outputs(root)
     root.add_argument("--waterfall", type=Path, help="write the waterfall picture to this file")
     root.add_argument("--out-dir", type=Path, default=Path("out/latency"))
     return root
@@ -100,7 +97,9 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     if arguments.url and not await healthy(arguments.url):
         raise PeerError(f"no healthy server at {arguments.url}")
-    _check_outputs(arguments)
+    check_outputs(arguments, "json", "table", "waterfall")
+    if arguments.waterfall is not None:
+        check_picture(arguments.waterfall)
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     questions = await asyncio.to_thread(_speak_all, arguments)
     systems = ["parley"] * (not arguments.only_baseline)
@@ -115,21 +114,6 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.capacity and not arguments.call_start:
         result["ratio_p50"] = ratio(ours, baseline) if baseline else None
     return {**result, "settings": _settings(arguments), "machine": machine()}
-
-
-def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Check before minutes of measuring that the results can be written; create their folders."""
-    for path in (arguments.json, arguments.table, arguments.waterfall):
-        if path is None:
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            path.open("r+b").close()
-        else:
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-    if arguments.waterfall is not None and arguments.waterfall.suffix not in PICTURES:
-        raise ConfigError(f"--waterfall {arguments.waterfall}: not a picture", known=PICTURES)
 
 
 def _speak_all(arguments: argparse.Namespace) -> list[Spoken]:
@@ -154,13 +138,12 @@ def _recorded(arguments: argparse.Namespace) -> list[Spoken]:
 
 
 def _server(system: str, arguments: argparse.Namespace) -> AbstractAsyncContextManager[Server]:
-    if system == "parley" and arguments.url:
-        return nullcontext(Server(arguments.url))
     config = arguments.config
     without = [*arguments.without, *(CAPACITY_WITHOUT if arguments.capacity else [])]
     if system == "parley" and without:
         config = write(config, without, arguments.out_dir / "without.yaml")
-    return running(system, config, arguments.out_dir / f"{system}.log")
+    url = arguments.url if system == "parley" else None
+    return server_at(url, system, config, arguments.out_dir / f"{system}.log")
 
 
 async def _one(
@@ -173,7 +156,7 @@ async def _one(
             seconds=arguments.seconds,
             max_calls=arguments.max_calls,
             seed=arguments.seed,
-            progress=lambda text: _say(f"{system}: {text}"),
+            progress=lambda text: say(f"{system}: {text}"),
         )
     if arguments.call_start:
         return await call_start.measure(server, questions, starts=arguments.starts)
@@ -199,7 +182,7 @@ async def _conversations(
         call = await converse(server.url, asked, path, manners, mode=mode)
         turns.extend(call)
         values = [round((t.voice_to_voice_us or 0) / 1000) if t.voice_to_voice_us else "-" for t in call]
-        _say(f"{system}: {len(turns)} of {len(measured)} turns, voice-to-voice ms {values}")
+        say(f"{system}: {len(turns)} of {len(measured)} turns, voice-to-voice ms {values}")
     return turns
 
 
@@ -219,36 +202,22 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _write(arguments: argparse.Namespace, result: dict[str, Any]) -> None:
+def _publish(arguments: argparse.Namespace, result: dict[str, Any]) -> int:
     if arguments.capacity:
-        table = report.capacity_table(result)
-    elif arguments.call_start:
-        table = report.call_start_table(result)
-    else:
-        table = report.latency_table(result)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    if arguments.table:
-        arguments.table.write_text(table)
-    print(table)
-    if arguments.waterfall and not arguments.capacity and not arguments.call_start:
+        return publish(arguments, result, report.capacity_table)
+    if arguments.call_start:
+        return publish(arguments, result, report.call_start_table)
+    publish(arguments, result, report.latency_table)
+    if arguments.waterfall:
         report.waterfall(result, arguments.waterfall)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    try:
-        _write(arguments, asyncio.run(measure(arguments)))
-    except (AgentError, OSError) as error:
-        _say(f"error: {' '.join(str(error).split())}")
-        return 2
-    return 0
+    return exit_code(lambda: _publish(arguments, asyncio.run(measure(arguments))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

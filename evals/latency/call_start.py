@@ -11,18 +11,19 @@ start (``stolen``), and the starts without any are also reported separately. The
 import asyncio
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from parley.core.errors import PeerError
-from parley.evals.latency.capacity import packet_lateness, tenths_ms
-from parley.evals.latency.client import Line, now_us
-from parley.evals.latency.conversation import Manners, hear_greeting
-from parley.evals.latency.speech import Spoken
+from parley.evals.harness.launcher import Server, child
+from parley.evals.harness.manners import Manners, hear_greeting
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import tenths_ms
+from parley.evals.harness.speech import Spoken
+from parley.evals.harness.webrtc_caller import Line, now_us
+from parley.evals.latency.capacity import packet_lateness
 from parley.evals.latency.stolen import StolenTime
-from parley.evals.serving_process import ROOT, Server
 
 WINDOW_US = 1_500_000
 CALM_US = 1_000_000
@@ -76,18 +77,15 @@ async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -
     Raises:
         PeerError: a call does not connect, or the bot does not speak long enough for the starts.
     """
-    line = Line(server.url)
-    extra = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "parley.evals.latency.extra_caller",
-        "--url",
-        server.url,
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    async with child("parley.evals.latency.extra_caller", "--url", server.url) as extra:
+        return await _measure(Line(server.url), extra, questions, starts)
+
+
+async def _measure(
+    line: Line, extra: asyncio.subprocess.Process, questions: Sequence[Spoken], starts: int
+) -> dict[str, Any]:
     stolen = StolenTime()
+    progress = Progress("call starts", starts)
     try:
         await _expect(extra)
         await line.dial()
@@ -100,12 +98,10 @@ async def measure(server: Server, questions: Sequence[Spoken], *, starts: int) -
                 offer_us = await _start_one(line, extra, questions[attempt % len(questions)])
                 if offer_us is not None:
                     offers.append(offer_us)
+                    progress.step()
         late, _ = packet_lateness(line)
     finally:
         await line.hang_up()
-        if extra.returncode is None:
-            extra.kill()
-        await extra.wait()
     if len(offers) < starts:
         raise PeerError(f"only {len(offers)} of {starts} calls could be started while the bot spoke")
     found = [

@@ -38,15 +38,15 @@ import numpy as np
 
 from parley.audio.audible import audible_spans, is_loud
 from parley.core.errors import PeerError
-from parley.evals.latency import recording
-from parley.evals.latency.client import SLOT_US, Line, Sent, now_us
-from parley.evals.latency.conversation import Manners, ask, hear_greeting
-from parley.evals.latency.figures import PERCENTILES, percentile
-from parley.evals.latency.playout import lateness_us
+from parley.evals.harness import recording
+from parley.evals.harness.launcher import Server
+from parley.evals.harness.manners import Manners, ask, hear_greeting
+from parley.evals.harness.playout import lateness_us
+from parley.evals.harness.report import percentile, tenths_ms
+from parley.evals.harness.speech import RATE_HZ, Spoken
+from parley.evals.harness.webrtc_caller import SLOT_US, Line, Sent, now_us
 from parley.evals.latency.replies import Reply, least_stretch, reply
-from parley.evals.latency.speech import RATE_HZ, Spoken
 from parley.evals.latency.stolen import StolenTime
-from parley.evals.serving_process import Server
 
 STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 LIMIT_MS = 40
@@ -167,12 +167,6 @@ class Step:
             "bot_speaks": round(self.bot_share, 2),
             "caller_speaks": round(self.caller_share, 2),
         }
-
-
-def tenths_ms(values_us: Sequence[int]) -> dict[str, float | None]:
-    """Return nearest-rank percentiles in milliseconds with one decimal."""
-    ranked = {f"p{percent}": percentile(values_us, percent) for percent in PERCENTILES}
-    return {name: None if value is None else round(value / 1000, 1) for name, value in ranked.items()}
 
 
 async def measure(

@@ -4,37 +4,17 @@ Each call runs in the task that awaits ``converse``; it always hangs up. Every w
 bot costs ``answer_ms`` per question and is recorded as unanswered.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.evals.latency import recording
-from parley.evals.latency.client import SLOT_US, Line, QueuedError, Sent, now_us
+from parley.evals.harness import recording
+from parley.evals.harness.manners import Manners, ask, hear_greeting
+from parley.evals.harness.recording import TurnEdges
+from parley.evals.harness.speech import Spoken
+from parley.evals.harness.webrtc_caller import SLOT_US, Line, Sent
 from parley.evals.latency.figures import TurnFigures
-from parley.evals.latency.recording import TurnEdges
 from parley.evals.latency.spans import bot_first_us, match_marks, turn_spans, user_end_us
-from parley.evals.latency.speech import Spoken
-
-
-@dataclass(frozen=True, slots=True)
-class Manners:
-    """Waiting times of a caller.
-
-    Attributes:
-        greeting_ms: longest wait for the greeting before the caller speaks anyway.
-        greeting_quiet_ms: bot silence after which the greeting is over.
-        answer_ms: longest wait for an answer.
-        reply_quiet_ms: bot silence after which the answer is over.
-        reply_ms: the longest answer before the caller goes on.
-    """
-
-    greeting_ms: int = 10_000
-    greeting_quiet_ms: int = 600
-    answer_ms: int = 8_000
-    reply_quiet_ms: int = 1_200
-    reply_ms: int = 45_000
 
 
 async def converse(
@@ -60,29 +40,6 @@ async def converse(
     edges = recording.measure(path, [sent.slot * samples_per_slot for sent in line.microphone.sent])
     turns = line.server_messages("turn")
     return [figures(line, sent, edge, turns) for sent, edge in zip(line.microphone.sent, edges, strict=True)]
-
-
-async def hear_greeting(line: Line, manners: Manners) -> None:
-    """Wait for the end of the greeting, or for as long as one is expected.
-
-    Raises:
-        QueuedError: the server put the caller into its queue for a line.
-    """
-    if await line.wait_bot_audible(line.connected_us, manners.greeting_ms):
-        await line.wait_bot_quiet(manners.greeting_quiet_ms, manners.reply_ms)
-    elif line.queue_position:
-        raise QueuedError(f"the server has no free line: number {line.queue_position} in its queue")
-
-
-async def ask(line: Line, question: Spoken, manners: Manners) -> bool:
-    """Ask and wait for the end of the answer; return False when none came."""
-    await asyncio.sleep(question.gap_ms / 1000)
-    await line.microphone.speak(question)
-    ended_us = now_us()
-    heard = await line.wait_bot_audible(ended_us, manners.answer_ms)
-    if heard:
-        await line.wait_bot_quiet(manners.reply_quiet_ms, manners.reply_ms)
-    return heard
 
 
 def figures(line: Line, sent: Sent, edges: TurnEdges, turns: Sequence[Mapping[str, Any]]) -> TurnFigures:

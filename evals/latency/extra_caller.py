@@ -15,7 +15,7 @@ import os
 import sys
 
 from parley.core.errors import AgentError
-from parley.evals.latency.client import Line
+from parley.evals.harness.webrtc_caller import Line
 
 NICENESS = 10
 

@@ -1,37 +1,14 @@
-"""Figures of a run: percentiles, sums and means. Pure arithmetic on measured values.
-
-Percentiles are nearest rank: the smallest measured value that at least p percent of the values do not exceed.
-It never invents a value between two turns; the p99 of 40 turns is therefore the slowest one.
-"""
+"""Figures of a run: percentiles, sums and means. Pure arithmetic on measured values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from parley.evals.harness.report import percentiles_ms
 from parley.evals.latency.spans import SPANS, UNEXPLAINED
 
-PERCENTILES = (50, 95, 99)
 # Pauses in which cut-ins are counted: shorter ones end no turn, and in longer ones people expect an answer.
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 200, 1_200
-
-
-def percentile(values: Sequence[float], percent: int) -> float | None:
-    """Return the nearest-rank percentile; None without values.
-
-    Args:
-        values: in any order.
-        percent: 1..100.
-    """
-    if not values:
-        return None
-    rank = -(-percent * len(values) // 100)
-    return sorted(values)[max(rank, 1) - 1]
-
-
-def percentiles_ms(values_us: Sequence[int]) -> dict[str, int | None]:
-    """Return ``{"p50": ..., "p95": ..., "p99": ...}`` in whole milliseconds."""
-    ranked = {f"p{percent}": percentile(values_us, percent) for percent in PERCENTILES}
-    return {name: None if value is None else round(value / 1000) for name, value in ranked.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,16 @@ import aiohttp
 
 from parley.core.errors import PeerError
 from parley.evals.abuse.target import own_address
+from parley.evals.harness.command import exit_code
+from parley.evals.harness.launcher import ROOT, Server, running
+from parley.evals.harness.manners import Manners, hear_greeting
+from parley.evals.harness.progress import say
+from parley.evals.harness.questions import WHOLE, Utterance
+from parley.evals.harness.report import percentiles_ms
+from parley.evals.harness.speech import Speakers, Spoken
+from parley.evals.harness.webrtc_caller import Line, now_us
 from parley.evals.latency.capacity import ANSWER_RATIO, probe_lag
-from parley.evals.latency.client import Line, now_us
-from parley.evals.latency.conversation import Manners, hear_greeting
-from parley.evals.latency.figures import percentiles_ms
-from parley.evals.latency.questions import WHOLE, Utterance
-from parley.evals.latency.servers import running
 from parley.evals.latency.spans import SPANS, bot_first_us, match_marks, turn_spans, user_end_us
-from parley.evals.latency.speech import Speakers, Spoken
-from parley.evals.serving_process import ROOT, Server
 from parley.serving.gateway.admission import processor_ticks
 
 QUESTIONS = 2
@@ -163,6 +164,7 @@ async def measure(config: Path, crowds: list[int], folder: Path) -> list[dict[st
     found = []
     async with running("parley", config, folder / "overload.log") as server:
         for callers in crowds:
+            say(f"{callers} callers")
             found.append(await crowd(server, callers, questions))
             if found[0]["callers"] == 1:
                 found[-1]["slower"] = slower(found[-1]["answer_ms"], found[0]["answer_ms"])
@@ -174,18 +176,23 @@ async def measure(config: Path, crowds: list[int], folder: Path) -> list[dict[st
     return found
 
 
-def main() -> None:
-    """Run the command."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
     parser = argparse.ArgumentParser(prog="python -m evals.latency.overload", description=__doc__)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "embedded.yaml")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 4, 8, 16])
     parser.add_argument("--work", type=Path, help="folder for the voices and the server's log")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
+    return exit_code(lambda: _in_folder(given))
+
+
+def _in_folder(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         work = given.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
         asyncio.run(measure(given.config, sorted(given.callers), work))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

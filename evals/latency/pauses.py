@@ -29,11 +29,11 @@ from pipecat.audio.vad.vad_analyzer import VADState
 from parley.core.call_events import VoicePaused, VoiceSuspected
 from parley.core.errors import AgentError
 from parley.core.media import PCM_FULL_SCALE, float_to_pcm16
-from parley.evals.command import machine, positive
-from parley.evals.latency.figures import percentile
-from parley.evals.latency.questions import Utterance, plan
-from parley.evals.latency.speech import RATE_HZ as CLIENT_HZ
-from parley.evals.latency.speech import Speakers
+from parley.evals.harness.command import machine, positive
+from parley.evals.harness.questions import Utterance, plan
+from parley.evals.harness.report import percentile
+from parley.evals.harness.speech import RATE_HZ as CLIENT_HZ
+from parley.evals.harness.speech import Speakers
 from parley.models.stt import STT, SpeechStream, Transcript
 from parley.models.turn import TURN, TurnCompleteness, TurnEstimate
 from parley.models.vad import VAD, VoiceActivityDetector

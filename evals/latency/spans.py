@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from parley.audio.audible import first_audible, last_audible
-from parley.evals.latency.client import Line, Sent
-from parley.evals.latency.playout import place
-from parley.evals.latency.speech import RATE_HZ
+from parley.evals.harness.playout import place
+from parley.evals.harness.speech import RATE_HZ
+from parley.evals.harness.webrtc_caller import Line, Sent
 
 SPANS = (
     "network_in",

@@ -14,7 +14,7 @@ make the difference.
 
     python -m evals.latency.stock --config configs/embedded.yaml --port 7861
 
-``evals.serving`` describes the process around the pipeline.
+``evals.harness.comparison_server`` describes the process around the pipeline.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.workers.runner import WorkerRunner
 
+from parley.evals.harness.comparison_server import command
 from parley.evals.library_internals import aggregate_sentences
-from parley.evals.serving import command
 from parley.pipelines.engines.engines import Engines
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from parley.evals.latency.client import now_us
+from parley.evals.harness.webrtc_caller import now_us
 
 STAT = Path("/proc/stat")
 # Index in the line of all CPUs, after its name: user, nice, system, idle, iowait, irq, softirq, steal.

@@ -19,10 +19,10 @@ import yaml
 
 from parley.configs.load import read_yaml
 from parley.core.errors import AgentError, PeerError
-from parley.evals.command import machine, positive, positive_number
+from parley.evals.harness.command import machine, positive, positive_number
+from parley.evals.harness.launcher import ROOT, free_port, started
 from parley.evals.memory_soak.callers import CALLS
 from parley.evals.memory_soak.slopes import Slope, Verdict, slope
-from parley.evals.serving_process import ROOT, free_port, started
 
 # For an hour. Memory: the growth of a server with pauses between its calls, in which it collected garbage (7
 # MB). The others do not grow: the 95 % confidence of a soak of an hour, rounded up (1.8, 0.5 and 3.4).

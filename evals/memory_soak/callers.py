@@ -23,11 +23,11 @@ import soxr
 
 from parley.audio import g711
 from parley.core.errors import AgentError
-from parley.evals.command import count, positive_number
-from parley.evals.latency.client import Line
-from parley.evals.latency.questions import Utterance
-from parley.evals.latency.speech import RATE_HZ, Speakers, Spoken
-from parley.evals.openai_realtime import Caller as SocketCaller
+from parley.evals.harness.command import count, positive_number
+from parley.evals.harness.questions import Utterance
+from parley.evals.harness.socket_caller import SocketCaller
+from parley.evals.harness.speech import RATE_HZ, Speakers, Spoken
+from parley.evals.harness.webrtc_caller import Line
 from parley.protocols.twilio_media import RATE_HZ as PHONE_HZ
 from parley.transports.twilio.simulated_caller import Caller, SimulatedCall
 

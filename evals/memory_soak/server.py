@@ -21,8 +21,8 @@ from loguru import logger
 
 from parley.configs.load import load_deployment
 from parley.core.errors import PeerError
+from parley.evals.harness.comparison_server import HOST
 from parley.evals.phone.faked import Deaf, Remembered
-from parley.evals.serving import HOST
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.sessions import open_conversations
 from parley.runtime import event_loop

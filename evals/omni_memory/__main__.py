@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from parley.core.errors import AgentError, ConfigError
-from parley.evals.command import count, machine, positive
+from parley.evals.harness.command import count, machine, positive
 from parley.evals.omni_memory.measure import measure
 from parley.models.omni import OMNI, OmniHost
 from parley.models.omni.moshi.settings import MoshiSettings

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parley.core.errors import AgentError
-from parley.evals.command import count, machine, positive
+from parley.evals.harness.command import count, machine, positive
 from parley.evals.human.callers import add_speech_option
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from parley.evals.latency.questions import WHOLE
-from parley.evals.phone.caller import Recording, Said, Script, ahead_s, call
-from parley.evals.phone.figures import percent
-from parley.evals.phone.serving import Telephone, telephone
-from parley.evals.phone.speech import VOICES, said
+from parley.evals.harness.phone_caller import Recording, Said, Script, ahead_s, call
+from parley.evals.harness.phone_server import Telephone, telephone
+from parley.evals.harness.phone_speech import VOICES, said
+from parley.evals.harness.questions import WHOLE
+from parley.evals.harness.report import percent
 from parley.models.llm import Message
 from parley.models.llm.documents import DocumentLlm
 

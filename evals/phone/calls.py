@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parley.evals.harness.phone_caller import Held, Recording, Said, Script, call
+from parley.evals.harness.phone_server import Telephone, telephone, turns
+from parley.evals.harness.phone_speech import VOICES, said, turn_packets
+from parley.evals.harness.questions import WHOLE
+from parley.evals.harness.report import spread
 from parley.evals.human.callers import SpeechKind, open_callers
 from parley.evals.human.hesitations import HesitationLaw
-from parley.evals.latency.questions import WHOLE
-from parley.evals.phone.caller import Held, Recording, Said, Script, call
-from parley.evals.phone.figures import spread
-from parley.evals.phone.serving import Telephone, telephone, turns
-from parley.evals.phone.speech import VOICES, said, turn_packets
 
 TARGET = "0 violations of the protocol, every call answered"
 GREETING_QUIET_S, GREETING_S = 0.6, 20.0

@@ -19,10 +19,10 @@ import numpy as np
 
 from parley.audio.resample import Resampler
 from parley.core.media import float_to_pcm16, pcm16_to_float
-from parley.evals.latency.questions import WHOLE
+from parley.evals.harness.phone_speech import PACKET, VOICES, said
+from parley.evals.harness.questions import WHOLE
+from parley.evals.harness.report import percent
 from parley.evals.phone.bad_line import Turn, typed
-from parley.evals.phone.figures import percent
-from parley.evals.phone.speech import PACKET, VOICES, said
 from parley.models.llm import Message
 from parley.models.llm.documents import DocumentLlm
 from parley.models.stt.pocketsphinx import PocketsphinxStt

@@ -27,10 +27,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from parley.audio import g711
-from parley.evals.phone.caller import Piece
-from parley.evals.phone.figures import spread
+from parley.evals.harness.phone_caller import Piece
+from parley.evals.harness.phone_speech import PACKET, is_speech
+from parley.evals.harness.report import spread
 from parley.evals.phone.pacing import Pacing, pacing
-from parley.evals.phone.speech import PACKET, is_speech
 from parley.protocols.twilio_media import ENCODING, PACKET_MS, RATE_HZ
 from parley.runtime import event_loop
 

@@ -21,7 +21,7 @@ from pipecat.runner.types import RunnerArguments
 from parley.audio.comfort_noise import ComfortNoise
 from parley.configs.load import load_deployment
 from parley.core.errors import PeerError
-from parley.evals.serving import HOST
+from parley.evals.harness.comparison_server import HOST
 from parley.models.tts import SpeechPiece, TextToSpeech
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.phone.calls import hold_phone

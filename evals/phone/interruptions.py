@@ -28,14 +28,14 @@ import soxr
 from parley.audio.audible import audible_spans
 from parley.configs.deployment import Deployment
 from parley.core.errors import PeerError
-from parley.evals.deployed_voice import deployed_voice
+from parley.evals.harness.phone_caller import Held, Recording, Said, Script, ahead_s, call
+from parley.evals.harness.phone_server import Telephone, telephone
+from parley.evals.harness.phone_speech import VOICES, is_speech, said, samples_of
+from parley.evals.harness.questions import LONG_ANSWERS
+from parley.evals.harness.report import percent, spread
+from parley.evals.heard_truth.deployed_voice import deployed_voice
 from parley.evals.heard_truth.truth import RATE_HZ, locate, reference
-from parley.evals.latency.questions import LONG_ANSWERS
-from parley.evals.phone.caller import Held, Recording, Said, Script, ahead_s, call
-from parley.evals.phone.figures import percent, spread
 from parley.evals.phone.playback import playback
-from parley.evals.phone.serving import Telephone, telephone
-from parley.evals.phone.speech import VOICES, is_speech, said, samples_of
 from parley.models.tts import TextToSpeech
 from parley.models.tts.clauses import split_clauses
 from parley.processors.playout.heard import PlayoutSettings

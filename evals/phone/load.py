@@ -16,7 +16,6 @@ The processor's time is that of the server and its children while every caller r
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -28,9 +27,11 @@ import soxr
 
 from parley.core.errors import PeerError
 from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.harness.launcher import PRODUCT, Server, child, launched
+from parley.evals.harness.progress import say
+from parley.evals.harness.voices import synthesised
 from parley.evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
-from parley.evals.serving_process import ROOT, Server, free_port, started
-from parley.models.tts import TTS, SpeechPiece
+from parley.models.tts import TTS
 from parley.models.tts.flite import FliteSettings
 from parley.protocols.twilio_media import RATE_HZ
 
@@ -50,8 +51,8 @@ FAKED = {
 }
 JUDGED = "parley"
 # The product's own process, or one with its gateway and pipeline: program, and YAML of the deployment.
-PRODUCT = {
-    "parley": ((str(ROOT / "bot.py"),), ""),
+SERVERS = {
+    "parley": (PRODUCT, ""),
     "parley_faked": (("-m", "parley.evals.phone.faked"), 'hearing: {echo_mode: "off"}\n'),
 }
 MARGIN_S = 15.0
@@ -74,7 +75,7 @@ async def measure(
     for system in systems:
         async with _serving(system, calls, words, audio, folder) as server:
             found[system] = await _measured(server, calls, seconds)
-        print(f"{system}: {json.dumps(found[system])}", file=sys.stderr, flush=True)
+        say(f"{system}: {json.dumps(found[system])}")
     judged = found.get(JUDGED, {})
     return {
         "target": TARGET,
@@ -89,26 +90,19 @@ async def measure(
 
 
 async def _measured(server: Server, calls: int, seconds: int) -> dict[str, Any]:
-    crowd = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parley.evals.phone.crowd", server.url, str(calls), str(seconds),
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, limit=2**24,
-    )  # fmt: skip
-    assert crowd.stdout is not None
-    try:
-        async with asyncio.timeout(calls * (APART_S + SPEECH_S) + SETTLE_S):
-            await _line(crowd.stdout, "measuring")
-        begun_s, begun_cpu_s = time.perf_counter(), server.cpu_s() or 0.0
-        async with asyncio.timeout(seconds + MARGIN_S):
-            await _line(crowd.stdout, "measured")
-        cpu_s, wall_s = (server.cpu_s() or 0.0) - begun_cpu_s, time.perf_counter() - begun_s
-        async with asyncio.timeout(60):
-            found: dict[str, Any] = json.loads(await _line(crowd.stdout))
-    except (TimeoutError, json.JSONDecodeError) as error:
-        raise PeerError(f"the callers returned no result: {error!r}") from error
-    finally:
-        if crowd.returncode is None:
-            crowd.kill()
-        await crowd.wait()
+    async with child("parley.evals.phone.crowd", server.url, str(calls), str(seconds)) as crowd:
+        assert crowd.stdout is not None
+        try:
+            async with asyncio.timeout(calls * (APART_S + SPEECH_S) + SETTLE_S):
+                await _line(crowd.stdout, "measuring")
+            begun_s, begun_cpu_s = time.perf_counter(), server.cpu_s() or 0.0
+            async with asyncio.timeout(seconds + MARGIN_S):
+                await _line(crowd.stdout, "measured")
+            cpu_s, wall_s = (server.cpu_s() or 0.0) - begun_cpu_s, time.perf_counter() - begun_s
+            async with asyncio.timeout(60):
+                found: dict[str, Any] = json.loads(await _line(crowd.stdout))
+        except (TimeoutError, json.JSONDecodeError) as error:
+            raise PeerError(f"the callers returned no result: {error!r}") from error
     return {
         **found,
         "cpu_percent": round(100 * cpu_s / wall_s, 1),
@@ -125,10 +119,8 @@ async def _line(stream: asyncio.StreamReader, expected: str | None = None) -> st
 
 @asynccontextmanager
 async def _serving(system: str, calls: int, words: str, audio: Path, folder: Path) -> AsyncIterator[Server]:
-    port, log = free_port(), folder / f"{system}.log"
-    await asyncio.to_thread(log.unlink, missing_ok=True)
-    if system in PRODUCT:
-        program, more = PRODUCT[system]
+    if system in SERVERS:
+        program, more = SERVERS[system]
         deployment = folder / f"{system}.yaml"
         store = f"sqlite:///{await asyncio.to_thread(folder.resolve)}/sessions-{time.time_ns()}.db"
         text = (
@@ -137,23 +129,17 @@ async def _serving(system: str, calls: int, words: str, audio: Path, folder: Pat
             f"remembering: {{store: {{url: {json.dumps(store)}}}}}\n{more}"
         )
         await asyncio.to_thread(deployment.write_text, text)
-        command = [*program, "--config", str(deployment)]
+        arguments = ["--config", str(deployment)]
     else:
-        command = ["-m", "parley.evals.phone.players", system, "--audio", str(audio)]
-    async with started([sys.executable, *command, "--port", str(port)], port, log) as server:
+        program, arguments = ("-m", "parley.evals.phone.players"), [system, "--audio", str(audio)]
+    async with launched(program, folder / f"{system}.log", *arguments) as server:
         yield server
 
 
 def _words(length_s: float) -> tuple[str, bytes]:
     """Return a text of at least this length, and its sound: 16-bit PCM at 8 kHz."""
     voice = TTS.create("flite", FliteSettings())
-    pieces: list[bytes] = []
-
-    def take(piece: SpeechPiece) -> bool:
-        pieces.append(piece.pcm)
-        return True
-
-    voice.synthesize(WORDS, take)
-    once = np.asarray(soxr.resample(pcm16_to_float(b"".join(pieces)), voice.rate_hz, RATE_HZ), np.float32)
+    sound = pcm16_to_float(synthesised(voice, WORDS))
+    once = np.asarray(soxr.resample(sound, voice.rate_hz, RATE_HZ), np.float32)
     times = 1 + int(length_s // (once.size / RATE_HZ))
     return WORDS * times, float_to_pcm16(once) * times

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parley.evals.phone.caller import Piece
-from parley.evals.phone.speech import is_speech
+from parley.evals.harness.phone_caller import Piece
+from parley.evals.harness.phone_speech import is_speech
 from parley.protocols.twilio_media import RATE_HZ
 
 

@@ -7,7 +7,7 @@ arrival. A ``clear`` drops received packets that have not been played, and cuts 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parley.evals.phone.caller import Piece
+from parley.evals.harness.phone_caller import Piece
 from parley.protocols.twilio_media import RATE_HZ
 
 

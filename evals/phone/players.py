@@ -35,7 +35,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from parley.audio.comfort_noise import ComfortNoise
-from parley.evals.serving import HOST
+from parley.evals.harness.comparison_server import HOST
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.protocols import twiml
 from parley.protocols.twilio_media import RATE_HZ

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import AgentError
-from parley.evals.command import machine, positive
+from parley.evals.harness.command import machine, positive
 from parley.evals.sequencer.bench import measure
 from parley.evals.sequencer.traffic import LATENCY_US, Mix
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import AgentError
-from parley.evals.command import machine, positive, positive_number
-from parley.evals.latency.figures import PERCENTILES, percentile
+from parley.evals.harness.command import machine, positive, positive_number
+from parley.evals.harness.report import PERCENTILES, percentile
 from parley.runtime.event_loop import run
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore, SessionWriter, StoreTuning

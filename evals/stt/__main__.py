@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import AgentError, ConfigError
-from parley.evals.command import machine, positive
+from parley.evals.harness.command import machine, positive
 from parley.evals.human.conditions import CONDITIONS, Surroundings
 from parley.evals.human.conversations import PEAK
 from parley.evals.human.generators import installed

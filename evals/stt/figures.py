@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.report import percentile
 from parley.evals.stt.measure import HeardClip
 
 RESAMPLES = 2_000

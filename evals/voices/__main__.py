@@ -15,8 +15,8 @@ from typing import Any
 
 from parley.core.errors import AgentError
 from parley.core.media import PCM_BYTES_PER_SAMPLE
-from parley.evals.command import machine, positive
-from parley.evals.latency.figures import PERCENTILES, percentile
+from parley.evals.harness.command import machine, positive
+from parley.evals.harness.report import PERCENTILES, percentile
 from parley.models.tts import TTS, SpeechPiece, TextToSpeech
 
 TEN_WORDS = "The monthly fee is five dollars, and you can cancel."

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.configs.engines import checked_settings
-from parley.evals.command import machine, positive
+from parley.evals.harness.command import machine, positive
 from parley.evals.worker_overhead.measure import heard, spoken
 from parley.models.stt import STT, Transcript
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings

@@ -6,7 +6,7 @@ import numpy as np
 from streamdouble import api
 from streamdouble.session import SessionConfig
 
-from parley.evals.phone.speech import packets, samples_of
+from parley.evals.harness.phone_speech import packets, samples_of
 from tests.voices import bot_says
 
 RATE_HZ = 8_000

@@ -15,7 +15,7 @@ import yaml
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from parley.evals.phone.speech import PACKET, packets, quiet, samples_of
+from parley.evals.harness.phone_speech import PACKET, packets, quiet, samples_of
 from parley.protocols.twilio_media import PACKET_BYTES, RATE_HZ
 from parley.serving.gateway.phone.carriers import CARRIERS
 from tests.carriers import NETWORKS, PUBLIC, Network, environment

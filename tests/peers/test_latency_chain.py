@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parley.evals.harness.launcher import Server
+from parley.evals.harness.manners import Manners, ask, hear_greeting
+from parley.evals.harness.speech import RATE_HZ, Spoken, decode, encode, framed
+from parley.evals.harness.webrtc_caller import Line
 from parley.evals.latency.capacity import answers_of, measure, packet_lateness, replies_of
-from parley.evals.latency.client import Line
-from parley.evals.latency.conversation import Manners, ask, converse, hear_greeting
+from parley.evals.latency.conversation import converse
 from parley.evals.latency.figures import summary
 from parley.evals.latency.report import capacity_table
-from parley.evals.latency.speech import RATE_HZ, Spoken, decode, encode, framed
-from parley.evals.serving_process import Server
 from tests.peers.latency_peer import LatencyPeer, serving
 
 pytestmark = pytest.mark.alone

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from parley.evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
-from parley.evals.phone.speech import packets, quiet, samples_of
+from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC, Front, front_of
+from parley.evals.harness.phone_speech import packets, quiet, samples_of
 from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer

@@ -19,8 +19,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from parley.evals.phone.front import PUBLIC, Front
-from parley.evals.phone.speech import packets, quiet
+from parley.evals.harness.phone_network import PUBLIC, Front
+from parley.evals.harness.phone_speech import packets, quiet
 from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.test_phone import GREETED_S, QUESTION, SAID, telephone, timelines
 from tests.voices import say

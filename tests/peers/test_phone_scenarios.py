@@ -18,8 +18,8 @@ from streamdouble.aggregate import RunSeries
 from streamdouble.scenario import Hangup, Scenario, Wait, WaitFor
 from streamdouble.session import SessionConfig
 
-from parley.evals.phone.front import front_of
-from parley.evals.phone.speech import packets, quiet
+from parley.evals.harness.phone_network import front_of
+from parley.evals.harness.phone_speech import packets, quiet
 from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.server import RunningServer
 from tests.peers.test_phone import QUESTION, SAID, line_of_a_module, telephone, timelines, until_free

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from parley.evals.phone.front import front_of
-from parley.evals.phone.speech import packets, quiet
+from parley.evals.harness.phone_network import front_of
+from parley.evals.harness.phone_speech import packets, quiet
 from tests.peers.phone_caller import heard, likeness, place
 from tests.peers.server import RunningServer
 from tests.peers.test_phone import GREETING, NOT_SAID, SAID, line_of_a_module, timelines

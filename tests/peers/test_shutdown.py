@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from parley.evals.phone.speech import quiet
+from parley.evals.harness.phone_speech import quiet
 from tests.peers.minicpm_page import page
 from tests.peers.phone_caller import RATE_HZ, heard, likeness, place
 from tests.peers.server import RunningServer, running_server

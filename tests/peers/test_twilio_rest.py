@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from parley.core.errors import EngineError
-from parley.evals.phone.front import AUTH_TOKEN
+from parley.evals.harness.phone_network import AUTH_TOKEN
 from parley.transports.twilio.rest import Account, TwilioRest
 from tests.peers.server import free_port
 from tests.peers.twilio_rest import ACCOUNT, Phone, twilio_rest

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from twilio.request_validator import RequestValidator
 
-from parley.evals.phone.front import AUTH_TOKEN, PUBLIC
+from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC
 from tests.peers.server import free_port
 
 ACCOUNT = "AC" + "1" * 32

@@ -12,13 +12,13 @@ from parley.evals.abuse.attacks.requests import GONE
 from parley.evals.abuse.likeness import RATE_HZ, SAID, at_8_khz, likeness, spoken
 from parley.evals.abuse.registry import AttackRun, Outcome, attack
 from parley.evals.abuse.settings import GOODBYE
-from parley.evals.latency.client import Line
-from parley.evals.latency.speech import RATE_HZ as LINE_HZ
-from parley.evals.openai_realtime import RATE_HZ as SOCKET_HZ
-from parley.evals.openai_realtime import Caller as SocketCaller
-from parley.evals.phone.caller import Recording, Script, call
-from parley.evals.phone.front import front_of
-from parley.evals.phone.speech import samples_of
+from parley.evals.harness.phone_caller import Recording, Script, call
+from parley.evals.harness.phone_network import front_of
+from parley.evals.harness.phone_speech import samples_of
+from parley.evals.harness.socket_caller import RATE_HZ as SOCKET_HZ
+from parley.evals.harness.socket_caller import SocketCaller
+from parley.evals.harness.speech import RATE_HZ as LINE_HZ
+from parley.evals.harness.webrtc_caller import Line
 from parley.protocols.client_protocol import STOPPING
 
 SPEAKS_S, ENDS_S = 20.0, 60.0

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from parley.evals.abuse.footprint import FRONT_END, RECOGNISER, engine_children, wakes
 from parley.evals.abuse.registry import AttackRun, Outcome, attack
-from parley.evals.openai_realtime import Caller
+from parley.evals.harness.socket_caller import SocketCaller
 
 # Time within which the present call ends and the next one asks its question.
 LEAST_S = 40.0
@@ -67,7 +67,7 @@ async def _kill(run: AttackRun, library: str, *, kills: int = 1, judges_serving:
     if not before:
         return Outcome(0, faults=[f"the server has no child with {library}"])
     await asyncio.sleep(FIRST_S)
-    caller = Caller(f"{run.target.socket_url}/v1/realtime?model=parley-cascade", QUESTIONS)
+    caller = SocketCaller(f"{run.target.socket_url}/v1/realtime?model=parley-cascade", QUESTIONS)
     calling = asyncio.create_task(caller.call(), name="kill.call")
     await asyncio.sleep(SPEAKS_S)
     done = []

@@ -16,7 +16,7 @@ from parley.audio.ogg import checksum
 from parley.core.errors import AgentError
 from parley.evals.abuse.attacks.requests import GONE, new_session, type_turn
 from parley.evals.abuse.registry import AttackRun, Outcome, attack
-from parley.evals.latency.client import Line
+from parley.evals.harness.webrtc_caller import Line
 
 PATTERN = "(?i)" + "[\\0-\U0010ffff]" * 600
 EMOJI = "\U0001f600" * 8_000

@@ -12,7 +12,7 @@ import aiohttp
 from parley.evals.abuse.attacks.requests import GONE, new_session, status_of, type_turn
 from parley.evals.abuse.proxies import Proxy, behind
 from parley.evals.abuse.registry import AttackRun, Outcome, attack
-from parley.evals.phone.front import PUBLIC
+from parley.evals.harness.phone_network import PUBLIC
 
 HOSTS = {
     Proxy.DIRECT: "localhost",

@@ -22,8 +22,8 @@ from parley.evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messa
 from parley.evals.abuse.registry import Attack, AttackRun, Outcome, Run, add
 from parley.evals.abuse.routes import TELEPHONE, Entry, entries
 from parley.evals.abuse.samples import FORM, OFFER, body_of, path_of
-from parley.evals.latency.client import Line
-from parley.evals.phone.front import PUBLIC, Front, front_of
+from parley.evals.harness.phone_network import PUBLIC, Front, front_of
+from parley.evals.harness.webrtc_caller import Line
 
 CLIENTS, MESSAGES_A_S = 3, 40
 # Messages in one conversation: with a server that accepts everything a new one begins now and then.

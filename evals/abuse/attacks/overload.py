@@ -14,7 +14,7 @@ from parley.evals.abuse.attacks.requests import GONE
 from parley.evals.abuse.registry import Attack, AttackRun, Outcome, add
 from parley.evals.abuse.samples import OFFER
 from parley.evals.abuse.target import own_address
-from parley.evals.openai_realtime import Caller
+from parley.evals.harness.socket_caller import SocketCaller
 
 TURNS = 2
 CALLERS = (8, 16, 32)
@@ -30,7 +30,7 @@ BROWSER_S = 3.0
 async def overload(run: AttackRun, *, callers: int) -> Outcome:
     """Hold this number of calls that ask at the same time, each from an address of its own."""
     url = f"{run.target.socket_url}/v1/realtime?model=parley-cascade"
-    held = [Caller(url, TURNS, address=own_address(number)) for number in range(1, callers + 1)]
+    held = [SocketCaller(url, TURNS, address=own_address(number)) for number in range(1, callers + 1)]
     browsing = asyncio.create_task(_offer(run, callers + 1), name="overload.browser")
     results = await asyncio.gather(*(_hold(caller, run.seconds) for caller in held))
     admitted = [caller for caller, (status, _) in zip(held, results, strict=True) if not status]
@@ -64,7 +64,7 @@ async def overload(run: AttackRun, *, callers: int) -> Outcome:
     return Outcome(callers, dict(did), faults)
 
 
-async def _hold(caller: Caller, seconds: float) -> tuple[int, str]:
+async def _hold(caller: SocketCaller, seconds: float) -> tuple[int, str]:
     """Hold a call; return status and reason of its refusal, 0 when it was admitted.
 
     A connection that breaks in the handshake has status 1, which is not a valid refusal of a server.

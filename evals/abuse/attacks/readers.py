@@ -19,7 +19,7 @@ from parley.evals.abuse.registry import Attack, AttackRun, Outcome, add
 from parley.evals.abuse.routes import TELEPHONE, Entry, entries, sockets
 from parley.evals.abuse.samples import body_of, path_of
 from parley.evals.abuse.target import own_address
-from parley.evals.phone.front import PUBLIC
+from parley.evals.harness.phone_network import PUBLIC
 
 SMALL_BUFFER = 4_096
 EACH, SPEAKS_A_S = 3, 4

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from parley.evals import openai_realtime
 from parley.evals.answers.__main__ import SETS, read_golden
+from parley.evals.harness import socket_caller
+from parley.evals.harness.questions import LONG_ANSWERS, PAUSED, WHOLE
 from parley.evals.kv_cache.trace import OPENERS
-from parley.evals.latency.questions import LONG_ANSWERS, PAUSED, WHOLE
 from parley.evals.turns import overlap_calls
 from parley.evals.turns.texts import sentences
 from parley.evals.worker_overhead.__main__ import SENTENCES
@@ -40,7 +40,7 @@ SUBJECTS = set("account address card forgot lost money password pin saturday tra
 
 def asked() -> Iterator[str]:
     """Yield every text that a caller of an evaluation says."""
-    yield from (*WHOLE, *LONG_ANSWERS, *openai_realtime.QUESTIONS, *SENTENCES, *OPENERS)
+    yield from (*WHOLE, *LONG_ANSWERS, *socket_caller.QUESTIONS, *SENTENCES, *OPENERS)
     for before, behind in PAUSED:
         yield from (before, behind, f"{before} {behind}")
     for name, texts in vars(overlap_calls).items():

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from parley.evals.abuse.shifted_clock import shift
-from parley.evals.serving_process import ROOT
+from parley.evals.harness.launcher import ROOT
 
 DAYS_40_S = 40 * 86_400
 PROGRAM = """

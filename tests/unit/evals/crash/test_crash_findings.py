@@ -8,7 +8,7 @@ from parley.evals.crash.findings import BY_CALL, BY_TEXT, Findings
 from parley.evals.crash.model_peer import decide, shown_results
 from parley.evals.crash.outside import BOOKING, ORDER, Request
 from parley.evals.crash.statements import Statement, doubles, gaps, heard_replies, judge, spoken_turns
-from parley.evals.latency.client import Message
+from parley.evals.harness.webrtc_caller import Message
 
 SESSION = "5"
 

@@ -10,6 +10,8 @@ import pytest
 
 from parley.audio.audible import audible_spans
 from parley.core.errors import ConfigError, EngineError
+from parley.evals.harness.phone_speech import samples_of, turn_packets
+from parley.evals.harness.speech import RATE_HZ, Speakers, of_turn
 from parley.evals.heard_truth import __main__ as heard_truth
 from parley.evals.human.callers import (
     MixedCallers,
@@ -25,8 +27,6 @@ from parley.evals.human.recordings import decode_wav
 from parley.evals.human.split import ReportSet, Split, SplitError, TuningSet
 from parley.evals.latency import __main__ as latency
 from parley.evals.latency.figures import TurnFigures, by_speech, summary
-from parley.evals.latency.speech import RATE_HZ, Speakers, of_turn
-from parley.evals.phone.speech import samples_of, turn_packets
 from parley.evals.turns.callers import CallSpec
 from parley.evals.turns.recorded import script
 from tests.recorded_speech import CLIP

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from parley.evals.harness.launcher import SYSTEMS, command, free_port
 from parley.evals.latency import report
 from parley.evals.latency.__main__ import main
 from parley.evals.latency.figures import TurnFigures, summary
-from parley.evals.latency.servers import command
-from parley.evals.serving_process import free_port
 
 SPANS = {"network_in": 100_000, "endpoint_wait": 300_000, "network_out": 90_000}
 
@@ -66,7 +65,9 @@ def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.Captur
 
 
 def test_both_systems_get_the_same_configuration() -> None:
-    ours, stock = (command(system, Path("configs/a.yaml"), 81) for system in ("parley", "stock"))
+    ours, stock = (
+        command(SYSTEMS[system], 81, "--config", "configs/a.yaml") for system in ("parley", "stock")
+    )
     assert ours[1:] == ["bot.py", "--config", "configs/a.yaml", "--port", "81"]
     assert stock[1:] == ["-m", "parley.evals.latency.stock", "--config", "configs/a.yaml", "--port", "81"]
 

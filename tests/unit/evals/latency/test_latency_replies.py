@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from parley.audio.audible import AudibleSpan
+from parley.evals.harness.webrtc_caller import now_us
 from parley.evals.latency.call_start import Disturbance, disturbance, summary
 from parley.evals.latency.capacity import Step, _largest
-from parley.evals.latency.client import now_us
 from parley.evals.latency.replies import Reply, least_stretch, reply, stretch
 from parley.evals.latency.stolen import StolenTime
 

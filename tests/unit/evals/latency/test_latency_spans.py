@@ -2,7 +2,8 @@
 
 import pytest
 
-from parley.evals.latency.figures import TurnFigures, mean_spans_ms, percentile, ratio, summary
+from parley.evals.harness.report import percentile
+from parley.evals.latency.figures import TurnFigures, mean_spans_ms, ratio, summary
 from parley.evals.latency.spans import match_marks, turn_spans
 
 MARKS = {

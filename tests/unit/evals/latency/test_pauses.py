@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from parley.evals.harness.questions import Utterance
+from parley.evals.harness.speech import Speakers
 from parley.evals.latency.pauses import Heard, endings, figures, hear
-from parley.evals.latency.questions import Utterance
-from parley.evals.latency.speech import Speakers
 from parley.models.turn import TurnEstimate
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from tests.fakes.stt import ScriptedStt

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from parley.evals.phone.caller import Piece
+from parley.evals.harness.phone_caller import Piece
+from parley.evals.harness.phone_speech import PACKET, packets
 from parley.evals.phone.pacing import Pacing, pacing
-from parley.evals.phone.speech import PACKET, packets
 
 TONE = packets((0.3 * 32_767 * np.sin(np.arange(16_000) * 0.3)).astype("<i2").tobytes())
 

@@ -1,6 +1,6 @@
 """The caller's audio, by packets and times."""
 
-from parley.evals.phone.caller import Piece
+from parley.evals.harness.phone_caller import Piece
 from parley.evals.phone.playback import playback
 
 PACKET = bytes(160)

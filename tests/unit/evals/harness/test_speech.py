@@ -8,8 +8,8 @@ import pytest
 
 from parley.audio.audible import audible_spans, last_audible
 from parley.core.errors import MediaError
-from parley.evals.latency.questions import Utterance
-from parley.evals.latency.speech import (
+from parley.evals.harness.questions import Utterance
+from parley.evals.harness.speech import (
     FRAME_SAMPLES,
     PEAK,
     RATE_HZ,

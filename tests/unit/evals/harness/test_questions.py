@@ -2,7 +2,7 @@
 
 import pytest
 
-from parley.evals.latency.questions import MAX_PAUSE_MS, MIN_PAUSE_MS, PAUSED, WHOLE, plan
+from parley.evals.harness.questions import MAX_PAUSE_MS, MIN_PAUSE_MS, PAUSED, WHOLE, plan
 
 
 @pytest.mark.parametrize("turns", [1, 5, 20, 40, 100])

@@ -37,8 +37,8 @@ from av import AudioFrame, Packet
 
 from parley.audio.audible import AudibleMeter
 from parley.core.errors import PeerError
-from parley.evals.latency.playout import HeardFrame
-from parley.evals.latency.speech import FRAME_SAMPLES, RATE_HZ, Spoken, encode
+from parley.evals.harness.playout import HeardFrame
+from parley.evals.harness.speech import FRAME_SAMPLES, RATE_HZ, Spoken, encode
 from parley.evals.library_internals import set_payload, take_packets
 
 SLOT_US = 20_000

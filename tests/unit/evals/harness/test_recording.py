@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.core.errors import MediaError
-from parley.evals.latency.recording import WAV_RATE_HZ, measure, write_stereo
+from parley.evals.harness.recording import WAV_RATE_HZ, measure, write_stereo
 
 MS = WAV_RATE_HZ // 1000
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from parley.core.errors import PeerError
-from parley.evals.serving_process import free_port, started
+from parley.evals.harness.launcher import free_port, started
 
 # A server that answers every request with 200, and has a child, as a server with a recogniser has.
 SERVES = """

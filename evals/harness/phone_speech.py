@@ -1,6 +1,6 @@
 """Speech of callers as the packets of a telephone line: flite's voices, at one level, cut at their edges.
 
-The bot speaks with slt; callers use the others. The peak is that of ``evals.latency.speech``, so that a
+The bot speaks with slt; callers use the others. The peak is that of ``evals.harness.speech``, so that a
 telephone differs from a browser by its line and not by its callers.
 """
 
@@ -13,9 +13,10 @@ from parley.audio.audible import AudibleRule, audible_spans, is_loud
 from parley.audio.resample import Resampler
 from parley.core.errors import MediaError
 from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.evals.harness.speech import PEAK
+from parley.evals.harness.voices import synthesised
 from parley.evals.human.hesitations import ComposedTurn
-from parley.evals.latency.speech import PEAK
-from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.flite import FliteSettings
 from parley.protocols.twilio_media import PACKET_BYTES, RATE_HZ, SILENCE
 
@@ -61,14 +62,7 @@ def is_speech(mu_law: bytes) -> bool:
 def said(text: str, voice: str = VOICES[0]) -> tuple[bytes, ...]:
     """Return the packets of a text, from its first audible sample to its last."""
     engine = _engine(voice)
-    pieces: list[bytes] = []
-
-    def take(piece: SpeechPiece) -> bool:
-        pieces.append(piece.pcm)
-        return True
-
-    engine.synthesize(text, take)
-    samples = pcm16_to_float(b"".join(pieces))
+    samples = pcm16_to_float(synthesised(engine, text))
     peak = float(np.abs(samples).max(initial=0.0))
     loud = samples * (PEAK / peak) if peak else samples
     spans = audible_spans(loud, engine.rate_hz)

@@ -1,4 +1,4 @@
-"""Parts that the commands of all evaluations share: numbers on the command line, errors, the machine."""
+"""Command line of every evaluation: numbers, errors of the user, log messages, the machine."""
 
 import argparse
 import os
@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+from loguru import logger
 
 from parley.core.errors import AgentError
 
@@ -46,10 +48,26 @@ def machine() -> dict[str, Any]:
     }
 
 
+def quiet_log() -> None:
+    """Keep log messages below a warning out of the output."""
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
+
+
 def exit_code(run: Callable[[], int]) -> int:
     """Run a command; return its exit code, or 2 after one line on standard error for an error of the user."""
     try:
         return run()
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    except (AgentError, OSError, ExceptionGroup) as error:
+        reason = _of_user(error)
+        if reason is None:
+            raise
+        print(f"error: {' '.join(str(reason).split())}", file=sys.stderr)
         return 2
+
+
+def _of_user(error: Exception) -> Exception | None:
+    """Return an error of the user, also from work that ran in parallel; None for a bug."""
+    if isinstance(error, ExceptionGroup):
+        return next((found for each in error.exceptions if (found := _of_user(each)) is not None), None)
+    return error if isinstance(error, AgentError | OSError) else None

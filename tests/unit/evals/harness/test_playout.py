@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.evals.latency.playout import HeardFrame, lateness_us, place
+from parley.evals.harness.playout import HeardFrame, lateness_us, place
 
 RATE_HZ = 16_000
 FRAME = 320

@@ -19,7 +19,7 @@ from streamdouble.session import Session, SessionConfig, SessionResult
 from streamdouble.trace import Trace, TraceConfig
 
 from parley.core.errors import PeerError
-from parley.evals.phone.speech import PACKET, PACKETS_PER_S, is_noise, is_speech
+from parley.evals.harness.phone_speech import PACKET, PACKETS_PER_S, is_noise, is_speech
 
 Script = Generator[bytes, None, None]
 

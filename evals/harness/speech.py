@@ -29,9 +29,10 @@ from pydantic import BaseModel
 from parley.audio.audible import audible_spans
 from parley.core.errors import MediaError
 from parley.core.media import pcm16_to_float
+from parley.evals.harness.questions import Utterance
+from parley.evals.harness.voices import synthesised
 from parley.evals.human.callers import CallerTurn, SpeechKind
-from parley.evals.latency.questions import Utterance
-from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.espeak import EspeakSettings
 from parley.models.tts.flite import FliteSettings
 
@@ -112,14 +113,7 @@ class Speakers:
         if tts is None:
             settings = VOICE_SETTINGS[engine](voice=voice)
             tts = self._engines[(engine, voice)] = TTS.create(engine, settings)
-        pieces: list[bytes] = []
-
-        def take(piece: SpeechPiece) -> bool:
-            pieces.append(piece.pcm)
-            return True
-
-        tts.synthesize(text, take)
-        return soxr.resample(pcm16_to_float(b"".join(pieces)), tts.rate_hz, RATE_HZ)
+        return soxr.resample(pcm16_to_float(synthesised(tts, text)), tts.rate_hz, RATE_HZ)
 
 
 def of_turn(caller: CallerTurn, gap_ms: int) -> Spoken:

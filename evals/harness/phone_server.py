@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,15 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+from parley.evals.harness import sessions
+from parley.evals.harness.launcher import PRODUCT, Server, launched
+from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC, Front, front_of
 
-from parley.core.errors import PeerError
-from parley.evals.heard_truth import session
-from parley.evals.operating import operator_headers
-from parley.evals.phone.front import AUTH_TOKEN, PUBLIC, Front, front_of
-from parley.evals.serving_process import ROOT, Server, free_port, started
-
-READ_S = 10.0
 # Speech at the end of a call is committed a moment later.
 SETTLE_S = 0.5
 IGNORED = "a message of a telephone stream is ignored"
@@ -54,18 +48,7 @@ class Telephone:
     async def newest(self) -> Sequence[Mapping[str, Any]]:
         """Return the timeline of the session that began last."""
         await asyncio.sleep(SETTLE_S)
-        timeout = aiohttp.ClientTimeout(total=READ_S)
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout) as client,
-                client.get(
-                    f"{self.server.url}/api/sessions", params={"limit": "1"}, headers=operator_headers()
-                ) as response,
-            ):
-                listed = await response.json()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise PeerError(f"the sessions cannot be read: {error!r}") from error
-        return await session.timeline(self.server.url, listed["sessions"][0]["id"])
+        return await sessions.newest(self.server.url)
 
 
 @asynccontextmanager
@@ -83,23 +66,20 @@ async def telephone(
     Raises:
         PeerError: it does not start.
     """
-    port = free_port()
     greeted = "" if greeting is None else f"bot: {{greeting: {json.dumps(greeting)}}}\n"
     deployment, log = _files(folder, greeted + more)
-    command = [sys.executable, str(ROOT / "bot.py"), "--config", str(deployment), "--port", str(port)]
-    environment = {"TWILIO_AUTH_TOKEN": AUTH_TOKEN}
+    given = ("--config", str(deployment), *arguments)
     async with (
-        started([*command, *arguments], port, log, environment=environment) as server,
+        launched(PRODUCT, log, *given, environment={"TWILIO_AUTH_TOKEN": AUTH_TOKEN}) as server,
         front_of(server.url) as front,
     ):
         yield Telephone(server, front, log)
 
 
 def _files(folder: Path, more: str) -> tuple[Path, Path]:
-    """Write the deployment and remove the old log; return both paths."""
+    """Write the deployment; return its path and that of the log."""
     folder.mkdir(parents=True, exist_ok=True)
     deployment, log = folder / "phone.yaml", folder / "server.log"
-    log.unlink(missing_ok=True)
     store = json.dumps(f"sqlite:///{folder.resolve()}/sessions-{time.time_ns()}.db")
     deployment.write_text(
         f"phone: {{public_url: '{PUBLIC}'}}\nserver: {{sessions_per_minute: 10000, open: true}}\n"

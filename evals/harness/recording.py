@@ -18,9 +18,9 @@ import soxr
 from parley.audio.audible import AudibleSpan, audible_spans
 from parley.core.errors import MediaError
 from parley.core.media import pcm16_to_float
-from parley.evals.latency.client import SLOT_US, Line, now_us
-from parley.evals.latency.playout import Playout, place
-from parley.evals.latency.speech import RATE_HZ
+from parley.evals.harness.playout import Playout, place
+from parley.evals.harness.speech import RATE_HZ
+from parley.evals.harness.webrtc_caller import SLOT_US, Line, now_us
 
 WAV_RATE_HZ = 16_000
 

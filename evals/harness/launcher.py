@@ -1,17 +1,19 @@
-"""A server under test as a process of its own.
+"""Launcher of servers under test, and of other programs, each as a process of its own.
 
 ``started`` runs a command, waits for ``GET /health``, and ends it again (SIGTERM, then SIGKILL after a grace
 time) with everything that it started, whatever happened in between. Its output is appended to the log: a
 server that is started again continues it. When it does not start, the last line of its output is the error
-message.
+message. ``launched`` starts a program on a free port with a new log, ``running`` one of the ``SYSTEMS`` under
+comparison. ``child`` runs callers or peers, which serve nothing, beside the measuring process.
 """
 
 import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +21,19 @@ import aiohttp
 
 from parley.core.errors import PeerError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 10.0
 HEALTH_TIMEOUT_S = 3.0
+# Arguments of Python: a relative program counts from the root of the checkout.
+PRODUCT = ("bot.py",)
+SYSTEMS: Mapping[str, tuple[str, ...]] = {
+    "parley": PRODUCT,
+    "stock": ("-m", "parley.evals.latency.stock"),
+    "bare": ("-m", "parley.evals.heard_truth.server"),
+}
+# Longest line of a child.
+LINE_BYTES = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,72 @@ async def started(
             yield Server(url, process.pid)
         finally:
             await _stop(process)
+
+
+def command(program: Sequence[str], port: int, *arguments: str) -> list[str]:
+    """Return the command line of a server."""
+    return [sys.executable, *program, *arguments, "--port", str(port)]
+
+
+def launched(
+    program: Sequence[str], log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> AbstractAsyncContextManager[Server]:
+    """Run a program on a free port until the end of the context. Its log begins anew.
+
+    Entering raises PeerError as ``started`` does.
+    """
+    log.unlink(missing_ok=True)
+    port = free_port()
+    return started(command(program, port, *arguments), port, log, environment=environment)
+
+
+def running(system: str, config: Path, log: Path) -> AbstractAsyncContextManager[Server]:
+    """Run one of the ``SYSTEMS`` with a deployment, as ``launched`` does.
+
+    Sessions of a measurement are stored apart from the sessions of real users.
+    """
+    store = {"PARLEY_STORE_URL": f"sqlite:///{log.parent.resolve()}/sessions.db"}
+    return launched(SYSTEMS[system], log, "--config", str(config), environment=store)
+
+
+@asynccontextmanager
+async def server_at(url: str | None, system: str, config: Path, log: Path) -> AsyncIterator[Server]:
+    """Yield the server at a URL, or a new one of ``SYSTEMS``.
+
+    Raises:
+        PeerError: it is not healthy, or does not start.
+    """
+    if url is None:
+        async with running(system, config, log) as server:
+            yield server
+    elif await healthy(url):
+        yield Server(url.rstrip("/"))
+    else:
+        raise PeerError(f"no healthy server at {url}")
+
+
+@asynccontextmanager
+async def child(
+    module: str, *arguments: str, stderr: int | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a module in a process of its own, with pipes to it, until the end of the context.
+
+    Args:
+        module: name of it.
+        arguments: of its command line.
+        stderr: as for a subprocess. None shows it.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments,
+        cwd=ROOT, limit=LINE_BYTES,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def healthy(url: str) -> bool:
