@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.evals.command import exit_code, positive
+from parley.evals.harness.command import exit_code, positive
 from parley.evals.turns import calls, overlap_audio
 from parley.evals.turns.overlap_calls import OF_A_CALL
 

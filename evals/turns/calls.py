@@ -29,14 +29,14 @@ from parley.audio.audible import AudibleSpan, audible_spans
 from parley.configs.load import read_yaml
 from parley.core.errors import PeerError
 from parley.core.media import ms_to_samples
-from parley.evals.command import machine
-from parley.evals.heard_truth.serving import running
-from parley.evals.latency import recording
-from parley.evals.latency.client import SLOT_US, Line, Sent
-from parley.evals.latency.figures import percentile
-from parley.evals.latency.questions import LONG_ANSWERS, Utterance
-from parley.evals.latency.speech import RATE_HZ as MIC_RATE_HZ
-from parley.evals.latency.speech import Speakers, Spoken
+from parley.evals.harness import recording
+from parley.evals.harness.command import machine
+from parley.evals.harness.launcher import server_at
+from parley.evals.harness.questions import LONG_ANSWERS, Utterance
+from parley.evals.harness.report import percentile
+from parley.evals.harness.speech import RATE_HZ as MIC_RATE_HZ
+from parley.evals.harness.speech import Speakers, Spoken
+from parley.evals.harness.webrtc_caller import SLOT_US, Line, Sent
 
 RATE_HZ = 16_000
 # The callers' voices; the bot's is slt.
@@ -153,7 +153,8 @@ async def measure(
     """
     speakers = Speakers(out_dir / "voices")
     judged = Judged()
-    async with running(url, "product", config, out_dir / "server.log") as root:
+    async with server_at(url, "parley", config, out_dir / "server.log") as server:
+        root = server.url
         # An engine's first sentence may find cold caches.
         await _call(root, speakers, 2, seed + 900, out_dir / "warmup.wav", mode)
         for number in range(MAX_ROUNDS * -(-interruptions // per_call)):

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import ConfigError
-from parley.evals.command import exit_code, positive
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.command import exit_code, positive
+from parley.evals.harness.report import percentile
 from parley.evals.turns import recorded
 from parley.evals.turns.callers import CallSpec, ScriptedCall, replayed
 from parley.evals.turns.signs import looks

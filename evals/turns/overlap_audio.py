@@ -33,7 +33,7 @@ import numpy as np
 
 from parley.audio.gain import RampedGain
 from parley.evals.echo.rooms import RATE_HZ
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.report import percentile
 from parley.evals.turns import audio
 from parley.evals.turns.barge_in_policies import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
 from parley.evals.turns.overlap_calls import CALLERS, GAP_MS, OF_A_CALL, CallScript, Reply, Sound

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import ConfigError
-from parley.evals.command import exit_code, machine, positive
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.command import exit_code, machine, positive
+from parley.evals.harness.report import percentile
 from parley.evals.turns import audio
 from parley.evals.turns.barge_in_policies import BargeInPolicy, VoiceTimer
 from parley.evals.turns.overlap_audio import DuckingBot, Trial, cut_in, events_over, wilson

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from parley.evals.command import exit_code, positive
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.command import exit_code, positive
+from parley.evals.harness.report import percentile
 from parley.evals.turns.callers import ScriptedCall, replayed
 from research.turn_taking import synthetic_speech, tuning
 from research.turn_taking.calibration import SIGNS, Sample, fit, samples, score_only, sign_of

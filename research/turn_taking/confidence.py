@@ -4,7 +4,7 @@
     python -m research.turn_taking.confidence --engine pocketsphinx
     python -m research.turn_taking.confidence --speech human
 
-A recogniser gets either the sentences of ``evals.latency.questions`` in its callers' voices, clean and in
+A recogniser gets either the sentences of ``evals.harness.questions`` in its callers' voices, clean and in
 white noise, or recorded people in every condition of ``evals.human``. Its words are aligned with the spoken
 ones (fewest substitutions, insertions and deletions). A turn counts as misunderstood when the errors are at
 least ``WRONG_SHARE`` of the spoken words.
@@ -24,10 +24,10 @@ import numpy as np
 
 from parley.core.errors import AgentError
 from parley.core.media import float_to_pcm16
+from parley.evals.harness.questions import PAUSED, VOICES, WHOLE
 from parley.evals.human.conditions import CONDITIONS, Surroundings
 from parley.evals.human.recordings import plain_words
 from parley.evals.human.split import SpeechSet, load_report, load_tuning
-from parley.evals.latency.questions import PAUSED, VOICES, WHOLE
 from parley.evals.stt.measure import padded
 from parley.evals.stt.normalise import normalised
 from parley.evals.stt.rows import create

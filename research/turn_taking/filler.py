@@ -25,7 +25,7 @@ import numpy as np
 import soxr
 
 from parley.core.errors import AgentError
-from parley.evals.command import machine, positive
+from parley.evals.harness.command import machine, positive
 from parley.evals.turns.texts import sentences
 from parley.models.turn.network import SECOND_LAYER, LinearScore, Network
 from parley.models.turn.smart_turn import ENGINE, MAX_SAMPLES, LogMel, filler_features

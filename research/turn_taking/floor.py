@@ -28,9 +28,9 @@ import soxr
 
 from parley.core.errors import AgentError
 from parley.core.media import float_to_pcm16, pcm16_to_float
-from parley.evals.command import machine, positive
 from parley.evals.echo.rooms import RATE_HZ, EchoPath, Speakerphone, at_level, noise
 from parley.evals.echo.speech import BOT, BOT_LINES
+from parley.evals.harness.command import machine, positive
 from parley.evals.turns import audio, sounds
 from parley.evals.turns.overlap_calls import CALLERS, DELAYS_MS, ECHO_DBFS, NEAR_OVER_ECHO_DB, ROOM_DBFS
 from parley.models.echo.control import EchoControl

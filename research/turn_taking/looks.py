@@ -30,8 +30,8 @@ from parley.audio.gain import RampedGain
 from parley.core.call_events import VoiceSuspected
 from parley.core.errors import AgentError, ConfigError
 from parley.core.media import float_to_pcm16, pcm16_to_float
-from parley.evals.command import exit_code, machine, positive
 from parley.evals.echo.rooms import RATE_HZ, at_level, noise
+from parley.evals.harness.command import exit_code, machine, positive
 from parley.evals.turns import audio, sounds
 from parley.evals.turns.overlap_calls import (
     ECHO_DBFS,

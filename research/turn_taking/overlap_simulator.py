@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from parley.evals.command import positive
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.command import positive
+from parley.evals.harness.report import percentile
 from parley.evals.turns.barge_in_policies import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
 from parley.evals.turns.simulator import Hearing
 from parley.evals.turns.texts import sentences

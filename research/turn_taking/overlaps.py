@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from parley.evals.command import exit_code, positive
+from parley.evals.harness.command import exit_code, positive
 from parley.evals.turns import overlap_audio
 from parley.evals.turns.__main__ import table
 from parley.evals.turns.overlap_calls import CallScript, Sound

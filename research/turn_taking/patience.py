@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.evals.command import exit_code, positive
+from parley.evals.harness.command import exit_code, positive
 from parley.evals.turns import frontier
 from parley.evals.turns.callers import replayed
 from research.turn_taking import tuning, tuning_callers

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import AgentError, ConfigError
-from parley.evals.command import exit_code, positive
+from parley.evals.harness.command import exit_code, positive
 from parley.evals.turns.callers import LOOKS_MS
 from parley.evals.turns.signs import Look, looks
 from parley.runtime.atomic_file import replace_file

@@ -23,9 +23,9 @@ import numpy as np
 
 from parley.core.errors import AgentError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
-from parley.evals.command import machine, positive, positive_number
 from parley.evals.echo.rooms import RATE_HZ
-from parley.evals.latency.figures import percentile
+from parley.evals.harness.command import machine, positive, positive_number
+from parley.evals.harness.report import percentile
 from parley.evals.turns import audio, overlap_calls, sounds
 from parley.evals.turns.texts import sentences
 from parley.models.keyword_spotting import COMMANDS

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.evals.command import positive
+from parley.evals.harness.command import positive
 from research.turn_taking import synthetic_speech
 from research.turn_taking.simulated_callers import TUNING_SEED, SimulationSpec, generate
 
