@@ -2,20 +2,28 @@
 
     python -m evals
 
-The line is the first sentence of an instrument's head. ``python -m evals.NAME --help`` shows its options.
+The line is the first sentence of an instrument's head. ``python -m evals.NAME --help`` shows its options, and
+``python -m evals.bench NAME`` runs one of the micro-benchmarks.
 """
 
 import ast
+import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# The command at the beginning of a head.
+COMMAND = re.compile(r"^``python -m evals[\w. ]*``: ")
 # Commands that are one module of a package with a command of its own, or stand alone.
 MODULES = (
     "parley.evals.latency.overload",
     "parley.evals.latency.pauses",
     "parley.evals.openai_realtime",
-    "parley.evals.phone_noise",
+    "parley.evals.bench.omni_memory",
+    "parley.evals.bench.phone_noise",
+    "parley.evals.bench.session_store",
+    "parley.evals.bench.worker_overhead",
     "parley.evals.turns.frontier",
     "parley.evals.turns.yielding",
 )
@@ -23,8 +31,8 @@ MODULES = (
 
 def instruments() -> list[str]:
     """Return the module names of all commands, in order."""
-    packages = (f"evals.{path.parent.name}" for path in HERE.glob("*/__main__.py"))
-    return sorted((*packages, *MODULES))
+    folders = (path.parent.relative_to(HERE) for path in HERE.glob("**/*/__main__.py"))
+    return sorted((*(".".join(("parley", "evals", *folder.parts)) for folder in folders), *MODULES))
 
 
 def summary(name: str) -> str:
@@ -40,16 +48,19 @@ def summary(name: str) -> str:
     if not documented:
         raise LookupError(f"{name} has no docstring")
     paragraph = " ".join(documented.partition("\n\n")[0].split())
-    line = paragraph.removeprefix(f"``python -m {name}``: ").partition(". ")[0].rstrip(".")
+    line = COMMAND.sub("", paragraph).partition(". ")[0].rstrip(".")
     return line[:1].upper() + line[1:]
+
+
+def listed(modules: Mapping[str, str]) -> str:
+    """Return a line for each name, with the first sentence of its module."""
+    width = max(map(len, modules))
+    return "\n".join(f"{name:{width}}  {summary(module)}" for name, module in modules.items())
 
 
 def main() -> None:
     """Print the list."""
-    names = instruments()
-    width = max(map(len, names))
-    for name in names:
-        print(f"{name:{width}}  {summary(name)}")
+    print(listed({name: name for name in instruments()}))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import ConfigError
+from parley.evals.harness.command import exit_code
 
 PERCENTILES = (50, 95, 99)
 PICTURES = (".png", ".svg", ".pdf")
@@ -111,7 +112,7 @@ def add_outputs(parser: argparse.ArgumentParser, *, with_table: bool = True) -> 
 
 
 def check_outputs(arguments: argparse.Namespace, *names: str) -> None:
-    """Check before minutes of measuring that results can be written; create their folders.
+    """Check before minutes of measuring that results can be written.
 
     Args:
         arguments: of the command line.
@@ -124,7 +125,6 @@ def check_outputs(arguments: argparse.Namespace, *names: str) -> None:
         path = getattr(arguments, name, None)
         if path is None:
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             path.open("r+b").close()
         else:
@@ -154,3 +154,17 @@ def publish(
         arguments.table.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0
+
+
+def run_command(
+    arguments: argparse.Namespace,
+    measure: Callable[[], Mapping[str, Any]],
+    table: Callable[[dict[str, Any]], str] | None = None,
+) -> int:
+    """Check that the results can be written, measure, and publish; return the exit status of the command."""
+
+    def run() -> int:
+        check_outputs(arguments)
+        return publish(arguments, measure(), table)
+
+    return exit_code(run)

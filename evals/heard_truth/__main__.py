@@ -17,11 +17,11 @@ from typing import Any
 
 from parley.configs.load import load_deployment
 from parley.core.errors import PeerError
-from parley.evals.harness.command import count, exit_code, machine
+from parley.evals.harness.command import count, machine
 from parley.evals.harness.launcher import ROOT, server_at
 from parley.evals.harness.progress import say
 from parley.evals.harness.questions import LONG_ANSWERS, Utterance
-from parley.evals.harness.report import add_outputs, publish
+from parley.evals.harness.report import add_outputs, run_command
 from parley.evals.harness.speech import Speakers, Spoken, of_turn
 from parley.evals.heard_truth.calls import Judged, Plan, call
 from parley.evals.heard_truth.deployed_voice import deployed_voice
@@ -141,7 +141,7 @@ def _ask(speakers: Speakers, text: str, seed: int) -> Spoken:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    return exit_code(lambda: publish(arguments, asyncio.run(measure(arguments)), table))
+    return run_command(arguments, lambda: asyncio.run(measure(arguments)), table)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,9 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         )
     if arguments.url and not await healthy(arguments.url):
         raise PeerError(f"no healthy server at {arguments.url}")
+    for path in (arguments.json, arguments.table, arguments.waterfall):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
     check_outputs(arguments, "json", "table", "waterfall")
     if arguments.waterfall is not None:
         check_picture(arguments.waterfall)

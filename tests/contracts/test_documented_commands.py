@@ -145,7 +145,7 @@ def same_order(measured: float, written: float) -> bool:
 
 @pytest.mark.alone
 def test_the_sequencer_is_as_fast_as_the_readme_says(tmp_path: Path) -> None:
-    run("parley.evals.sequencer", "--events", "20000", "--json", str(tmp_path / "out.json"))
+    run("parley.evals.bench", "sequencer", "--events", "20000", "--json", str(tmp_path / "out.json"))
     figures = json.loads((tmp_path / "out.json").read_text())
     written = said("docs/reference/measurements.md", r"the sequencer orders ([\d,]+) reports a second")
     assert same_order(figures["dense"]["events_per_s"], written), figures["dense"]
@@ -154,7 +154,7 @@ def test_the_sequencer_is_as_fast_as_the_readme_says(tmp_path: Path) -> None:
 @pytest.mark.alone
 def test_the_session_store_takes_what_the_readme_says(tmp_path: Path) -> None:
     short = ("--seconds", "1", "--json", str(tmp_path / "out.json"), "--out-dir", str(tmp_path))
-    run("parley.evals.session_store", *short)
+    run("parley.evals.bench", "session_store", *short)
     [figures] = json.loads((tmp_path / "out.json").read_text())["results"]
     written = said("docs/reference/measurements.md", r"([\d,]+) durable events a second")
     assert same_order(figures["appends_per_s"], written), figures
@@ -163,7 +163,7 @@ def test_the_session_store_takes_what_the_readme_says(tmp_path: Path) -> None:
 def test_kept_caches_are_hit_as_often_as_their_document_says() -> None:
     pytest.importorskip("torch", reason="needs the extra 'local-llm'")
     pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
-    figures = json.loads(run("parley.evals.kv_cache", "trace", "--seeds", "1"))["policies"]
+    figures = json.loads(run("parley.evals.bench", "kv_cache", "trace", "--seeds", "1"))["policies"]
     for policy, name in (("verified", "verified"), ("history_hash", "a hash of the history")):
         share = said("docs/explanation/kv_cache.md", rf"\| {name}[^|]*\| (\d+) \|") / 540
         found = figures[policy]["hits"] / figures[policy]["asked"]

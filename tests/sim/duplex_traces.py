@@ -43,7 +43,7 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
-from parley.evals.duplex_jitter.reading import read_ticks
+from parley.evals.bench.duplex_jitter.reading import read_ticks
 from parley.models.omni import OmniHost
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from tests.fakes.duplex_call import Call, play, script

@@ -12,7 +12,7 @@ from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
 from parley.core.grants import ClientIdentity, Grants
-from parley.evals.duplex_jitter.reading import read_ticks
+from parley.evals.bench.duplex_jitter.reading import read_ticks
 from parley.models.omni import Vote
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from parley.models.tts import SpeechPiece

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parley.evals.answers.__main__ import SETS, read_golden
+from parley.evals.bench.kv_cache.trace import OPENERS
+from parley.evals.bench.worker_overhead import SENTENCES
 from parley.evals.harness import socket_caller
 from parley.evals.harness.questions import LONG_ANSWERS, PAUSED, WHOLE
-from parley.evals.kv_cache.trace import OPENERS
 from parley.evals.turns import overlap_calls
 from parley.evals.turns.texts import sentences
-from parley.evals.worker_overhead.__main__ import SENTENCES
 from parley.models.stt.language_model import CALLER_PHRASES, spoken_sentences
 
 ROOT = Path(__file__).parents[3]

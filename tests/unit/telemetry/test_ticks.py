@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parley.core.errors import MediaError
-from parley.evals.duplex_jitter.reading import read_ticks
+from parley.evals.bench.duplex_jitter.reading import read_ticks
 from parley.telemetry.ticks import TickLog
 
 

@@ -1,12 +1,13 @@
-"""``python -m evals.duplex_jitter``: the clock of full duplex, measured on a mocked engine in the real
-processor.
+"""``python -m evals.bench duplex_jitter``: the clock of full duplex, on a mocked engine.
 
-    python -m evals.duplex_jitter jitter --sessions 50 --unit-ms 80 --seconds 60
-    python -m evals.duplex_jitter finalize
-    python -m evals.duplex_jitter slow --factor 1.5
-    python -m evals.duplex_jitter drift --minutes 10
-    python -m evals.duplex_jitter drift --minutes 30 --virtual
-    python -m evals.duplex_jitter log FILE...
+The processor is the real one.
+
+    python -m evals.bench duplex_jitter jitter --sessions 50 --unit-ms 80 --seconds 60
+    python -m evals.bench duplex_jitter finalize
+    python -m evals.bench duplex_jitter slow --factor 1.5
+    python -m evals.bench duplex_jitter drift --minutes 10
+    python -m evals.bench duplex_jitter drift --minutes 30 --virtual
+    python -m evals.bench duplex_jitter log FILE...
 
 Prints one JSON object. ``log`` reads the files that calls have written (``duplex.tick_log``).
 """
@@ -14,29 +15,26 @@ Prints one JSON object. ``log`` reads the files that calls have written (``duple
 import argparse
 import asyncio
 import gc
-import json
 import random
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
-
 from parley.core.errors import MediaError
 from parley.evals import virtual_time
-from parley.evals.duplex_jitter.figures import drift, lateness, left_out, result_times, spread
-from parley.evals.duplex_jitter.line import Line, Mock, hold
-from parley.evals.duplex_jitter.reading import read_ticks
-from parley.evals.harness.command import machine, positive, positive_number
+from parley.evals.bench.duplex_jitter.figures import drift, lateness, left_out, result_times, spread
+from parley.evals.bench.duplex_jitter.line import Line, Mock, hold
+from parley.evals.bench.duplex_jitter.reading import read_ticks
+from parley.evals.harness.command import exit_code, machine, positive, positive_number, quiet_log
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import as_json
 from parley.runtime import event_loop
-
-EXIT_USAGE = 2
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m evals.duplex_jitter", description="Measure the clock of full duplex."
+        prog="python -m evals.bench duplex_jitter", description="Measure the clock of full duplex."
     )
     parts = parser.add_subparsers(dest="part", required=True)
     jitter = parts.add_parser(
@@ -78,6 +76,7 @@ async def _hold_many(sessions: int, mock: Mock, duration_s: float, *, seed: int)
 
 def _jitter(options: argparse.Namespace) -> dict[str, Any]:
     mock = Mock(options.unit_ms, cost_ms=1.0, speaks=lambda unit: unit % 50 < 25)
+    say(f"{options.sessions} sessions for {options.seconds:.0f} s")
     lines = event_loop.run(_hold_many(options.sessions, mock, options.seconds, seed=options.seed))
     return {
         "sessions": options.sessions,
@@ -92,6 +91,7 @@ def _finalize(options: argparse.Namespace) -> dict[str, Any]:
     mock = Mock(cost_ms=options.cost_ms, finalize_ms=options.finalize_ms)
     found = {}
     for name, deferred in (("deferred", True), ("in_line", False)):
+        say(f"finalize {name}: {options.seconds:.0f} s")
         line = event_loop.run(hold(mock, options.seconds, deferred=deferred))
         found[name] = result_times([line]).as_dict()
     saved_ms = found["in_line"]["p50"] - found["deferred"]["p50"]
@@ -100,6 +100,7 @@ def _finalize(options: argparse.Namespace) -> dict[str, Any]:
 
 def _slow(options: argparse.Namespace) -> dict[str, Any]:
     mock = Mock(options.unit_ms, cost_ms=options.factor * options.unit_ms)
+    say(f"an engine {options.factor} times too slow for {options.seconds:.0f} s")
     line = event_loop.run(hold(mock, options.seconds))
     return {"factor": options.factor, **left_out([line], options.unit_ms)}
 
@@ -107,6 +108,7 @@ def _slow(options: argparse.Namespace) -> dict[str, Any]:
 def _drift(options: argparse.Namespace) -> dict[str, Any]:
     mock = Mock(options.unit_ms, speaks=lambda _unit: True, sleeps=not options.virtual)
     run = virtual_time.run if options.virtual else event_loop.run
+    say(f"{options.minutes} {'virtual ' * options.virtual}minutes of speech")
     line = run(hold(mock, options.minutes * 60))
     return {"minutes": options.minutes, "virtual": options.virtual, **drift(line, options.unit_ms).as_dict()}
 
@@ -138,22 +140,21 @@ def _number(tick: dict[str, object], name: str) -> float:
     return value
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return the exit status."""
-    options = _parser().parse_args(arguments)
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
+    options = _parser().parse_args(argv)
+    quiet_log()
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     parts = {"jitter": _jitter, "finalize": _finalize, "slow": _slow, "drift": _drift, "log": _log}
-    try:
-        found = parts[options.part](options)
-    except MediaError as error:
-        print(f"evals.duplex_jitter: {error}", file=sys.stderr)
-        return EXIT_USAGE
+    found = parts[options.part](options)
     if options.part != "log":
         found["machine"] = machine()
-    print(json.dumps(found, indent=2))
+    print(as_json(found), end="")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""``python -m evals.session_store``: measure durable appends per second, and the latency of each.
+"""``python -m evals.bench session_store``: measure durable appends per second, and the latency of each.
 
 ``--writers`` sessions append one event each, wait until it is durable, and append the next. Measured on a
 fresh SQLite file under ``--out-dir``, or on every ``--url``; the sessions are deleted after the run. The disk
@@ -8,18 +8,16 @@ commit has. Faults end the run with one line and status 2.
 
 import argparse
 import asyncio
-import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.core.errors import AgentError
 from parley.evals.harness.command import machine, positive, positive_number
-from parley.evals.harness.report import PERCENTILES, percentile
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import add_outputs, markdown, ranked, run_command
 from parley.runtime.event_loop import run
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore, SessionWriter, StoreTuning
@@ -30,19 +28,19 @@ TEXT = "I would like to know what the limit of my card is when I am abroad. " * 
 # Pages of 4 KiB that a commit of twenty sessions writes, as counted in the log of a run.
 SYNC_BYTES = 64 * 4_096
 SYNCS = 100
+TIMES = ("p50 ms", "p95 ms", "p99 ms", "max ms")
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
-        prog="python -m evals.session_store",
+        prog="python -m evals.bench session_store",
         description="Measure durable appends per second and their latency.",
     )
     root.add_argument("--url", action="append", default=[], help="address of a store; may be repeated")
     root.add_argument("--writers", type=positive, default=20, help="sessions that append concurrently")
     root.add_argument("--seconds", type=positive_number, default=5)
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
-    root.add_argument("--table", type=Path, help="write the Markdown table to this file")
+    add_outputs(root)
     root.add_argument("--out-dir", type=Path, default=Path("out/session_store"))
     return root
 
@@ -57,7 +55,12 @@ def measure(urls: Sequence[str], *, writers: int, seconds: float, out_dir: Path)
     with tempfile.TemporaryDirectory(dir=out_dir.absolute()) as folder:
         disk = sync_us(Path(folder))
         # On the same kind of loop as a server.
-        results = [run(_one(url, writers, seconds)) for url in urls or [f"sqlite:///{folder}/sessions.db"]]
+        results = []
+        stores = urls or [f"sqlite:///{folder}/sessions.db"]
+        progress = Progress("session stores", len(stores))
+        for url in stores:
+            results.append(run(_one(url, writers, seconds)))
+            progress.step(f"{results[-1]['appends_per_s']} appends/s")
     return {"results": results, "disk": {"bytes": SYNC_BYTES, **_ms(disk)}, "machine": machine()}
 
 
@@ -127,50 +130,34 @@ async def _check(store: SessionStore, writer: SessionWriter) -> None:
 
 
 def _ms(values_us: Sequence[float]) -> dict[str, float]:
-    found = {f"p{percent}_ms": percentile(values_us, percent) or 0.0 for percent in PERCENTILES}
-    return {name: round(value / 1_000, 2) for name, value in {**found, "max_ms": max(values_us)}.items()}
+    return {f"{name}_ms": value for name, value in ranked([us / 1_000 for us in values_us], digits=2).items()}
 
 
 def table(result: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
-    lines = [
-        "| database | writers | durable appends/s | p50 ms | p95 ms | p99 ms | max ms | CPU us/append |",
-        "|---|---|---|---|---|---|---|---|",
+    head = ("database", "writers", "durable appends/s", *TIMES, "CPU us/append")
+    keys = ("p50_ms", "p95_ms", "p99_ms", "max_ms", "processor_us_per_append")
+    rows = [
+        (row["database"], row["writers"], f"{row['appends_per_s']:,}", *(row[key] for key in keys))
+        for row in result["results"]
     ]
-    for row in result["results"]:
-        lines.append(
-            f"| {row['database']} | {row['writers']} | {row['appends_per_s']:,} | {row['p50_ms']} "
-            f"| {row['p95_ms']} | {row['p99_ms']} | {row['max_ms']} | {row['processor_us_per_append']} |"
-        )
     disk, machine = result["disk"], result["machine"]
-    lines.append(
-        f"\nThe disk alone, {disk['bytes'] // 1_024} KiB written and synced: {disk['p50_ms']} / "
-        f"{disk['p95_ms']} / {disk['p99_ms']} ms (p50/p95/p99). {machine['cpus']} processors, load "
-        f"{machine['load_1min']}.\n"
+    return (
+        f"{markdown(head, rows)}\n\nThe disk alone, {disk['bytes'] // 1_024} KiB written and synced: "
+        f"{disk['p50_ms']} / {disk['p95_ms']} / {disk['p99_ms']} ms (p50/p95/p99). {machine['cpus']} "
+        f"processors, load {machine['load_1min']}.\n"
     )
-    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    arguments = parser().parse_args(argv)
-    try:
-        result = measure(
-            arguments.url,
-            writers=arguments.writers,
-            seconds=arguments.seconds,
-            out_dir=arguments.out_dir,
-        )
-        if arguments.json:
-            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-        if arguments.table:
-            arguments.table.write_text(table(result))
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(table(result))
-    return 0
+    given = parser().parse_args(argv)
+    return run_command(
+        given,
+        lambda: measure(given.url, writers=given.writers, seconds=given.seconds, out_dir=given.out_dir),
+        table,
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from parley.evals.duplex_jitter.line import RATE_HZ, Line
+from parley.evals.bench.duplex_jitter.line import RATE_HZ, Line
 
 # Number of units at the start of a line, during the pipeline's own start, that are not counted.
 WARM_UNITS = 5

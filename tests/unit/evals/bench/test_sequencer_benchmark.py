@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parley.evals.sequencer.__main__ import main
-from parley.evals.sequencer.bench import Checks, WrongOrderError, measure
-from parley.evals.sequencer.traffic import LATENCY_US, Mix, ticks
+from parley.evals.bench.sequencer.__main__ import main
+from parley.evals.bench.sequencer.bench import Checks, WrongOrderError, measure
+from parley.evals.bench.sequencer.traffic import LATENCY_US, Mix, ticks
 from parley.sequencer.merge import Committed
 
 EVENTS = 100_000

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from parley.evals import virtual_time
-from parley.evals.duplex_jitter.__main__ import main
-from parley.evals.duplex_jitter.figures import WARM_UNITS, drift, lateness, left_out, spread
-from parley.evals.duplex_jitter.line import RATE_HZ, Line, Mock, hold
+from parley.evals.bench.duplex_jitter.__main__ import main
+from parley.evals.bench.duplex_jitter.figures import WARM_UNITS, drift, lateness, left_out, spread
+from parley.evals.bench.duplex_jitter.line import RATE_HZ, Line, Mock, hold
 from parley.models.omni import Vote
 from parley.processors.duplex.tick import Tick
 

@@ -1,20 +1,21 @@
-"""``python -m evals.kv_cache``: measure the effect of keeping a conversation's cache.
+"""``python -m evals.bench kv_cache``: measure the effect of keeping a conversation's cache.
 
 ``trace``: hits, false hits and tokens that were read again, of three policies on the same conversations.
 ``ttft``: time to the first token with the cache kept and with everything read anew, turn by turn, and a plot.
 """
 
 import argparse
-import json
 import statistics
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from parley.evals.harness.command import machine
+from parley.evals.harness.command import exit_code, machine
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import as_json, picture
 
 TURNS = 40
 # State of the cache at the end of a question, and its label in the plot.
@@ -28,7 +29,7 @@ WAYS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m evals.kv_cache", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evals.bench kv_cache", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     trace = parts.add_parser("trace", help="measure hits and false hits")
     trace.add_argument("--seeds", type=int, default=3)
@@ -39,9 +40,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return the exit status."""
-    given = build_parser().parse_args(arguments)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
+    given = build_parser().parse_args(argv)
+    return exit_code(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         if given.part == "trace":
             found = _trace(Path(folder), given.seeds)
@@ -49,20 +54,21 @@ def main(arguments: list[str] | None = None) -> int:
             found = _ttft(Path(folder), given.turns, given.repeats)
             if given.plot is not None:
                 _plot(found, given.plot)
-    print(json.dumps(found | {"machine": machine()}, indent=2))
+    print(as_json(found | {"machine": machine()}), end="")
     return 0
 
 
 def _trace(folder: Path, seeds: int) -> dict[str, Any]:
-    from parley.evals.kv_cache.trace import POLICIES, Counts, run, trace
+    from parley.evals.bench.kv_cache.trace import POLICIES, Counts, run, trace
     from parley.evals.tiny_qwen3 import install_tiny_qwen3
 
     install_tiny_qwen3(folder, is_ascii=True)
     whole = {name: Counts() for name in POLICIES}
+    progress = Progress("policies", seeds * len(POLICIES))
     for seed in range(seeds):
         steps = trace(seed)
         for name, policy in POLICIES.items():
-            print(f"{name}, seed {seed}", file=sys.stderr)
+            progress.step(f"{name}, seed {seed}")
             for fact, value in asdict(run(policy(folder, steps), steps)).items():
                 setattr(whole[name], fact, getattr(whole[name], fact) + value)
     bound = whole["clairvoyant"].hits
@@ -85,6 +91,7 @@ def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:
         CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=48, context_tokens=32_768)
     )
     first_ms: dict[str, list[list[float]]] = {way: [[] for _ in range(turns)] for way in WAYS}
+    progress = Progress("conversations", repeats)
     for repeat in range(repeats):
         talks = {way: _Talk(model, f"{way} {repeat}") for way in WAYS}
         for turn in range(turns):
@@ -99,7 +106,7 @@ def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:
                 for count in range(1, len(read) + 1):
                     talk.read(" ".join(read[:count]))
                 first_ms[way][turn].append(talk.answer())
-        print(f"{repeat + 1} of {repeats}", file=sys.stderr)
+        progress.step()
     return {"turns": turns} | {
         f"{way}_ms": [round(statistics.median(each), 2) for each in all_ms]
         for way, all_ms in first_ms.items()
@@ -153,24 +160,17 @@ class _Talk:
 
 
 def _plot(found: dict[str, Any], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     turns = range(1, found["turns"] + 1)
-    figure, axes = plt.subplots(figsize=(7, 4), dpi=110)
     colours = ("#b5543c", "#c69214", "#1f6f8b", "#2e7d4f")
-    for (way, label), colour in zip(WAYS.items(), colours, strict=True):
-        axes.plot(turns, found[f"{way}_ms"], label=label, color=colour)
-    axes.set_xlabel("turn of the conversation")
-    axes.set_ylabel("time to the first token, ms")
-    axes.set_yscale("log")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(loc="center", bbox_to_anchor=(0.6, 0.32), fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Software": None})
+    with picture(path, (7, 4)) as (_, axes):
+        for (way, label), colour in zip(WAYS.items(), colours, strict=True):
+            axes.plot(turns, found[f"{way}_ms"], label=label, color=colour)
+        axes.set_xlabel("turn of the conversation")
+        axes.set_ylabel("time to the first token, ms")
+        axes.set_yscale("log")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(loc="center", bbox_to_anchor=(0.6, 0.32), fontsize=8)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

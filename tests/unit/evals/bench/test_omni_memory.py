@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.evals.omni_memory.__main__ import main
-from parley.evals.omni_memory.measure import measure
+from parley.evals.bench.omni_memory import main, measure
 from tests.fakes.omni import ScriptedOmni, ScriptedOmniHost
 
 # A conversation of six units, when it is retained, takes about 40 KiB.
@@ -19,7 +18,7 @@ def test_conversations_with_moshi_leave_nothing_behind(tmp_path: Path):
     pytest.importorskip("transformers", reason="needs the extra 'moshi'")
     figures = tmp_path / "out.json"
     # In a process of its own: memory that other tests release late does not count.
-    command = [*(sys.executable, "-m", "parley.evals.omni_memory"), *("--json", str(figures))]
+    command = [*(sys.executable, "-m", "parley.evals.bench", "omni_memory"), *("--json", str(figures))]
     found = subprocess.run(
         [*command, "--sessions", "20", "--units", "6", "--warm-up", "20"],
         capture_output=True,

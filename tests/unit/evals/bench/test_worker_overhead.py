@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from parley.evals.worker_overhead.measure import heard, percentiles, spoken
+from parley.evals.bench.speech_waits import heard, percentiles, spoken
 from parley.models.stt import Transcript
 from parley.runtime.stream_threads import StreamThreads
 from tests import virtual_time
@@ -19,7 +19,7 @@ from tests.fakes.tts import ToneTts
 from tests.in_place_engine import InPlaceEngine
 from tests.voices import silence, tone
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_a_partial_is_counted_from_the_beginning_of_the_audio_and_a_final_from_its_end() -> None:
@@ -64,7 +64,7 @@ def test_percentiles_of_few() -> None:
 
 def test_the_command_measures_both_and_loses_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "parley.evals.worker_overhead", "--streams", "2", "--each", "1"],
+        [sys.executable, "-m", "parley.evals.bench", "worker_overhead", "--streams", "2", "--each", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

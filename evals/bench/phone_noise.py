@@ -1,4 +1,4 @@
-"""``python -m evals.phone_noise``: effect of noise suppression on the embedded recogniser on a telephone.
+"""``python -m evals.bench phone_noise``: effect of noise suppression on the recogniser of telephone calls.
 
 The sentences of ``evals.harness.questions`` in flite's voices follow each other with pauses, in noise. The
 noise is a street (it falls with its frequency, and cars pass) or other voices that talk at once. The sum goes
@@ -12,7 +12,6 @@ import argparse
 import importlib
 import importlib.util
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +22,8 @@ import numpy as np
 from parley.audio import g711
 from parley.audio.resample import Resampler
 from parley.core.media import float_to_pcm16, pcm16_to_float
-from parley.evals.harness.command import machine, positive
+from parley.evals.harness.command import exit_code, machine, positive
+from parley.evals.harness.progress import say
 from parley.evals.harness.questions import WHOLE
 from parley.evals.turns.audio import Speakers
 from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
@@ -141,9 +141,9 @@ def word_errors(
     return errors, words
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure, and print one line of JSON for each condition."""
-    root = argparse.ArgumentParser(prog="python -m evals.phone_noise")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
+    root = argparse.ArgumentParser(prog="python -m evals.bench phone_noise")
     root.add_argument("--sentences", type=positive, default=len(WHOLE), help="sentences per voice")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--noises", default=",".join(NOISES), help="noises, separated by commas")
@@ -152,7 +152,12 @@ def main(arguments: Sequence[str]) -> int:
         default=",".join(map(str, SNRS_DB)),
         help="signal-to-noise ratios in dB, separated by commas",
     )
-    given = root.parse_args(arguments)
+    given = root.parse_args(argv)
+    return exit_code(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    """Measure, and print one line of JSON for each condition."""
     speakers = Speakers()
     stt = PocketsphinxStt(PocketsphinxSettings(documents=Path("knowledge")))
     print(json.dumps({"kind": "simulator", "seed": given.seed, "machine": machine()}), flush=True)
@@ -161,6 +166,7 @@ def main(arguments: Sequence[str]) -> int:
         for snr_db in map(int, given.snrs_db.split(",")) if noise != "clean" else (0,):
             totals = {name: [0, 0, 0.0, 0.0] for name in known}
             for number, voice in enumerate(VOICES):
+                say(f"{noise}, {snr_db} dB, voice {number + 1} of {len(VOICES)}")
                 speech, places = spoken(speakers, voice, given.sentences)
                 seed = given.seed + number
                 added = np.zeros(len(speech))
@@ -194,4 +200,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.evals.session_store.__main__ import main
+from parley.evals.bench.session_store import main
 
 
 def test_a_short_run_gives_figures_and_leaves_nothing_behind(

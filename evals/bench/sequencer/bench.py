@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from parley.core.errors import AgentError
-from parley.evals.sequencer.traffic import LATENCY_US, Mix, Spoken, ticks
+from parley.evals.bench.sequencer.traffic import LATENCY_US, Mix, Spoken, ticks
 from parley.sequencer.merge import Committed, Sequencer
 
 # Long enough that the clock's own cost vanishes, short enough that memory shows the sequencer and not the

@@ -6,7 +6,7 @@ pytest.importorskip("torch", reason="needs the extra 'local-llm'")
 pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 
 # ruff: noqa: E402
-from parley.evals.kv_cache.trace import POLICIES, Counts, Step, run, trace
+from parley.evals.bench.kv_cache.trace import POLICIES, Counts, Step, run, trace
 from parley.evals.tiny_qwen3 import install_tiny_qwen3
 
 

@@ -1,4 +1,4 @@
-"""Latency that the gateway adds to a unit: ``python -m evals.gateway --sessions 20 --seconds 60``.
+"""``python -m evals.bench gateway``: latency that the gateway adds to a unit.
 
 A process of its own stands in for the model: a MiniCPM-o server whose units cost a fixed time, and which
 reports with each result how long that one took. The gateway is ``bot.py`` with that server as its engine,
@@ -16,9 +16,9 @@ import argparse
 import asyncio
 import base64
 import json
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,22 @@ import numpy as np
 from websockets.asyncio.client import connect
 
 from parley.evals.harness.command import machine, positive, positive_number
-from parley.evals.harness.launcher import ROOT, free_port, started
+from parley.evals.harness.launcher import PRODUCT, child, launched
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import add_outputs, run_command
 
 UNIT_S = 1.0
 WARM_UNITS = 5
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m evals.gateway", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evals.bench gateway", description=__doc__)
     parser.add_argument("--sessions", type=positive, default=20)
     parser.add_argument("--seconds", type=positive, default=60)
     parser.add_argument(
         "--cost-ms", type=positive_number, default=100.0, help="processing time of one unit of the model"
     )
-    parser.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(parser, with_table=False)
     return parser
 
 
@@ -72,14 +74,7 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
     noise = np.random.default_rng(0).normal(0, 0.002, 16_000).astype("<f4")
     chunk = base64.b64encode(noise.tobytes()).decode()
     async with AsyncExitStack() as stack:
-        model = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "parley.evals.gateway.model",
-            str(given.cost_ms),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        stack.callback(model.kill)
+        model = await stack.enter_async_context(child("parley.evals.bench.gateway.model", str(given.cost_ms)))
         assert model.stdout is not None
         async with asyncio.timeout(20):
             address = (await model.stdout.readline()).decode().strip()
@@ -92,10 +87,12 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
             f"sessions: {given.sessions}}}}}, tick_log: null}}\n"
             'remembering: {store: {url: "sqlite:///sessions.db"}}\n'
         )
+        say(f"{given.sessions} clients at the model itself for {given.seconds} s")
         direct = await _all(address, given, chunk)
-        port = free_port()
-        command = [sys.executable, str(ROOT / "bot.py"), "--config", str(deployment), "--port", str(port)]
-        server = await stack.enter_async_context(started(command, port, folder / "server.log"))
+        server = await stack.enter_async_context(
+            launched(PRODUCT, folder / "server.log", "--config", str(deployment))
+        )
+        say(f"{given.sessions} clients of the gateway for {given.seconds} s")
         through = await _all(f"{server.url.replace('http', 'ws')}/ws/duplex/adx_{{number}}", given, chunk)
     return {
         "sessions": given.sessions,
@@ -131,26 +128,28 @@ def _figures(units: list[tuple[float, bool]]) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the figures."""
-    given = _parser().parse_args(arguments)
-    figures = asyncio.run(_measure(given))
+def _table(figures: dict[str, Any]) -> str:
+    lines = []
     for name in ("all", "speaking", "listening"):
         for way in ("direct", "through"):
             row = figures[way][name]
-            print(
+            lines.append(
                 f"{name:>10} {way:>8}: {row['units']:6} units, p50 {row['p50_ms']} ms, p95 {row['p95_ms']} "
                 f"ms, p99 {row['p99_ms']} ms, most {row['max_ms']} ms"
             )
         through, direct = figures["through"][name], figures["direct"][name]
         added = {each: round(through[each] - direct[each], 2) for each in ("p50_ms", "p95_ms", "p99_ms")}
-        print(
+        lines.append(
             f"{name:>10}   adds: p50 {added['p50_ms']} ms, p95 {added['p95_ms']} ms, p99 {added['p99_ms']} ms"
         )
-    if given.json is not None:
-        given.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return 0
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
+    given = _parser().parse_args(argv)
+    return run_command(given, lambda: asyncio.run(_measure(given)), _table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""``python -m evals.worker_overhead``: measure the cost of running a recogniser or a voice in a worker.
+"""``python -m evals.bench worker_overhead``: measure the cost of running a recogniser or a voice in a worker.
 
 The same engine runs once as the bot embeds it (a recogniser in a child process, a voice in two threads) and
 once in a worker of this machine, by the worker link. Both are measured with 1 and 8 callers at a time. Prints
@@ -12,18 +12,21 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from parley.configs.engines import checked_settings
-from parley.evals.harness.command import machine, positive
-from parley.evals.worker_overhead.measure import heard, spoken
+from parley.evals.bench.speech_waits import heard, spoken
+from parley.evals.harness.command import exit_code, machine, positive
+from parley.evals.harness.launcher import ROOT
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import as_json
+from parley.evals.harness.voices import synthesised
 from parley.models.stt import STT, Transcript
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from parley.models.tts import TTS, SpeechPiece
+from parley.models.tts import TTS
 from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
 from parley.pipelines.engines.loading import SPEECH_THREADS
 from parley.processors.perception.engine_stt import transcript_from_fields
@@ -31,7 +34,6 @@ from parley.runtime.engine_pool import EnginePool
 from parley.runtime.engine_process import EngineProcess
 from parley.runtime.stream_threads import StreamThreads
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET_ENV = "PARLEY_EVALS_WORKER_SECRET"
 CALLER_VOICE = "rms"
 SENTENCES = (
@@ -53,7 +55,7 @@ LIGHT: dict[str, dict[str, Any]] = {
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m evals.worker_overhead", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evals.bench worker_overhead", description=__doc__)
     parser.add_argument("--stt", default="pocketsphinx", help="recogniser that this environment can load")
     parser.add_argument("--tts", default="flite", help="voice that this environment can load")
     parser.add_argument(
@@ -67,13 +69,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return the exit status."""
-    given = build_parser().parse_args(arguments)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, or 2 after printing one line to standard error."""
+    given = build_parser().parse_args(argv)
     if given.stt_settings is None:
         given.stt_settings = LIGHT.get(given.stt, {})
-    found = asyncio.run(_measure(given))
-    print(json.dumps(found | {"machine": machine()}, indent=2))
+    return exit_code(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    print(as_json(asyncio.run(_measure(given)) | {"machine": machine()}), end="")
     return 0
 
 
@@ -83,8 +88,10 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"stt": {"engine": given.stt}, "tts": {"engine": given.tts}}
     for count in streams:
         stt, tts = found["stt"], found["tts"]
+        say(f"embedded engines, {count} callers")
         stt[f"{count} embedded"] = await _embedded_stt(given, utterances, count)
         tts[f"{count} embedded"] = await _embedded_tts(given, count)
+        say(f"engines in a worker, {count} callers")
         with _worker("stt", given.stt, given.stt_settings, count) as url:
             stt[f"{count} hosted"] = await _hosted_stt(given, url, utterances, count)
         with _worker("tts", given.tts, given.tts_settings, count) as url:
@@ -170,18 +177,8 @@ def _utterances() -> list[bytes]:
     """Return utterances of callers, followed by the silence that an endpoint waits for."""
     settings = checked_settings(TTS, "flite", {"voice": CALLER_VOICE}, where="the caller's voice")
     voice = TTS.create("flite", settings)
-    spoken_audio: list[bytes] = []
-    for sentence in SENTENCES:
-        pieces: list[bytes] = []
-
-        def sink(piece: SpeechPiece, pieces: list[bytes] = pieces) -> bool:
-            pieces.append(piece.pcm)
-            return True
-
-        voice.synthesize(sentence, sink)
-        spoken_audio.append(bytes(6_400) + b"".join(pieces) + bytes(6_400))
-    return spoken_audio
+    return [bytes(6_400) + synthesised(voice, sentence) + bytes(6_400) for sentence in SENTENCES]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

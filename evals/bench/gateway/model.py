@@ -1,7 +1,7 @@
 """Stand-in for a model that the gateway serves: a MiniCPM-o server whose units cost a fixed time.
 
-``python -m evals.gateway.model COST_MS`` prints its address and serves until it is killed. Units speak and
-listen in turns of two; ``cost_llm_ms`` of each result is the time that this one took here.
+``python -m evals.bench.gateway.model COST_MS`` prints its address and serves until it is killed. Units speak
+and listen in turns of two; ``cost_llm_ms`` of each result is the time that this one took here.
 """
 
 import asyncio

@@ -1,0 +1,1 @@
+"""Micro-benchmarks: one part of the product each, without a call."""

@@ -1,1 +1,0 @@
-"""Memory that conversations with an omni engine leave: many, opened and closed in one process."""

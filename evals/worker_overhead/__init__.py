@@ -1,1 +1,0 @@
-"""Cost of running a recogniser or a voice in a worker."""
