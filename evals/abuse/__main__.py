@@ -5,22 +5,18 @@ Status 0: every row passes; 1: one fails; 2: the evaluation itself could not run
 
 import argparse
 import asyncio
-import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
-
-from parley.core.errors import AgentError
 from parley.evals.abuse.controls import TRANSPORTS
 from parley.evals.abuse.registry import chosen
 from parley.evals.abuse.report import Row, table
 from parley.evals.abuse.rounds import Rounds
-from parley.evals.harness.command import machine, positive_number
+from parley.evals.harness.command import exit_code, machine, positive_number, quiet_log
+from parley.evals.harness.report import add_outputs, as_json, check_outputs
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--table", action="store_true", help="write the table for operators in docs/reference/exposure.md"
     )
-    root.add_argument("--json", type=Path, help="write all figures to this JSON file")
+    add_outputs(root, with_table=False)
     root.add_argument(
         "--keep", type=Path, help="folder for the servers' files and logs; default: they are not kept"
     )
@@ -61,32 +57,32 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; return 1 when an attack has an effect, 2 after one line to standard error."""
     options = parser().parse_args(argv)
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    try:
-        if options.table:
-            from parley.evals.abuse.exposure import write
+    quiet_log()
+    return exit_code(lambda: _run(options))
 
-            asyncio.run(write())
-            return 0
-        attacks = chosen(options.only)
-        if options.list:
-            print("\n".join(f"{attack.name}: {attack.covers}" for attack in attacks))
-            return 0
-        with tempfile.TemporaryDirectory() as name:
-            rounds = Rounds(
-                options.keep or Path(name),
-                seconds=options.seconds,
-                seed=options.seed,
-                settle_s=options.settle_s,
-                transports=() if options.without_controls else options.transports,
-            )
-            rows = asyncio.run(rounds.run(attacks))
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+
+def _run(options: argparse.Namespace) -> int:
+    if options.table:
+        from parley.evals.abuse.exposure import write
+
+        asyncio.run(write())
+        return 0
+    attacks = chosen(options.only)
+    if options.list:
+        print("\n".join(f"{attack.name}: {attack.covers}" for attack in attacks))
+        return 0
+    check_outputs(options, "json")
+    with tempfile.TemporaryDirectory() as name:
+        rounds = Rounds(
+            options.keep or Path(name),
+            seconds=options.seconds,
+            seed=options.seed,
+            settle_s=options.settle_s,
+            transports=() if options.without_controls else options.transports,
+        )
+        rows = asyncio.run(rounds.run(attacks))
     print(table(rows))
     if options.json:
         figures: dict[str, Any] = {
@@ -95,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "seconds": options.seconds,
             "machine": machine(),
         }
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        options.json.write_text(as_json(figures))
     return 1 if any(row.faults for row in rows) else 0
 
 
@@ -104,4 +100,4 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

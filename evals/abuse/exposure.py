@@ -28,6 +28,8 @@ from parley.evals.abuse.samples import body_of, path_of
 from parley.evals.abuse.settings import setting
 from parley.evals.abuse.target import Target, serving
 from parley.evals.harness.launcher import ROOT
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import markdown
 
 PAGE = ROOT / "docs" / "reference" / "exposure.md"
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"
@@ -75,6 +77,7 @@ async def generated(
         PeerError: a server does not start, or a request is not answered at all.
     """
     found: dict[tuple[str, Column], set[Proxy]] = {}
+    progress = Progress("all routes", len(columns) * len(proxies))
     for name in dict.fromkeys(column.setting for column in columns):
         asked = sorted(
             (column for column in columns if column.setting == name),
@@ -85,6 +88,7 @@ async def generated(
             spare = await _session(own, target)
             for column in asked:
                 for proxy, url in urls.items():
+                    progress.step(f"{column.title} by way of {proxy}")
                     for entry, is_in in await _column(target, url, proxy, column.credential, spare):
                         cell = found.setdefault((entry.name, column), set())
                         cell |= {proxy} if is_in else set()
@@ -183,11 +187,14 @@ async def _status(client: aiohttp.ClientSession, entry: Entry, shown: str, sessi
 def as_table(cells: Cells, proxies: Sequence[Proxy] = tuple(Proxy)) -> str:
     """Return the table as Markdown: a line for each route, a column for each credential."""
     head = ["route", *(column.title for column in COLUMNS)]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name in dict.fromkeys(name for name, _ in cells):
-        shown = [_cell(cells.get((name, column), frozenset()), proxies) for column in COLUMNS]
-        lines.append(f"| `{name}` | {' | '.join(shown)} |")
-    return "\n".join(lines)
+    names = dict.fromkeys(name for name, _ in cells)
+    return markdown(
+        head,
+        [
+            (f"`{name}`", *(_cell(cells.get((name, column), frozenset()), proxies) for column in COLUMNS))
+            for name in names
+        ],
+    )
 
 
 def from_table(text: str) -> dict[tuple[str, Column], frozenset[Proxy]]:

@@ -5,7 +5,6 @@ with a new server. A server's first control calls run without an attack and are 
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from parley.evals.abuse.settings import setting
 from parley.evals.abuse.target import Target, serving
 from parley.evals.abuse.warming import warm
 from parley.evals.harness.launcher import healthy
+from parley.evals.harness.progress import say
 
 SAMPLE_S, LOOK_S, IDLE_S = 0.5, 1.0, 2.0
 # Number of servers that are started for a row whose control calls do not come up without an attack.
@@ -202,7 +202,7 @@ class Rounds:
 
 def _say(row: Row) -> None:
     verdict = "FAIL: " + "; ".join(row.faults) if row.faults else "pass"
-    print(f"{row.name}: {verdict}", file=sys.stderr, flush=True)
+    say(f"{row.name}: {verdict}")
 
 
 def _say_base(base: Mapping[str, Report]) -> None:
@@ -210,4 +210,4 @@ def _say_base(base: Mapping[str, Report]) -> None:
         f"{transport} gap {report.gap_ms} ms, {report.answered}/{report.asked} answered"
         for transport, report in base.items()
     )
-    print(f"without an attack: {found}", file=sys.stderr, flush=True)
+    say(f"without an attack: {found}")

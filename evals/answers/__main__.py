@@ -21,17 +21,17 @@ confusions.
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parley.core.errors import AgentError
 from parley.evals.answers import spoken
 from parley.evals.answers.asking import ROOT, Examiner, HeardTurn, Tally, load_models, read_golden
 from parley.evals.answers.scoring import NOT_UNDERSTOOD
 from parley.evals.answers.word_errors import WordErrors
-from parley.evals.harness.command import machine, positive
+from parley.evals.harness.command import exit_code, machine, positive
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import add_outputs, check_outputs, publish, run_command
 from parley.evals.human.conditions import CONDITIONS
 from parley.evals.human.split import Split
 
@@ -74,8 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--voices", nargs="+", default=[], help="speech generators for --spoken; default: all"
     )
     parser.add_argument("--questions", type=positive, help="questions of the half for --spoken; default: all")
-    parser.add_argument("--table", type=Path, help="with --spoken: write the Markdown table to this file")
-    parser.add_argument("--json", type=Path, help="also write the figures to this JSON file")
+    add_outputs(parser)
     return parser
 
 
@@ -85,17 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     if given.turns:
         print(json.dumps(spoken_turns(), indent=2, ensure_ascii=False))
         return 0
-    try:
-        figures = _spoken(given) if given.spoken else asyncio.run(_measure(given))
-    except AgentError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    text = json.dumps(figures | {"machine": machine()}, indent=2)
-    if not given.spoken:
-        print(text)
-    if given.json is not None:
-        given.json.write_text(text + "\n", encoding="utf-8")
-    return 0
+    if given.spoken:
+        return exit_code(lambda: _spoken(given))
+    return run_command(given, lambda: asyncio.run(_measure(given)))
 
 
 def spoken_turns() -> list[str]:
@@ -132,14 +123,16 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
     hear = channel(given)
     figures: dict[str, Any] = {}
     for half in SETS:
+        say(f"questions of the half {half}")
         tally = await examiner.run(read_golden(half), hear)
         figures[half] = tally.figures()
         if not half.endswith("report"):
             _print_failures(tally)
-    return figures
+    return figures | {"machine": machine()}
 
 
-def _spoken(given: argparse.Namespace) -> dict[str, Any]:
+def _spoken(given: argparse.Namespace) -> int:
+    check_outputs(given)
     split = Split(given.set)
     rows: list[spoken.Row] = []
     for row in spoken.measure(
@@ -151,22 +144,19 @@ def _spoken(given: argparse.Namespace) -> dict[str, Any]:
         seed=given.seed,
     ):
         rows.append(row)
-        print(f"{row.voice}, {row.condition}: {row.figures()}", file=sys.stderr, flush=True)
+        say(f"{row.voice}, {row.condition}: {row.figures()}")
         if split is Split.TUNING:
             _print_failures(row.tally)
             if row.noise is not None:
                 _print_failures(row.noise)
-    written = spoken.table(rows)
-    print(written)
-    if given.table is not None:
-        given.table.write_text(written, encoding="utf-8")
-    return {"set": split.value, "engine": given.engine, "rows": [row.figures() for row in rows]}
+    figures = {"set": split.value, "engine": given.engine, "rows": [row.figures() for row in rows]}
+    return publish(given, {**figures, "machine": machine()}, lambda _figures: spoken.table(rows))
 
 
 def _print_failures(tally: Tally) -> None:
     for question, answer in tally.failures:
-        print(f"not right: {question}\n           {answer}", file=sys.stderr)
+        say(f"not right: {question}\n           {answer}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

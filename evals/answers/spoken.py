@@ -21,6 +21,7 @@ from parley.core.errors import ConfigError, EngineError, MediaError
 from parley.core.media import float_to_pcm16
 from parley.evals.answers.asking import FOLDERS, Examiner, HeardTurn, Tally, load_models, read_golden
 from parley.evals.answers.scoring import NOT_UNDERSTOOD, Golden, Kind
+from parley.evals.harness.report import markdown
 from parley.evals.human.conditions import Condition, Surroundings
 from parley.evals.human.conversations import PEAK
 from parley.evals.human.generators import VoiceGenerator, installed
@@ -233,19 +234,15 @@ def _people_row(condition: Condition, heard: Mapping[str, HeardTurn], examiner: 
 
 def table(rows: Sequence[Row]) -> str:
     """Return a Markdown table, a row for each voice and condition; the bot's own voice is marked."""
-    lines = [
-        "| voice | condition | word errors | right | reversed | asked back | facts for noise |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    shown = []
     for row in rows:
         tally, noise = row.tally, row.noise
         mark = " (the bot's own)" if row.voice.split()[0] == BOTS_OWN else ""
-        errors = f"{100 * row.errors / row.words:.1f} %" if row.words else "-"
-        right = f"{tally.right.total()} of {tally.asked.total()}" if noise else "-"
+        errors = f"{100 * row.errors / row.words:.1f} %" if row.words else None
+        right = f"{tally.right.total()} of {tally.asked.total()}" if noise else None
         facts = tally.facts_for_noise + (noise.facts_for_noise if noise else 0)
         turns = sum(each.asked[kind] for each in (tally, noise) if each for kind in NOT_UNDERSTOOD)
-        lines.append(
-            f"| {row.voice}{mark} | {row.condition} | {errors} | {right} | {tally.reversed} "
-            f"| {tally.asked_back} | {facts} of {turns} |"
-        )
-    return "\n".join(lines) + "\n"
+        counts = (tally.reversed, tally.asked_back, f"{facts} of {turns}")
+        shown.append((f"{row.voice}{mark}", row.condition, errors, right, *counts))
+    head = ("voice", "condition", "word errors", "right", "reversed", "asked back", "facts for noise")
+    return markdown(head, shown) + "\n"

@@ -13,14 +13,12 @@ Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not 
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from parley.core.errors import AgentError
 from parley.evals.crash.rounds import run
-from parley.evals.harness.command import machine, positive
+from parley.evals.harness.command import exit_code, machine, positive
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import add_outputs, check_outputs, publish
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,26 +33,25 @@ def parser() -> argparse.ArgumentParser:
         "--store", metavar="URL", help="address of an empty or test database; default: a new SQLite file"
     )
     root.add_argument("--voice", action="store_true", help="keep a call of the same session in progress")
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root, with_table=False)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 1 when a requirement is broken, 2 after printing one line to standard error."""
     options = parser().parse_args(argv)
-    try:
-        findings = asyncio.run(run(options.kills, options.seed, store=options.store, voice=options.voice))
-        if options.json:
-            figures = {**findings.as_json(), "seed": options.seed, "machine": machine()}
-            options.json.write_text(json.dumps(figures, indent=2) + "\n")
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(findings.table())
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    check_outputs(options)
+    findings = asyncio.run(run(options.kills, options.seed, store=options.store, voice=options.voice))
+    figures = {**findings.as_json(), "seed": options.seed, "machine": machine()}
+    publish(options, figures, lambda _figures: findings.table())
     for detail in [*findings.refused, *findings.details]:
-        print(detail, file=sys.stderr)
+        say(detail)
     return 0 if findings.passed() else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

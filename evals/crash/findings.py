@@ -14,7 +14,7 @@ from typing import Any
 from parley.evals.crash.model_peer import WISH
 from parley.evals.crash.outside import BOOKING, Request
 from parley.evals.crash.statements import Statement, doubles, gaps, judge
-from parley.evals.harness.report import percentile
+from parley.evals.harness.report import markdown, percentile
 
 BY_TEXT, BY_CALL = "text", "call"
 
@@ -242,8 +242,7 @@ class Findings:
             ("refused", len(self.refused)),
             ("must-haves", ", ".join(f"{n} {name}" for name, n in self.faults.items()) or "all hold"),
         ]
-        lines = [f"| {self.store}{', with calls' if self.voice else ''} | |", "|---|---|"]
-        return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows)]) + "\n"
+        return markdown((f"{self.store}{', with calls' if self.voice else ''}", ""), rows) + "\n"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

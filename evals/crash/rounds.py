@@ -11,7 +11,6 @@ import json
 import os
 import random
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -37,6 +36,7 @@ from parley.evals.crash.outside import BOOKING, ORDER, PATHS, Outside
 from parley.evals.crash.phases import Phase, Progress, draw
 from parley.evals.crash.statements import Statement
 from parley.evals.harness.launcher import PRODUCT, Server, command, free_port, started
+from parley.evals.harness.progress import Progress as LineProgress
 from parley.evals.harness.sessions import operator_headers, timeline
 from parley.evals.harness.webrtc_caller import Line
 from parley.session_store.settings import StoreTuning
@@ -306,6 +306,7 @@ async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = 
                 "PARLEY_STORE_URL": store or f"sqlite:///{folder}/sessions.db",
                 "OPENAI_API_KEY": "none",
             }
+            progress = LineProgress("kills", kills)
             for number in range(kills + 1):
                 async with AsyncExitStack() as stack:
                     started_s = asyncio.get_running_loop().time()
@@ -322,7 +323,8 @@ async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = 
                         await rounds.talk_and_kill(server)
                     else:
                         await rounds.look_at_all(server)
-                print(f"{findings.kills} of {kills} kills", end="\r", file=sys.stderr, flush=True)
+                if number < kills:
+                    progress.step()
     return findings
 
 

@@ -8,8 +8,6 @@ Exit status 0 when everything was measured, 2 with one line on standard error fo
 
 import argparse
 import asyncio
-import json
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from loguru import logger
 
 from parley.configs.load import read_yaml
-from parley.core.errors import AgentError, ConfigError
+from parley.core.errors import ConfigError
 from parley.evals.duplex_bench import recorded, report
 from parley.evals.duplex_bench.clips import SHIPPED, Clip, Part, load
 from parley.evals.duplex_bench.hosts import BASELINES, System, detector, known, open_host, recogniser
@@ -28,8 +25,9 @@ from parley.evals.duplex_bench.overlaps import needs_clean
 from parley.evals.duplex_bench.runner import Take, play_all, step
 from parley.evals.duplex_bench.scores import OVER, Heard, row
 from parley.evals.duplex_bench.spoken import RATE_HZ, Segmenter, by_level, by_silero
-from parley.evals.harness.command import machine, positive
-from parley.evals.harness.report import percentile
+from parley.evals.harness.command import machine, positive, quiet_log
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import add_outputs, percentile, run_command
 from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
 from parley.evals.human.hesitations import HesitationLaw
 from parley.evals.latency.figures import LONGEST_PAUSE_MS
@@ -68,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--seed", type=int, default=1, help="seed of random backchannels and recordings")
     add_speech_option(root)
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root, with_table=False)
     root.add_argument("--out", type=Path, help="folder for WAV files: caller left, bot right")
     return root
 
@@ -195,17 +193,11 @@ def _takes(
 async def _paced(
     system: System, clips: Sequence[tuple[Clip, np.ndarray | None]], vad: VoiceActivityDetector, at_once: int
 ) -> list[Take]:
-    done = 0
-
-    def told(take: Take) -> None:
-        nonlocal done
-        done += 1
-        print(f"\r{system.name}: {done} of {len(clips)} clips", end="", file=sys.stderr, flush=True)
-
+    progress = Progress(f"{system.name}, clips", len(clips))
     async with recogniser(vad) as side:
-        takes = await play_all(system.host, clips, side=side, at_once=at_once, on_take=told)
-    print(file=sys.stderr)
-    return takes
+        return await play_all(
+            system.host, clips, side=side, at_once=at_once, on_take=lambda take: progress.step(take.clip.name)
+        )
 
 
 def _ticks(takes: Sequence[Take]) -> dict[str, Any] | None:
@@ -232,33 +224,17 @@ def _keep(folder: Path, take: Take) -> None:
     soundfile.write(path, take.stereo(), RATE_HZ, subtype="PCM_16")
 
 
-def _known(error: Exception) -> Exception | None:
-    """Return an error of the user, also from clips that ran in parallel; None for a bug."""
-    if isinstance(error, ExceptionGroup):
-        return next((found for each in error.exceptions if (found := _known(each)) is not None), None)
-    return error if isinstance(error, AgentError | OSError) else None
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    try:
-        result = run(arguments)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    except (AgentError, OSError, ExceptionGroup) as error:
-        reason = _known(error)
-        if reason is None:
-            raise
-        print(f"error: {' '.join(str(reason).split())}", file=sys.stderr)
-        return 2
-    print(report.table(result), end="")
-    if "human" in result:
-        print(f"\n{RECORDED}:\n\n{report.table(result['human'])}", end="")
-    return 0
+    quiet_log()
+    return run_command(arguments, lambda: run(arguments), _tables)
+
+
+def _tables(result: dict[str, Any]) -> str:
+    table = report.table(result)
+    return f"{table}\n{RECORDED}:\n\n{report.table(result['human'])}" if "human" in result else table
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parley.evals.harness.report import markdown
+
 PANEL = ("L_R", "L_Y", "R_R", "R_Y", "I_A", "S_BC", "S_VT", "S_ND")
 
 
@@ -39,31 +41,23 @@ def table(result: Mapping[str, Any]) -> str:
     ]
     panel = [(each["name"], *(_number(each["panel"][name]) for name in PANEL)) for each in rows]
     lines = [
-        *_table(
+        markdown(
             ("system", "pause TOR", "turn TOR", "latency p50/p95", "joint", "interruption TOR")
             + ("answered", "latency p50/p95", "stop p50/p95"),
             turns,
         ),
         "",
-        *_table(
+        markdown(
             ("system", "backchannel TOR", "per s", "JSD", "skill", "resumes: backchannel")
             + ("talking to others", "background", "tic"),
             overlaps,
         ),
         "",
-        *_table(("system", *PANEL), panel),
+        markdown(("system", *PANEL), panel),
         "",
         *(_on_time(each) for each in rows if each["ticks"] is not None),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]
 
 
 def _number(value: float | None, digits: int = 2) -> str:

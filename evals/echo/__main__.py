@@ -6,21 +6,27 @@ printed.
 """
 
 import argparse
-import json
 import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from loguru import logger
 
-from parley.core.errors import AgentError
+from parley.core.errors import ConfigError
 from parley.evals.echo.calls import ROWS
 from parley.evals.echo.measure import DELAYS_MS, DRIFTS_PPM, Ears, begin, double_talk, scenes, starts
-from parley.evals.harness.command import count, machine
+from parley.evals.harness.command import count, machine, quiet_log
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import add_outputs, markdown, run_command
 
+ECHO_HEAD = (
+    *("row", "calls", "ERLE first second", "steady", "after double talk", "VAD recall in double talk"),
+    *("VAD on echo", "CPU per 10 ms"),
+)
+STARTS_HEAD = (
+    *("row", "call starts", "with voice activity", "self-interruptions", "barge-ins", "found within 1 s"),
+    *("latency p50", "p95", "max"),
+)
 FIGURES = ("erle_first_second_db", "erle_steady_db", "erle_after_double_talk_db", "vad_recall", "vad_on_echo")
 
 
@@ -38,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--barge-ins", type=count, default=30, help="call starts with a caller's voice")
     root.add_argument("--rows", default=",".join(ROWS), help="rows to measure, separated by commas")
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root, with_table=False)
     return root
 
 
@@ -47,16 +53,18 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     Raises:
         AgentError: an engine is missing or failed.
-        ValueError: an unknown row.
+        ConfigError: an unknown row.
     """
     rows = tuple(arguments.rows.split(","))
     if not set(rows) <= set(ROWS):
-        raise ValueError(f"unknown row in {arguments.rows!r} (known: {', '.join(ROWS)})")
+        raise ConfigError(f"unknown row in {arguments.rows!r}", known=tuple(ROWS))
     ears = Ears()
     load_before = os.getloadavg()
-    calls = [
-        one for scene in scenes(arguments.seed, arguments.rooms) for one in double_talk(scene, ears, rows)
-    ]
+    calls: list[dict[str, Any]] = []
+    progress = Progress("double talk", arguments.rooms * len(DELAYS_MS) * len(DRIFTS_PPM))
+    for scene in scenes(arguments.seed, arguments.rooms):
+        calls += double_talk(scene, ears, rows)
+        progress.step()
     result: dict[str, Any] = {
         "kind": "simulator",
         "seed": arguments.seed,
@@ -91,7 +99,11 @@ def _summary(calls: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _self_interruptions(arguments: argparse.Namespace, ears: Ears, row: str) -> dict[str, Any]:
     """Count self-interruptions without and with the self-voice check."""
-    heard = [begin(one, ears, row) for one in starts(arguments.seed, arguments.starts, with_caller=False)]
+    progress = Progress(f"call starts, {row}", arguments.starts)
+    heard = []
+    for one in starts(arguments.seed, arguments.starts, with_caller=False):
+        heard.append(begin(one, ears, row))
+        progress.step()
     return {
         "starts": len(heard),
         "voice_activity": sum(bool(one) for one in heard),
@@ -105,12 +117,14 @@ def _barge_ins(arguments: argparse.Namespace, ears: Ears, row: str) -> dict[str,
     """
     latencies: list[int] = []
     early = 0
+    progress = Progress(f"barge-ins, {row}", arguments.barge_ins)
     for start in starts(arguments.seed, arguments.barge_ins, with_caller=True):
         began_ms = start.near_at_ms or 0
         heard = [at_ms for at_ms, is_own in begin(start, ears, row) if not is_own]
         early += any(at_ms < began_ms for at_ms in heard)
         found = [at_ms - began_ms for at_ms in heard if 0 <= at_ms - began_ms <= 1_000]
         latencies += found[:1]
+        progress.step()
     return {
         "barge_ins": arguments.barge_ins,
         "found_within_1_s": len(latencies),
@@ -125,13 +139,7 @@ def _barge_ins(arguments: argparse.Namespace, ears: Ears, row: str) -> dict[str,
 
 def table(result: dict[str, Any]) -> str:
     """Return the result as Markdown tables."""
-    lines = [
-        f"simulated speakerphones, seed {result['seed']}; worst (median) of the calls",
-        "",
-        "| row | calls | ERLE first second | steady | after double talk | VAD recall in double talk "
-        "| VAD on echo | CPU per 10 ms |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for row, figures in result["rows"].items():
         if not figures["calls"]:
             continue
@@ -139,42 +147,29 @@ def table(result: dict[str, Any]) -> str:
             f"{figures[name]['min']:{form}} ({figures[name]['p50']:{form}})"
             for name, form in zip(FIGURES, (".1f", ".1f", ".1f", ".2f"), strict=False)
         )
-        on_echo = figures["vad_on_echo"]
-        lines.append(
-            f"| {row} | {figures['calls']} | {first} dB | {steady} dB | {after} dB | {recall} "
-            f"| {on_echo['max']:.3f} ({on_echo['p50']:.3f}) | {figures['cpu_us_per_10_ms']:.0f} us |"
+        on_echo = f"{figures['vad_on_echo']['max']:.3f} ({figures['vad_on_echo']['p50']:.3f})"
+        cpu = f"{figures['cpu_us_per_10_ms']:.0f} us"
+        rows.append(
+            (row, figures["calls"], f"{first} dB", f"{steady} dB", f"{after} dB", recall, on_echo, cpu)
         )
-    lines += [
-        "",
-        "| row | call starts | with voice activity | self-interruptions | barge-ins | found within 1 s "
-        "| latency p50 | p95 | max |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row, begun in result["starts"].items():
+    begun = []
+    for row, counts in result["starts"].items():
         cut = result["barge_in"][row]
-        times = " | ".join(str(cut["latency_ms"][key]) for key in ("p50", "p95", "max"))
-        lines.append(
-            f"| {row} | {begun['starts']} | {begun['voice_activity']} | {begun['self_interruptions']} "
-            f"| {cut['barge_ins']} | {cut['found_within_1_s']} | {times} |"
-        )
-    return "\n".join(lines) + "\n"
+        counted = (counts[name] for name in ("starts", "voice_activity", "self_interruptions"))
+        times = (str(cut["latency_ms"][key]) for key in ("p50", "p95", "max"))
+        begun.append((row, *counted, cut["barge_ins"], cut["found_within_1_s"], *times))
+    return (
+        f"simulated speakerphones, seed {result['seed']}; worst (median) of the calls\n\n"
+        f"{markdown(ECHO_HEAD, rows)}\n\n{markdown(STARTS_HEAD, begun)}\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    try:
-        result = run(arguments)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    except (AgentError, OSError, ValueError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(table(result), end="")
-    return 0
+    quiet_log()
+    return run_command(arguments, lambda: run(arguments), table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

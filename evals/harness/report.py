@@ -126,7 +126,7 @@ def check_outputs(arguments: argparse.Namespace, *names: str) -> None:
         if path is None:
             continue
         if path.exists():
-            path.open("r+b").close()
+            path.open("ab").close()
         else:
             with tempfile.TemporaryFile(dir=path.parent):
                 pass

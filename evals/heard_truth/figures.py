@@ -1,11 +1,11 @@
 """Figures of many interruptions, and the tables that show them."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from parley.evals.harness.report import cells, markdown, percent, percentile
 from parley.evals.heard_truth.calls import Interruption
 
 GOAL_PERCENT = 95
@@ -41,19 +41,19 @@ def summary(
         "left_out": left_out,
         "surplus": surplus,
         # An interruption that could not be judged counts as a miss: only demonstrated results are claimed.
-        "within_one_word_percent": _percent(sum(abs(error) <= 1 for error in known), len(errors)),
-        "exact_percent": _percent(sum(error == 0 for error in known), len(errors)),
+        "within_one_word_percent": percent(sum(abs(error) <= 1 for error in known), len(errors)),
+        "exact_percent": percent(sum(error == 0 for error in known), len(errors)),
         "without_record": sum(one.record_words is None for one in interruptions),
         "without_truth": sum(one.heard_words is None for one in interruptions),
         "word_errors": _histogram(known),
         "audio_error_ms": _spread([abs(error) for error in audio_ms]),
-        "audio_bias_ms": _quantile(sorted(audio_ms), 50) if audio_ms else None,
+        "audio_bias_ms": percentile(audio_ms, 50),
         "stop_ms": _spread([one.stop_ms for one in interruptions]),
         # Share of all: without a record, the context cannot agree.
-        "context_agrees_percent": _percent(sum(told), len(interruptions)) if told else None,
+        "context_agrees_percent": percent(sum(told), len(interruptions)) if told else None,
         "pipecat_rule": {
-            "within_one_word_percent": _percent(sum(abs(e) <= 1 for e in released), len(errors)),
-            "exact_percent": _percent(sum(e == 0 for e in released), len(errors)),
+            "within_one_word_percent": percent(sum(abs(e) <= 1 for e in released), len(errors)),
+            "exact_percent": percent(sum(e == 0 for e in released), len(errors)),
             "word_errors": _histogram(released),
         }
         if released
@@ -87,14 +87,13 @@ def table(result: dict[str, Any]) -> str:
             _as_text(rule["word_errors"]) if rule else "",
         ),
         ("no record / no truth", f"{result['without_record']} / {result['without_truth']}", ""),
-        ("error of audio_ms, p50 / p95", _pair(result["audio_error_ms"]), ""),
-        ("barge-in stop ms, p50 / p95", _pair(result["stop_ms"]), ""),
+        ("error of audio_ms, p50 / p95", cells(result["audio_error_ms"], "p50", "p95"), ""),
+        ("barge-in stop ms, p50 / p95", cells(result["stop_ms"], "p50", "p95"), ""),
         ("context holds the record's text, %", result["context_agrees_percent"], ""),
     ]
-    lines = ["| | playout clock | Pipecat's rule |", "|---|---|---|"]
-    lines += [f"| {name} | {ours} | {theirs} |" for name, ours, theirs in rows]
+    lines = [markdown(("", "playout clock", "Pipecat's rule"), rows)]
     for kind, part in result.get("by_speech", {}).items():
-        within, stop = part["within_one_word_percent"], _pair(part["stop_ms"])
+        within, stop = part["within_one_word_percent"], cells(part["stop_ms"], "p50", "p95")
         lines += [
             "",
             f"{part['interruptions']} by {kind} voices: {within} % within one word, stop {stop} ms.",
@@ -116,28 +115,14 @@ def _as_text(histogram: dict[str, int]) -> str:
     return ", ".join(f"{error}: {count}" for error, count in histogram.items())
 
 
-def _pair(spread: dict[str, int | None]) -> str:
-    return f"{spread['p50']} / {spread['p95']}"
-
-
 def _histogram(errors: Sequence[int]) -> dict[str, int]:
     counts = Counter(errors)
     return {f"{error:+d}" if error else "0": counts[error] for error in sorted(counts)}
 
 
-def _percent(part: int, whole: int) -> float | None:
-    return round(100 * part / whole, 1) if whole else None
-
-
-def _spread(values: Sequence[int]) -> dict[str, int | None]:
-    ordered = sorted(values)
+def _spread(values: Sequence[int]) -> dict[str, float | None]:
     return {
-        "p50": _quantile(ordered, 50),
-        "p95": _quantile(ordered, 95),
-        "max": ordered[-1] if ordered else None,
+        "p50": percentile(values, 50),
+        "p95": percentile(values, 95),
+        "max": max(values, default=None),
     }
-
-
-def _quantile(ordered: Sequence[int], percent: int) -> int | None:
-    """Return the nearest-rank percentile."""
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] if ordered else None

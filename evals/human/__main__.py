@@ -6,13 +6,12 @@ side as WAV files with their events. ``manifest`` writes ``manifest.tsv`` anew f
 """
 
 import argparse
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.core.errors import AgentError, ConfigError
-from parley.evals.harness.command import positive
+from parley.core.errors import ConfigError
+from parley.evals.harness.command import exit_code, positive
 from parley.evals.human.archives import ARCHIVES, cache_folder, fetch
 from parley.evals.human.conditions import CONDITIONS
 from parley.evals.human.export import calls, write
@@ -46,8 +45,8 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Carry out the command.
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the command; return its exit status.
 
     Raises:
         AgentError: an archive cannot be fetched, is another one, or cannot be read.
@@ -85,6 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.sources:
             raise ConfigError("the manifest is for all sources")
         print(write_manifest(one for source in chosen for one in source.utterances(folder)), "recordings")
+    return 0
 
 
 def _compose(arguments: argparse.Namespace, folder: Path) -> None:
@@ -106,13 +106,9 @@ def _compose(arguments: argparse.Namespace, folder: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    try:
-        run(parser().parse_args(argv))
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    arguments = parser().parse_args(argv)
+    return exit_code(lambda: run(arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,8 +13,6 @@ in calls. Choose on other seeds than are reported.
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,11 +25,11 @@ import soxr
 from pipecat.audio.vad.vad_analyzer import VADState
 
 from parley.core.call_events import VoicePaused, VoiceSuspected
-from parley.core.errors import AgentError
 from parley.core.media import PCM_FULL_SCALE, float_to_pcm16
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.questions import Utterance, plan
-from parley.evals.harness.report import percentile
+from parley.evals.harness.report import add_outputs, percentile, run_command
 from parley.evals.harness.speech import RATE_HZ as CLIENT_HZ
 from parley.evals.harness.speech import Speakers
 from parley.models.stt import STT, SpeechStream, Transcript
@@ -207,42 +205,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--model-ms", type=positive, default=60, help="simulated delay of the completeness model"
     )
     root.add_argument("--words-ms", type=positive, default=40, help="simulated delay of final words")
-    root.add_argument("--json", type=Path)
+    add_outputs(root, with_table=False)
     arguments = root.parse_args(argv)
-    try:
-        with TemporaryDirectory() as folder:
-            questions = asyncio.run(_all(arguments.turns, arguments.seeds, Path(folder)))
-    except AgentError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return run_command(arguments, lambda: _measure(arguments))
+
+
+def _measure(given: argparse.Namespace) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        questions = asyncio.run(_all(given.turns, given.seeds, Path(folder)))
     rows = {
-        name: figures(questions, settings, model_ms=arguments.model_ms, words_ms=arguments.words_ms)
+        name: figures(questions, settings, model_ms=given.model_ms, words_ms=given.words_ms)
         for name, settings in SETTINGS.items()
     }
-    result = {
+    return {
         "questions": len(questions),
         "settings": rows,
-        "seeds": arguments.seeds,
-        "model_ms": arguments.model_ms,
-        "words_ms": arguments.words_ms,
+        "seeds": given.seeds,
+        "model_ms": given.model_ms,
+        "words_ms": given.words_ms,
         "machine": machine(),
     }
-    text = json.dumps(result, indent=1)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
-    print(text)
-    return 0
 
 
 async def _all(turns: int, seeds: Sequence[int], folder: Path) -> list[Heard]:
     speakers, vad, turn = Speakers(folder), VAD.create("silero"), TURN.create("smart_turn")
     stt, streams = STT.create("pocketsphinx"), {}
     questions = []
+    progress = Progress("questions", turns * len(seeds))
     for seed in seeds:
         for utterance in plan(turns, seed):
             if utterance.voice not in streams:
                 streams[utterance.voice] = stt.open_stream()
             questions.append(await hear(utterance, speakers, vad, turn, streams[utterance.voice]))
+            progress.step()
     return questions
 
 
@@ -265,4 +260,4 @@ SETTINGS = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

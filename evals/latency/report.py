@@ -1,8 +1,7 @@
 """Markdown tables and the waterfall picture of the figures.
 
 Inputs are the JSON objects of ``figures.summary``, ``capacity.measure`` and ``call_start.measure``; the
-module decides their presentation only. The ``matplotlib`` package is imported by ``waterfall`` alone, so that
-a run without a picture does not need it.
+module decides their presentation only.
 """
 
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import ConfigError
+from parley.evals.harness.report import cell, cells, markdown, picture
 from parley.evals.latency.figures import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from parley.evals.latency.spans import SPANS, UNEXPLAINED
 
@@ -24,6 +24,12 @@ NAMES = {
     "network_out": "network out (packet, codec, client jitter buffer)",
     UNEXPLAINED: "unexplained",
 }
+PERCENTS = ("p50", "p95", "p99")
+CAPACITY_HEAD = (
+    *("calls", "lateness p50 / p95 / p99 ms", "stretch p50 / p95 / p99 ms", "gaps > 40 ms"),
+    *("voice-to-voice p50 / p95 / p99 ms", "unanswered", "server CPU", "host took"),
+    *("client lag p99 ms", ""),
+)
 # Colour-blind safe (Okabe-Ito), in the order of the spans.
 COLOURS = (
     "#56B4E9",
@@ -41,10 +47,7 @@ COLOURS = (
 def latency_table(result: Mapping[str, Any]) -> str:
     """Return percentiles with the false cut-ins, then the spans, as Markdown."""
     systems = _systems(result)
-    lines = [
-        "| system | turns | p50 ms | p95 ms | p99 ms | false cut-ins | unanswered |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, figures in systems.items():
         value = figures["voice_to_voice_ms"]
         turns, paused = figures["turns"], figures["turns_with_pause"]
@@ -52,15 +55,14 @@ def latency_table(result: Mapping[str, Any]) -> str:
             f"{figures['false_cut_ins']} of {turns} "
             f"({figures['false_cut_ins_in_pauses']} of {paused} with a pause)"
         )
-        lines.append(
-            f"| {name} | {turns} | {_cell(value['p50'])} | {_cell(value['p95'])} | {_cell(value['p99'])} "
-            f"| {cut_ins} | {figures['unanswered']} |"
-        )
+        rows.append((name, turns, *(value[key] for key in PERCENTS), cut_ins, figures["unanswered"]))
+    head = ("system", "turns", "p50 ms", "p95 ms", "p99 ms", "false cut-ins", "unanswered")
+    lines = [markdown(head, rows)]
     for name, figures in systems.items():
         apart = figures.get("by_speech") or {"": figures}
         for kind, part in apart.items():
             met, value = part["pauses"], part["voice_to_voice_ms"]
-            timed = f"p50 {_cell(value['p50'])}, p95 {_cell(value['p95'])} ms of {part['turns']} turns; "
+            timed = f"p50 {cell(value['p50'])}, p95 {cell(value['p95'])} ms of {part['turns']} turns; "
             lines += [
                 "",
                 f"{name}{f', {kind} speech' if kind else ''}: {timed if kind else ''}{met['cut']} of "
@@ -86,80 +88,76 @@ def latency_table(result: Mapping[str, Any]) -> str:
 
 def _span_rows(name: str, figures: Mapping[str, Any]) -> list[str]:
     spans = figures["spans_ms"]
-    rows = [
-        f"Where the time goes ({name}, mean of the middle half of {figures['turns_with_spans']} turns):",
-        "",
-        "| span | mean ms | p50 ms | p95 ms | p99 ms |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for span, mean in spans.items():
         ranked = figures["span_percentiles_ms"].get(span, {})
-        cells = " | ".join(_cell(ranked.get(key)) for key in ("p50", "p95", "p99"))
-        rows.append(f"| {NAMES[span]} | {mean} | {cells} |")
-    rows.append(f"| sum | {sum(spans.values()):.1f} | | | |")
-    error = _cell(figures["span_error_ms"]["p95"])
-    rows += ["", f"Recorded voice-to-voice and the sum of the spans differ by at most {error} ms (p95)."]
-    return rows
+        rows.append((NAMES[span], mean, *(ranked.get(key) for key in PERCENTS)))
+    rows.append(("sum", f"{sum(spans.values()):.1f}", "", "", ""))
+    error = cell(figures["span_error_ms"]["p95"])
+    return [
+        f"Where the time goes ({name}, mean of the middle half of {figures['turns_with_spans']} turns):",
+        "",
+        markdown(("span", "mean ms", "p50 ms", "p95 ms", "p99 ms"), rows),
+        "",
+        f"Recorded voice-to-voice and the sum of the spans differ by at most {error} ms (p95).",
+    ]
 
 
 def capacity_table(result: Mapping[str, Any]) -> str:
     """Return every step of every system, as Markdown."""
     lines = []
     for name, figures in _systems(result).items():
+        rows = []
+        for step in figures["steps"]:
+            cpu = "" if step["server_cpu"] is None else f"{step['server_cpu'] * 100:.0f} %"
+            taken = "" if step["host_took"] is None else f"{step['host_took'] * 100:.1f} %"
+            rows.append(
+                (
+                    *(step["calls"], cells(step["lateness_ms"]), cells(step["stretch_ms"])),
+                    f"{step['gaps_over_40_ms']} of {step['replies']}",
+                    cells(step["voice_to_voice_ms"]),
+                    f"{step['unanswered']} of {step['questions']}",
+                    *(cpu, taken, step["client_lag_ms"]["p99"]),
+                    "passed" if step["passed"] else step["broken"] or "failed",
+                )
+            )
         lines += [
             f"{name}: {figures['capacity']} simultaneous calls; by lateness alone "
             f"{figures['capacity_by_lateness']}; voice-to-voice of one call alone "
-            f"{_three(figures['unloaded_voice_to_voice_ms'])} ms",
+            f"{cells(figures['unloaded_voice_to_voice_ms'])} ms",
             "",
-            "| calls | lateness p50 / p95 / p99 ms | stretch p50 / p95 / p99 ms | gaps > 40 ms "
-            "| voice-to-voice p50 / p95 / p99 ms | unanswered | server CPU | host took "
-            "| client lag p99 ms | |",
-            "|---|---|---|---|---|---|---|---|---|---|",
+            markdown(CAPACITY_HEAD, rows),
+            "",
         ]
-        for step in figures["steps"]:
-            cpu = "" if step["server_cpu"] is None else f"{step['server_cpu'] * 100:.0f} %"
-            gaps = f"{step['gaps_over_40_ms']} of {step['replies']}"
-            silent = f"{step['unanswered']} of {step['questions']}"
-            taken = "" if step["host_took"] is None else f"{step['host_took'] * 100:.1f} %"
-            verdict = "passed" if step["passed"] else step["broken"] or "failed"
-            lines.append(
-                f"| {step['calls']} | {_three(step['lateness_ms'])} | {_three(step['stretch_ms'])} | {gaps} "
-                f"| {_three(step['voice_to_voice_ms'])} | {silent} | {cpu} | {taken} "
-                f"| {_cell(step['client_lag_ms']['p99'])} | {verdict} |"
-            )
-        lines.append("")
     return "\n".join(lines)
 
 
 def call_start_table(result: Mapping[str, Any]) -> str:
     """Return the lateness that a starting call adds to a running one, as Markdown."""
-    lines = [
-        "| system | starts | added p50 / p95 / p99 ms | worst ms | without a start, worst ms | limit ms "
-        "| starts in which the host stole nothing: worst ms |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, figures in _systems(result).items():
-        ours = figures["nothing_stolen"]
+        ours, added = figures["nothing_stolen"], figures["added_ms"]
         worst = f"{ours['starts']}: {ours['added_ms']['max']}" if ours["added_ms"] else "0"
-        lines.append(
-            f"| {name} | {figures['starts']} | {_three(figures['added_ms'])} | {figures['added_ms']['max']} "
-            f"| {figures['control_ms']['max']} | {figures['limit_ms']} | {worst} |"
-        )
-    return "\n".join(lines) + "\n"
+        limits = (figures["control_ms"]["max"], figures["limit_ms"])
+        rows.append((name, figures["starts"], cells(added), added["max"], *limits, worst))
+    head = (
+        *(
+            "system",
+            "starts",
+            "added p50 / p95 / p99 ms",
+            "worst ms",
+            "without a start, worst ms",
+            "limit ms",
+        ),
+        *("limit ms", "starts in which the host stole nothing: worst ms"),
+    )
+    return markdown(head, rows) + "\n"
 
 
 def _systems(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     baseline = result.get("baseline")
     name = "stock Pipecat" if result.get("system") == "stock" else "Parley"
     return {name: result, **({"stock Pipecat": baseline} if baseline else {})}
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _three(value: Mapping[str, float | None]) -> str:
-    return " / ".join(_cell(value[key]) for key in ("p50", "p95", "p99"))
 
 
 def waterfall(result: Mapping[str, Any], path: Path) -> None:
@@ -171,14 +169,12 @@ def waterfall(result: Mapping[str, Any], path: Path) -> None:
     spans = result["spans_ms"]
     if not spans:
         raise ConfigError("no waterfall: the server sent no turn marks")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("the waterfall needs the extra 'evals': pip install -e '.[evals]'") from error
-    figure = Figure(figsize=(10, 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    with picture(path, (10, 5.2)) as (figure, axes):
+        _draw(result, figure, axes)
+
+
+def _draw(result: Mapping[str, Any], figure: Any, axes: Any) -> None:
+    spans = result["spans_ms"]
     reached = 0.0
     for row, (name, length) in enumerate(spans.items()):
         index = (*SPANS, UNEXPLAINED).index(name)
@@ -204,9 +200,8 @@ def waterfall(result: Mapping[str, Any], path: Path) -> None:
     for name, figures in _systems(result).items():
         value = figures["voice_to_voice_ms"]
         lines.append(
-            f"{name}: p50 {_cell(value['p50'])}, p95 {_cell(value['p95'])}, p99 {_cell(value['p99'])} ms, "
+            f"{name}: p50 {cell(value['p50'])}, p95 {cell(value['p95'])}, p99 {cell(value['p99'])} ms, "
             f"{figures['false_cut_ins']} false cut-ins in {figures['turns']} turns"
         )
     figure.suptitle("Voice to voice at the client", fontsize=13, fontweight="bold")
     axes.set_title("\n".join(lines), fontsize=9, loc="left")
-    figure.savefig(path, dpi=130)

@@ -10,7 +10,6 @@ callers hang up, and the last samples show how much is given back. Status 1: a q
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ from typing import Any
 import yaml
 
 from parley.configs.load import read_yaml
-from parley.core.errors import AgentError, PeerError
-from parley.evals.harness.command import machine, positive, positive_number
-from parley.evals.harness.launcher import ROOT, free_port, started
+from parley.core.errors import PeerError
+from parley.evals.harness.command import exit_code, machine, positive, positive_number
+from parley.evals.harness.launcher import ROOT, child, launched
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import add_outputs, check_outputs, markdown, publish
 from parley.evals.memory_soak.callers import CALLS
 from parley.evals.memory_soak.slopes import Slope, Verdict, slope
 
@@ -29,6 +30,7 @@ from parley.evals.memory_soak.slopes import Slope, Verdict, slope
 LIMITS: Mapping[str, float] = {"rss_mb": 7.0, "threads": 2.0, "descriptors": 1.0, "tasks": 4.0}
 QUANTITIES = (*LIMITS, "objects")
 SETTLE_S = 30.0
+SERVER = ("-m", "parley.evals.memory_soak.server")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--every-s", type=positive_number, default=5.0, help="interval between samples")
     root.add_argument("--out-dir", type=Path, default=Path("out/memory_soak"))
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root, with_table=False)
     return root
 
 
@@ -66,22 +68,25 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     deployment, samples, log = folder / "soak.yaml", folder / "samples.jsonl", folder / "server.log"
     deployment.write_text(yaml.safe_dump(_deployment(ROOT / arguments.config)))
-    for old in (log, *folder.glob("sessions.db*")):
+    for old in folder.glob("sessions.db*"):
         old.unlink(missing_ok=True)
-    port = free_port()
-    command = [sys.executable, "-m", "parley.evals.memory_soak.server", "--config", str(deployment)]
-    command += ["--port", str(port), "--samples", str(samples), "--every-s", str(arguments.every_s)]
-    command += ["--faked"] * arguments.faked
+    given = ["--config", str(deployment), "--samples", str(samples), "--every-s", str(arguments.every_s)]
+    given += ["--faked"] * arguments.faked
     store = {"PARLEY_STORE_URL": f"sqlite:///{folder}/sessions.db"}
-    async with started(command, port, log, environment=store) as server:
+    async with launched(SERVER, log, *given, environment=store) as server:
+        say(f"calls for {arguments.minutes:g} minutes; samples are in {samples}")
         calls = await _call(server.url, arguments)
         busy = len(samples.read_text().splitlines())
+        say(f"no calls for {SETTLE_S:.0f} s")
         await asyncio.sleep(SETTLE_S)
         taken = [json.loads(line) for line in samples.read_text().splitlines()]
     if not sum(calls["held"].values()):
         raise PeerError(f"every call failed: {calls['failed']}; see {log}")
     seconds = [each["at_s"] for each in taken[:busy]]
-    slopes = {name: slope(seconds, [each[name] for each in taken[:busy]]) for name in QUANTITIES}
+    try:
+        slopes = {name: slope(seconds, [each[name] for each in taken[:busy]]) for name in QUANTITIES}
+    except ValueError as error:
+        raise PeerError(f"the run was too short: {error}") from error
     verdicts = {name: slopes[name].verdict(limit) for name, limit in LIMITS.items()}
     return {
         "calls": calls,
@@ -110,19 +115,9 @@ def _deployment(config: Path) -> dict[str, Any]:
 
 
 async def _call(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "parley.evals.memory_soak.callers", url, "--seconds", str(arguments.minutes * 60)),
-        *("--at-a-time", str(arguments.at_a_time), "--kinds", *arguments.kinds),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
+    command = (url, "--seconds", str(arguments.minutes * 60), "--at-a-time", str(arguments.at_a_time))
+    async with child("parley.evals.memory_soak.callers", *command, "--kinds", *arguments.kinds) as process:
         output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
     lines = output.decode().strip().splitlines()
     if process.returncode or not lines:
         raise PeerError(f"the callers ended with {process.returncode}")
@@ -142,35 +137,31 @@ def _figures(fitted: Slope) -> dict[str, float]:
 
 def table(found: Mapping[str, Any]) -> str:
     """Return the figures as Markdown."""
+    head = ("", "begins at", "ends at", "largest", "an hour", "limit", "verdict")
     rows = [
-        "| | begins at | ends at | largest | an hour | limit | verdict |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, each in found["slopes"].items():
-        limit = LIMITS.get(name, "")
-        rows.append(
-            f"| {name} | {each['first']} | {each['last']} | {each['largest']} "
-            f"| {each['per_hour']:+} ± {each['within']} | {limit} | {found['verdicts'].get(name, '')} |"
+        (
+            *(name, each["first"], each["last"], each["largest"]),
+            *(f"{each['per_hour']:+} ± {each['within']}", LIMITS.get(name, "")),
+            found["verdicts"].get(name, ""),
         )
-    return "\n".join(rows)
+        for name, each in found["slopes"].items()
+    ]
+    rest = {key: found[key] for key in ("calls", "collections", "idle", "grows", "met", "machine")}
+    return f"{markdown(head, rows)}\n{json.dumps(rest)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command."""
+    """Run the command; return 1 when a quantity grows, 2 after printing one line to standard error."""
     given = parser().parse_args(arguments)
-    try:
-        found = asyncio.run(measure(given))
-    except (AgentError, ValueError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(table(found))
-    print(
-        json.dumps({key: found[key] for key in ("calls", "collections", "idle", "grows", "met", "machine")})
-    )
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1))
+    return exit_code(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    check_outputs(given)
+    found = asyncio.run(measure(given))
+    publish(given, found, table)
     return 0 if found["met"] else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -10,13 +10,11 @@ its target.
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.core.errors import AgentError
 from parley.evals.harness.command import count, machine, positive
+from parley.evals.harness.report import add_outputs, run_command
 from parley.evals.human.callers import add_speech_option
 
 
@@ -26,7 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out-dir", type=Path, default=Path("out/phone"), help="folder for deployments, logs and sessions"
     )
-    parser.add_argument("--json", type=Path, help="also write the figures to this JSON file")
+    add_outputs(parser, with_table=False)
     parser.add_argument(
         "--greeting",
         help="greeting of the bot in calls, interruptions and bad_line, whose callers wait for it "
@@ -109,17 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from parley.evals.phone import load
 
         measured = load.measure(given.calls, given.seconds, folder, given.systems or tuple(load.FAKED))
-    try:
-        found = asyncio.run(measured)
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    text = json.dumps({"part": given.part, **found, "machine": machine()}, indent=2)
-    if given.json is not None:
-        given.json.write_text(text + "\n")
-    print(text)
-    return 0
+    return run_command(given, lambda: {"part": given.part, **asyncio.run(measured), "machine": machine()})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -11,7 +11,6 @@ for any sound. On the bad line that counts, and so do at least the words of the 
 
 import asyncio
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from parley.evals.harness.phone_caller import Recording, Said, Script, ahead_s, call
 from parley.evals.harness.phone_server import Telephone, telephone
 from parley.evals.harness.phone_speech import VOICES, said
+from parley.evals.harness.progress import say
 from parley.evals.harness.questions import WHOLE
 from parley.evals.harness.report import percent
 from parley.models.llm import Message
@@ -195,7 +195,7 @@ async def _all(
         found = _turns(await phone.newest(), asked, questions, answers)
         turns += found
         for turn in found:
-            print(f"{line}: {turn.asked!r} heard as {turn.heard_as!r}", file=sys.stderr, flush=True)
+            say(f"{line}: {turn.asked!r} heard as {turn.heard_as!r}")
     return Lines(turns, complete, len(calls), violations, lost, lost + sent)
 
 

@@ -9,7 +9,6 @@ is the time of hearing it, without the ways of the telephone network.
 """
 
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from parley.evals.harness.phone_caller import Held, Recording, Said, Script, call
 from parley.evals.harness.phone_server import Telephone, telephone, turns
 from parley.evals.harness.phone_speech import VOICES, said, turn_packets
+from parley.evals.harness.progress import say
 from parley.evals.harness.questions import WHOLE
 from parley.evals.harness.report import spread
 from parley.evals.human.callers import SpeechKind, open_callers
@@ -127,7 +127,7 @@ async def _one(phone: Telephone, number: int, question: PhoneQuestion) -> dict[s
         "marks_echoed": len(held.result.marks_echoed),
         "closed_by": held.result.closed_by,
     }
-    print(f"call {number + 1}: {one}", file=sys.stderr, flush=True)
+    say(f"call {number + 1}: {one}")
     return one
 
 

@@ -9,7 +9,7 @@ same order.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +20,7 @@ import numpy as np
 from parley.audio.resample import Resampler
 from parley.core.media import float_to_pcm16, pcm16_to_float
 from parley.evals.harness.phone_speech import PACKET, VOICES, said
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.questions import WHOLE
 from parley.evals.harness.report import percent
 from parley.evals.phone.bad_line import Turn, typed
@@ -57,6 +58,10 @@ METHODS: Mapping[str, Callable[[], CallerLine]] = {
 }
 
 
+# Recognised words by question and voice.
+Heard = dict[tuple[str, str], str]
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     """Task of a process: all questions once, on a line that loses this share of packets."""
@@ -67,10 +72,10 @@ class _Line:
     questions: tuple[str, ...]
 
 
-def _heard(line: _Line) -> dict[tuple[str, str], str]:
+def _heard(line: _Line) -> Heard:
     """Return the recognised words of each question in each voice."""
     engine, dice = PocketsphinxStt(), Random(line.seed)
-    found: dict[tuple[str, str], str] = {}
+    found: Heard = {}
     for voice in VOICES:
         for question in line.questions:
             caller, raised = METHODS[line.method](), Resampler(RATE_HZ, STT_RATE_HZ)
@@ -104,7 +109,7 @@ async def measure(
         *(_Line(each, loss, seed, asked) for each in methods for seed in range(draws)),
     ]
     with ProcessPoolExecutor(WORKERS) as pool:
-        clean, *bad = await asyncio.to_thread(lambda: list(pool.map(_heard, lines)))
+        clean, *bad = await asyncio.to_thread(lambda: list(_reported(pool.map(_heard, lines), len(lines))))
     expected = await typed(questions)
     answers = await _answered({text for each in (clean, *bad) for text in each.values()})
 
@@ -137,6 +142,14 @@ async def measure(
         "turns": {"asked": len(clean), "heard_on_the_clean_line": len(known)},
         "methods": figures,
     }
+
+
+def _reported(results: Iterator[Heard], total: int) -> Iterator[Heard]:
+    """Pass results on, and report each."""
+    progress = Progress("lines", total)
+    for result in results:
+        progress.step()
+        yield result
 
 
 async def _answered(texts: set[str]) -> dict[str, str]:

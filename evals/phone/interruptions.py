@@ -13,7 +13,6 @@ reply.
 
 import asyncio
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from parley.core.errors import PeerError
 from parley.evals.harness.phone_caller import Held, Recording, Said, Script, ahead_s, call
 from parley.evals.harness.phone_server import Telephone, telephone
 from parley.evals.harness.phone_speech import VOICES, is_speech, said, samples_of
+from parley.evals.harness.progress import say
 from parley.evals.harness.questions import LONG_ANSWERS
 from parley.evals.harness.report import percent, spread
 from parley.evals.heard_truth.deployed_voice import deployed_voice
@@ -144,7 +144,7 @@ async def measure(
             questions = 1 + min(per_call, missing + -(-missing * SPARE_PERCENT // 100))
             await _call(phone, voice, questions, seed + number, judged, way_ms=way_ms)
             errors = [one.word_error for one in judged.interruptions]
-            print(f"{len(judged.interruptions)} of {count}: {errors}", file=sys.stderr, flush=True)
+            say(f"{len(judged.interruptions)} of {count}: {errors}")
         ignored = phone.ignored()
         judged.violations += len(phone.front.violations)
     surplus = len(judged.interruptions) - count

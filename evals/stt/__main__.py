@@ -10,7 +10,6 @@ figures.
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ import numpy as np
 
 from parley.core.errors import AgentError, ConfigError
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import say
+from parley.evals.harness.report import add_outputs, run_command
 from parley.evals.human.conditions import CONDITIONS, Surroundings
 from parley.evals.human.conversations import PEAK
 from parley.evals.human.generators import installed
@@ -53,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "--longest-s", type=positive, default=60, help="longest recording; longer ones are left out"
     )
     root.add_argument("--seed", type=int, default=1)
-    root.add_argument("--json", type=Path, help="write the figures and every transcript to this JSON file")
-    root.add_argument("--table", type=Path, help="write the Markdown table to this file")
+    add_outputs(root)
     return root
 
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             stt = create(engine)
         except AgentError as error:
             skipped[engine] = str(error)
-            _say(f"{engine}: skipped: {error}")
+            say(f"{engine}: skipped: {error}")
             continue
         for kind, utterances in spoken.items():
             for condition in arguments.conditions:
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                     | {"per_clip": [_as_json(each) for each in heard]}
                 )
                 shown = {key: value for key, value in rows[-1].items() if key != "per_clip"}
-                _say(json.dumps(shown))
+                say(json.dumps(shown))
     return {
         "set": arguments.set,
         "language": arguments.language,
@@ -164,26 +164,11 @@ def _as_json(clip: HeardClip) -> dict[str, Any]:
     }
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    try:
-        result = run(arguments)
-        written = table(result["rows"])
-        if arguments.json:
-            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-        if arguments.table:
-            arguments.table.write_text(written)
-        print(written)
-    except (AgentError, OSError) as error:
-        _say(f"error: {' '.join(str(error).split())}")
-        return 2
-    return 0
+    return run_command(arguments, lambda: run(arguments), lambda result: table(result["rows"]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.evals.harness.report import percentile
+from parley.evals.harness.report import cells, markdown, percentile
 from parley.evals.stt.measure import HeardClip
 
 RESAMPLES = 2_000
@@ -62,26 +62,24 @@ def _rounded(value: float | None) -> float | None:
 
 def table(results: Sequence[dict[str, Any]]) -> str:
     """Return a Markdown table: a row for each recogniser and condition."""
-    lines = [
-        "| recogniser | speech | condition | clips / words | word errors (95 %) | exact | edit overhead "
-        "| first partial p50 / p90 ms | final p50 / p90 ms | its CPU ms | CPU per s |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    head = (
+        *("recogniser", "speech", "condition", "clips / words", "word errors (95 %)", "exact"),
+        *("edit overhead", "first partial p50 / p90 ms", "final p50 / p90 ms", "its CPU ms", "CPU per s"),
+    )
+    rows = []
     for row in results:
         low, high = row["word_errors_interval"] or (None, None)
-        first, final = row["first_partial_ms"], row["final_ms"]
-        lines.append(
-            f"| {row['engine']} | {row['speech']} | {row['condition']} | {row['clips']} / {row['words']} "
-            f"| {_percent(row['word_errors'])} ({_percent(low)} to {_percent(high)}) | {row['exact_clips']} "
-            f"| {_percent(row['edit_overhead'])} | {_either(first)} | {_either(final)} "
-            f"| {_either(row['final_cpu_ms'])} | {row['cpu_per_second_of_audio']} |"
+        errors = f"{_percent(row['word_errors'])} ({_percent(low)} to {_percent(high)})"
+        times = (cells(row[name], "p50", "p90") for name in ("first_partial_ms", "final_ms", "final_cpu_ms"))
+        rows.append(
+            (
+                *(row["engine"], row["speech"], row["condition"], f"{row['clips']} / {row['words']}"),
+                *(errors, row["exact_clips"], _percent(row["edit_overhead"])),
+                *(*times, str(row["cpu_per_second_of_audio"])),
+            )
         )
-    return "\n".join(lines) + "\n"
+    return markdown(head, rows) + "\n"
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _either(percentiles: dict[str, int | None]) -> str:
-    return " / ".join("-" if value is None else str(value) for value in percentiles.values())

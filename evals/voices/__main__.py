@@ -6,17 +6,15 @@ therefore check the share of the work that comes before the first piece, which d
 """
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from parley.core.errors import AgentError
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.evals.harness.command import machine, positive
-from parley.evals.harness.report import PERCENTILES, percentile
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import add_outputs, cells, markdown, ranked, run_command
 from parley.models.tts import TTS, SpeechPiece, TextToSpeech
 
 TEN_WORDS = "The monthly fee is five dollars, and you can cancel."
@@ -37,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--runs", type=positive, default=50, help="clauses per engine")
     root.add_argument("--text", default=TEN_WORDS, help="clause to synthesise")
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root, with_table=False)
     return root
 
 
@@ -69,59 +67,50 @@ def measure(engine: TextToSpeech, text: str, runs: int) -> dict[str, Any]:
         spoken_ms = sum(size for _, size in pieces) / PCM_BYTES_PER_SAMPLE / engine.rate_hz * 1000
     return {
         "runs": runs,
-        "first_audio_ms": _ranked(firsts),
-        "whole_ms": _ranked(wholes),
+        "first_audio_ms": ranked(firsts),
+        "whole_ms": ranked(wholes),
         "spoken_ms": round(spoken_ms),
         "processor_percent": round(processor_ms / runs / spoken_ms * 100, 2),
     }
 
 
-def _ranked(values_ms: Sequence[float]) -> dict[str, float]:
-    found = {f"p{percent}": percentile(values_ms, percent) or 0.0 for percent in PERCENTILES}
-    return {name: round(value, 1) for name, value in {**found, "max": max(values_ms)}.items()}
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure every engine.
+
+    Raises:
+        AgentError: an engine is missing, or failed.
+    """
+    names = arguments.engine or ENGINES
+    progress, engines = Progress("voices", len(names)), {}
+    for name in names:
+        limit_ms = LIMIT_MS.get(name) if arguments.text == TEN_WORDS else None
+        figures = measure(TTS.create(name), arguments.text, arguments.runs)
+        engines[name] = {**figures, "limit_ms": limit_ms}
+        progress.step(name)
+    return {"text": arguments.text, "engines": engines, "machine": machine()}
 
 
 def table(result: dict[str, Any]) -> str:
     """Return the figures as a Markdown table."""
-    lines = [
-        "| voice | runs | first audio p50 / p95 / p99 ms | limit ms | whole clause p50 ms | speech ms "
-        "| of a core while it speaks |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, figures in result["engines"].items():
-        first = figures["first_audio_ms"]
-        lines.append(
-            f"| {name} | {figures['runs']} | {first['p50']} / {first['p95']} / {first['p99']} "
-            f"| {figures['limit_ms'] or '-'} | {figures['whole_ms']['p50']} | {figures['spoken_ms']} "
-            f"| {figures['processor_percent']} % |"
+    head = (
+        *("voice", "runs", "first audio p50 / p95 / p99 ms", "limit ms", "whole clause p50 ms"),
+        *("speech ms", "of a core while it speaks"),
+    )
+    rows = [
+        (
+            *(name, figures["runs"], cells(figures["first_audio_ms"]), figures["limit_ms"]),
+            *(figures["whole_ms"]["p50"], figures["spoken_ms"], f"{figures['processor_percent']} %"),
         )
-    return "\n".join(lines)
+        for name, figures in result["engines"].items()
+    ]
+    return markdown(head, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    try:
-        engines = {
-            name: {
-                **measure(TTS.create(name), arguments.text, arguments.runs),
-                "limit_ms": LIMIT_MS.get(name) if arguments.text == TEN_WORDS else None,
-            }
-            for name in arguments.engine or ENGINES
-        }
-        result = {
-            "text": arguments.text,
-            "engines": engines,
-            "machine": machine(),
-        }
-        if arguments.json:
-            arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-        print(table(result))
-    except (AgentError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(arguments, lambda: run(arguments), table)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
