@@ -30,7 +30,7 @@ from parley.evals.memory_soak.slopes import Slope, Verdict, slope
 LIMITS: Mapping[str, float] = {"rss_mb": 7.0, "threads": 2.0, "descriptors": 1.0, "tasks": 4.0}
 QUANTITIES = (*LIMITS, "objects")
 SETTLE_S = 30.0
-SERVER = ("-m", "parley.evals.memory_soak.server")
+SERVER = ("-m", "parley.evals.harness.product_server")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,10 +4,10 @@ Every system plays the same words to the same silent callers (``crowd``, a proce
 other in one run. ``parley`` is ``bot.py`` with signatures off. The words are its greeting, spoken by its
 voice; its echo control and its voice detector run. The recogniser and the model are loaded and idle, because
 the callers are silent, and the detector's network rests for the same reason. The target applies to this
-system. ``parley_faked`` is the same without echo control and with fakes for detector and voice (``faked``):
-the cost of a call whose engines are in other processes or on other machines. The others are ``players``:
-stock Pipecat's transport, the same with its detector, and this product's line alone; they play the words from
-memory.
+system. ``parley_faked`` is the same without echo control and with fakes for detector and voice
+(``product_server``): the cost of a call whose engines are in other processes or on other machines. The others
+are ``players``: stock Pipecat's transport, the same with its detector, and this product's line alone; they
+play the words from memory.
 
 The processor's time is that of the server and its children while every caller receives speech. Compare
 ``stock`` with ``line``, and ``stock_vad`` with ``parley``, which does more. A system that cannot keep up has
@@ -50,10 +50,11 @@ FAKED = {
     "line": "no recogniser, model, voice, detector, echo control; the words are played from memory",
 }
 JUDGED = "parley"
+FAKED_SERVER = ("-m", "parley.evals.harness.product_server", "--faked")
 # The product's own process, or one with its gateway and pipeline: program, and YAML of the deployment.
 SERVERS = {
     "parley": (PRODUCT, ""),
-    "parley_faked": (("-m", "parley.evals.phone.faked"), 'hearing: {echo_mode: "off"}\n'),
+    "parley_faked": (FAKED_SERVER, 'hearing: {echo_mode: "off"}\n'),
 }
 MARGIN_S = 15.0
 

@@ -1,8 +1,9 @@
-"""The product's server, which samples itself: ``python -m evals.memory_soak.server``.
+"""The product's server with a change that a measurement needs: ``python -m evals.harness.product_server``.
 
-It is set up as in ``bot.py``. It writes one line of JSON to ``--samples`` every ``--every-s``. ``--faked``
-removes the cost of two engines: no voice of a caller is reported, and the voice takes each clause from memory
-(see ``evals.phone.faked``). Calls then consist of the greeting.
+It is set up as in ``bot.py``. With ``--samples`` it writes one line of JSON about itself to that file every
+``--every-s``. ``--faked`` removes the cost of two engines, for the cost of the rest of a call: voice activity
+detection never reports a voice, and the voice synthesises each clause once in the process and then takes it
+from memory. Calls then consist of the greeting.
 """
 
 import argparse
@@ -13,16 +14,18 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import numpy as np
 from loguru import logger
 
 from parley.configs.load import load_deployment
 from parley.core.errors import PeerError
 from parley.evals.harness.comparison_server import HOST
-from parley.evals.phone.faked import Deaf, Remembered
+from parley.models.tts import SpeechPiece, TextToSpeech
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.sessions import open_conversations
 from parley.runtime import event_loop
@@ -31,6 +34,50 @@ from parley.runtime.heap import bound_heap
 # The program, run as its command line does it; no module depends on it as a library.
 bot: Any = importlib.import_module("bot")
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1_048_576
+
+
+class Deaf:
+    """Voice activity detector that never reports a voice; its own stream as well."""
+
+    rate_hz, window_samples = 16_000, 512
+
+    def open_stream(self) -> "Deaf":
+        """Return the detector itself."""
+        return self
+
+    def probability(self, window: np.ndarray) -> float:
+        """Return 0: there is never a voice."""
+        return 0.0
+
+    def reset(self) -> None:
+        """Do nothing: there is no state."""
+
+
+class Remembered:
+    """Voice that repeats its first synthesis of each text.
+
+    Args:
+        voice: synthesises a text for the first time.
+    """
+
+    def __init__(self, voice: TextToSpeech) -> None:
+        self.rate_hz = voice.rate_hz
+        self._voice = voice
+        self._said: dict[str, list[SpeechPiece]] = {}
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """Pass the stored pieces of a text to the sink, synthesised at its first use."""
+        pieces = self._said.get(text)
+        if pieces is None:
+            pieces = []
+
+            def keep(piece: SpeechPiece) -> bool:
+                pieces.append(piece)
+                return True
+
+            self._voice.synthesize(text, keep)
+            self._said[text] = pieces
+        return all(sink(piece) for piece in pieces)
 
 
 class Collections:
@@ -70,13 +117,14 @@ def sample(collections: Collections) -> dict[str, Any]:
     }
 
 
-async def watch(samples: IO[str], every_s: float) -> None:
-    """Write samples until cancelled."""
+async def watch(samples: Path, every_s: float) -> None:
+    """Write samples to a file until cancelled."""
     collections = Collections()
-    while True:
-        samples.write(json.dumps(sample(collections)) + "\n")
-        samples.flush()
-        await asyncio.sleep(every_s)
+    with samples.open("w") as file:
+        while True:
+            file.write(json.dumps(sample(collections)) + "\n")
+            file.flush()
+            await asyncio.sleep(every_s)
 
 
 def fake(engines: Engines) -> None:
@@ -107,21 +155,25 @@ async def serve(arguments: argparse.Namespace) -> None:
         async with bot.gateway(engines, conversations, mode="cascade") as server:
             engines.host_front_end()
             bot.settle()
-            with arguments.samples.open("w") as samples:
-                watching = asyncio.create_task(watch(samples, arguments.every_s), name="soak.watch")
-                try:
-                    await server.serve(sockets=[listener])
-                finally:
-                    watching.cancel()
-                    await asyncio.gather(watching, return_exceptions=True)
+            watching = [
+                asyncio.create_task(watch(samples, arguments.every_s), name="product_server.watch")
+                for samples in [arguments.samples]
+                if samples is not None
+            ]
+            try:
+                await server.serve(sockets=[listener])
+            finally:
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
 
 
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(description="Run the server of a soak test.")
+    parser = argparse.ArgumentParser(description="Run the product's server, changed for a measurement.")
     parser.add_argument("--config", required=True)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--samples", type=Path, required=True)
+    parser.add_argument("--samples", type=Path)
     parser.add_argument("--every-s", type=float, default=5.0)
     parser.add_argument("--faked", action="store_true")
     arguments = parser.parse_args()
