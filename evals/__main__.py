@@ -18,7 +18,6 @@ COMMAND = re.compile(r"^``python -m evals[\w. ]*``: ")
 # Commands that are one module of a package with a command of its own, or stand alone.
 MODULES = (
     "parley.evals.latency.overload",
-    "parley.evals.latency.pauses",
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",
     "parley.evals.bench.phone_noise",

@@ -7,9 +7,9 @@ import numpy as np
 
 from parley.evals.harness.questions import Utterance
 from parley.evals.harness.speech import Speakers
-from parley.evals.latency.pauses import Heard, endings, figures, hear
 from parley.models.turn import TurnEstimate
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
+from research.turn_taking.pauses import Heard, endings, figures, hear
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad

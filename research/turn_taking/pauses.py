@@ -1,4 +1,4 @@
-"""``python -m evals.latency.pauses``: try settings of the end of turn on the callers of ``evals.latency``.
+"""``python -m research.turn_taking.pauses``: try settings of the end of turn on callers of ``evals.latency``.
 
 The same questions, voices and pauses are used, without calls. Silero, smart-turn and PocketSphinx process
 each question as in a call, their outputs are recorded with their times, and the policy that ships replays
@@ -198,7 +198,7 @@ def figures(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
-    root = argparse.ArgumentParser(prog="python -m evals.latency.pauses")
+    root = argparse.ArgumentParser(prog="python -m research.turn_taking.pauses")
     root.add_argument("--turns", type=positive, default=40, help="questions per seed")
     root.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4, 5, 6, 7])
     root.add_argument(
