@@ -21,15 +21,10 @@ from parley.core.errors import PeerError
 from parley.evals.abuse.footprint import Footprint, footprint
 from parley.evals.harness.launcher import PRODUCT, command, free_port, started
 from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC
+from parley.evals.harness.questions import LONG_SPEECH
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.settings import ServerTuning
 
-# About 12 s of speech: the question comes during an attack of 20 s.
-GREETING = (
-    "The branch is open from nine until five on weekdays, and from ten until two on Saturdays. A replacement "
-    "card costs five dollars and is with you within a week. Transfers that are sent before four in the "
-    "afternoon arrive on the next working day. "
-)
 OPERATOR_TOKEN_ENV = "PARLEY_ADMIN_TOKEN"
 KEYS_ENV = "PARLEY_CALL_KEYS"
 # Default limit of descriptors of a process; a server may raise it.
@@ -167,7 +162,8 @@ def _prepare(folder: Path, config: Path, log: Path, more: Mapping[str, Any]) -> 
 def deployment(folder: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the deployment of a server under attack, as JSON, which is YAML."""
     parts: dict[str, Any] = {
-        "bot": {"greeting": GREETING},
+        # The question of a control call comes during an attack of 20 s.
+        "bot": {"greeting": LONG_SPEECH},
         "duplex": {"tick_log": None},
         "operations": {"data_dir": str(folder.resolve() / "data")},
         "phone": {"public_url": PUBLIC, "carriers": list(CARRIERS)},

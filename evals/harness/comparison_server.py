@@ -6,19 +6,17 @@ the server ends.
 """
 
 import argparse
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import uvicorn
 from fastapi import BackgroundTasks, FastAPI
-from loguru import logger
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, SmallWebRTCRequestHandler
 
 from parley.configs.load import load_deployment
-from parley.core.errors import ConfigError, EngineError
+from parley.evals.harness.command import exit_code, quiet_log
 from parley.pipelines.engines.engines import Engines
 from parley.runtime import event_loop
 
@@ -83,11 +81,10 @@ def command(run_bot: RunBot, *, description: str, port: int) -> int:
     parser.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     parser.add_argument("--port", type=int, default=port)
     arguments = parser.parse_args()
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    try:
+    quiet_log()
+
+    def run() -> int:
         event_loop.run(serve(run_bot, arguments.config, arguments.port))
-    except (ConfigError, EngineError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+        return 0
+
+    return exit_code(run)

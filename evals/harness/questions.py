@@ -82,6 +82,12 @@ LONG_ANSWERS: tuple[str, ...] = (
     "what does a replacement card cost",
     "how can i reach customer service",
 )
+# About 12 s of the bot's speech.
+LONG_SPEECH = (
+    "The branch is open from nine until five on weekdays, and from ten until two on Saturdays. A replacement "
+    "card costs five dollars and is with you within a week. Transfers that are sent before four in the "
+    "afternoon arrive on the next working day. "
+)
 # A question takes two seconds and its answer eight; with this before it a caller speaks for about as long as
 # the bot. It has no pause, because no turn should be cut off here.
 COURTESY = "thank you that helped me a lot and now there is one more thing that i would like to ask you"

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 
-from parley.core.errors import AgentError
+from parley.evals.harness.command import exit_code
 from parley.evals.harness.webrtc_caller import Line
 
 NICENESS = 10
@@ -54,12 +54,12 @@ def main() -> int:
     parser.add_argument("--listen-s", type=float, default=2.0)
     arguments = parser.parse_args()
     os.nice(NICENESS)
-    try:
+
+    def run() -> int:
         asyncio.run(serve(arguments.url, arguments.listen_s))
-    except AgentError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return 0
+
+    return exit_code(run)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from parley.core.errors import PeerError
 from parley.core.media import float_to_pcm16, pcm16_to_float
 from parley.evals.harness.launcher import PRODUCT, Server, child, launched
 from parley.evals.harness.progress import say
+from parley.evals.harness.questions import LONG_SPEECH
 from parley.evals.harness.voices import synthesised
 from parley.evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
 from parley.models.tts import TTS
@@ -37,11 +38,6 @@ from parley.protocols.twilio_media import RATE_HZ
 
 TARGET = "pacing error p99 of at most 20 ms with 30 calls on 2 cores; processor's time beside stock's"
 GOAL_MS = 20.0
-WORDS = (
-    "The branch is open from nine until five on weekdays, and from ten until two on Saturdays. A replacement "
-    "card costs five dollars and is with you within a week. Transfers that are sent before four in the "
-    "afternoon arrive on the next working day. "
-)
 FAKED = {
     "parley": "nothing; the callers say nothing, so recogniser and model are idle and the detector rests",
     "parley_faked": "voice activity (never hears anything), the voice (from memory); no echo control",
@@ -140,7 +136,7 @@ async def _serving(system: str, calls: int, words: str, audio: Path, folder: Pat
 def _words(length_s: float) -> tuple[str, bytes]:
     """Return a text of at least this length, and its sound: 16-bit PCM at 8 kHz."""
     voice = TTS.create("flite", FliteSettings())
-    sound = pcm16_to_float(synthesised(voice, WORDS))
+    sound = pcm16_to_float(synthesised(voice, LONG_SPEECH))
     once = np.asarray(soxr.resample(sound, voice.rate_hz, RATE_HZ), np.float32)
     times = 1 + int(length_s // (once.size / RATE_HZ))
-    return WORDS * times, float_to_pcm16(once) * times
+    return LONG_SPEECH * times, float_to_pcm16(once) * times

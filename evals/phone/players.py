@@ -11,14 +11,11 @@ pipeline. None of them has a recogniser, a model or a voice.
 
 import argparse
 import asyncio
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
-from loguru import logger
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import OutputAudioRawFrame
 from pipecat.pipeline.pipeline import Pipeline
@@ -35,6 +32,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from parley.audio.comfort_noise import ComfortNoise
+from parley.evals.harness.command import quiet_log
 from parley.evals.harness.comparison_server import HOST
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.protocols import twiml
@@ -150,12 +148,10 @@ def main() -> int:
     parser.add_argument("--audio", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args()
-    logger.remove()
-    logger.add(sys.stderr, level="WARNING")
-    run: Callable[..., None] = event_loop.run
-    run(serve(given.system, given.audio, given.port))
+    quiet_log()
+    event_loop.run(serve(given.system, given.audio, given.port))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
