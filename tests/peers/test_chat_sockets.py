@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from parley.evals.tiny_qwen3 import install_tiny_qwen3
 from tests.peers.minicpm_page import Page, float32_base64, page, samples_in
 from tests.peers.server import RunningServer, running_server
+from tests.peers.test_half_duplex import ask, prepared
 from tests.voices import bot_says, say, silence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -357,11 +358,19 @@ async def test_stop_ends_the_answer_and_the_session_has_what_was_handed_out(tiny
             await client.until("chunk", 3)
 
 
-async def test_a_killed_server_is_gone_on_from_with_the_session(tmp_path: Path):
+async def test_a_killed_server_is_gone_on_from_with_the_session_and_one_that_stops_ends_it_in_time(
+    tmp_path: Path,
+):
     config = tmp_path / "own.yaml"
     config.write_text(f"remembering: {{store: {{url: 'sqlite:///{tmp_path}/sessions.db'}}}}\n")
     async with running_server("--config", str(config)) as first:
-        async with page(first.url, "/ws/streaming/n") as client:
+        async with (
+            page(first.url, "/ws/half_duplex/hdx_7") as spoken,
+            page(first.url, "/ws/streaming/n") as client,
+        ):
+            call = (await prepared(spoken))["session_id"]
+            await ask(spoken, QUESTION)
+            await spoken.until("turn_done")
             _, done = await turn(client, SYSTEM, user(QUESTION))
             # In the middle of the next turn: committed, and not answered.
             shown = [SYSTEM, user(QUESTION), answer(done)]
@@ -369,26 +378,23 @@ async def test_a_killed_server_is_gone_on_from_with_the_session(tmp_path: Path):
             await client.until("prefill_done", 2)
             os.kill(first.process.pid, signal.SIGKILL)
             assert (await client.until_closed())[0] == 1006
+            assert (await spoken.until_closed())[0] == 1006
     session = done["session_id"]
-    async with (
-        running_server("--config", str(config)) as second,
-        page(second.url, f"/ws/streaming/n?session={session}") as client,
-    ):
-        assert (await client.until("queue_done"))["session_id"] == session
-        _, again = await turn(client, *shown, user("And what about Sunday?"))
-        assert "closed" in again["text"]
-        said = [text for role, text in await view(second, session) if role == "user"]
-        assert said == [QUESTION, "And what about Sunday?"]
-
-
-async def test_a_server_that_stops_ends_its_conversations_in_time():
-    async with running_server() as server:
-        async with page(server.url, "/ws/streaming/n") as client:
-            await turn(client, user(QUESTION))
-            server.process.terminate()
+    async with running_server("--config", str(config)) as second:
+        async with page(second.url, f"/ws/half_duplex/hdx_7?session={call}") as spoken:
+            assert (await prepared(spoken))["session_id"] == call
+            await ask(spoken, "And what about Sunday?")
+            assert "closed" in (await spoken.until("turn_done"))["text"]
+        async with page(second.url, f"/ws/streaming/n?session={session}") as client:
+            assert (await client.until("queue_done"))["session_id"] == session
+            _, again = await turn(client, *shown, user("And what about Sunday?"))
+            assert "closed" in again["text"]
+            said = [text for role, text in await view(second, session) if role == "user"]
+            assert said == [QUESTION, "And what about Sunday?"]
+            second.process.terminate()
             assert (await client.until_closed(within_s=3))[0] == 1012
         async with asyncio.timeout(10):
-            while server.process.is_running() and server.process.status() != "zombie":
+            while second.process.is_running() and second.process.status() != "zombie":
                 await asyncio.sleep(0.1)
 
 

@@ -1,10 +1,7 @@
 """The half-duplex page of the MiniCPM-o server against Parley's server, in real time."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -200,20 +197,3 @@ async def test_a_page_that_vanishes_leaves_its_line_to_the_next(server: RunningS
             await until_calls(1)
             client.vanish()
         await until_calls(0)
-
-
-async def test_a_killed_server_is_gone_on_from_with_the_session(tmp_path: Path):
-    config = tmp_path / "own.yaml"
-    config.write_text(f"remembering: {{store: {{url: 'sqlite:///{tmp_path}/sessions.db'}}}}\n")
-    async with running_server("--config", str(config)) as first:
-        async with page(first.url, "/ws/half_duplex/hdx_7") as client:
-            session = (await prepared(client))["session_id"]
-            await ask(client, QUESTION)
-            await client.until("turn_done")
-            os.kill(first.process.pid, signal.SIGKILL)
-            assert (await client.until_closed())[0] == 1006
-    async with running_server("--config", str(config)) as second:
-        async with page(second.url, f"/ws/half_duplex/hdx_7?session={session}") as client:
-            assert (await prepared(client))["session_id"] == session
-            await ask(client, "And what about Sunday?")
-            assert "closed" in (await client.until("turn_done"))["text"]

@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import httpx
 import psutil
+import pytest
 from playwright.async_api import expect
 
-from tests.peers.minicpm_server import minicpm_server
+from tests.peers.minicpm_server import MiniCpmServer, minicpm_server
 from tests.peers.operations_gateway import BEARER
 from tests.peers.test_browser import Served, chromium, open_page, serving, units_are_heard, visit
 
@@ -31,84 +32,95 @@ def worker_of(served: Served) -> psutil.Process:
     return worker
 
 
-async def test_a_second_caller_waits_and_is_told_where_they_stand(chromium: str, tmp_path: Path):
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, MiniCpmServer]]:
+    """Run a server of two lines and one worker, and the model of that worker."""
     with minicpm_server() as model:
-        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=2) as served:
-            async with visit(chromium, f"{served.address}/duplex", *FLAGS) as first:
-                await first.part("talk").click()
-                await first.state("listening", "speaking", within_s=15)
-                async with asyncio.timeout(20):
-                    while not model.chunks:
-                        await asyncio.sleep(0.1)
-
-                second = await open_page(first.context, f"{served.address}/duplex")
-                await second.part("talk").click()
-                notice = second.part("notice")
-                await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
-                # The voice announces it too.
-                await second.answered("number 1 in the queue", within_s=15)
-                assert len(model.prepared) == 1
-
-                await first.part("talk").click()
-                await first.state("ready", within_s=5)
-                freed_s = time.monotonic()
-                await expect(notice).not_to_contain_text("queue", timeout=3_000)
-                assert time.monotonic() - freed_s < 3
-                await units_are_heard(model, 2)
-                assert len(model.prepared) == 2
-                await second.part("talk").click()
-                await second.state("ready", within_s=5)
+        folder = tmp_path_factory.mktemp("one_worker")
+        with serving(folder, "llm: {name: documents}", more=pooled(model.url), calls=2) as served:
+            yield served, model
 
 
-async def test_a_caller_whose_worker_is_killed_goes_on_with_another(chromium: str, tmp_path: Path):
-    with minicpm_server() as model:
-        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url)) as served:
-            async with visit(chromium, f"{served.address}/duplex", *FLAGS) as person:
-                await person.part("talk").click()
-                await person.state("listening", "speaking", within_s=15)
-                await units_are_heard(model, 3)
-                os.kill(worker_of(served).pid, signal.SIGKILL)
-                # The notice comes at once; there is no other worker, so the caller is at the head of the
-                # queue.
-                notice = person.part("notice")
-                await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
-                # The killed worker is started again, and the conversation goes on in it.
-                await expect(notice).not_to_contain_text("queue", timeout=15_000)
-                await units_are_heard(model, 2)
-                assert len(model.prepared) == 2
-                await person.part("talk").click()
-                await person.state("ready", within_s=5)
+async def test_a_second_caller_waits_and_is_told_where_they_stand(
+    chromium: str, one_worker: tuple[Served, MiniCpmServer]
+):
+    served, model = one_worker
+    before, heard = len(model.prepared), len(model.chunks)
+    async with visit(chromium, f"{served.address}/duplex", *FLAGS) as first:
+        await first.part("talk").click()
+        await first.state("listening", "speaking", within_s=15)
+        async with asyncio.timeout(20):
+            while len(model.chunks) == heard:
+                await asyncio.sleep(0.1)
+
+        second = await open_page(first.context, f"{served.address}/duplex")
+        await second.part("talk").click()
+        notice = second.part("notice")
+        await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
+        # The voice announces it too.
+        await second.answered("number 1 in the queue", within_s=15)
+        assert len(model.prepared) == before + 1
+
+        await first.part("talk").click()
+        await first.state("ready", within_s=5)
+        freed_s = time.monotonic()
+        await expect(notice).not_to_contain_text("queue", timeout=3_000)
+        assert time.monotonic() - freed_s < 3
+        await units_are_heard(model, 2)
+        assert len(model.prepared) == before + 2
+        await second.part("talk").click()
+        await second.state("ready", within_s=5)
 
 
 async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
-    chromium: str, tmp_path: Path
+    chromium: str, one_worker: tuple[Served, MiniCpmServer]
 ):
-    with minicpm_server() as model:
-        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=2) as served:
-            async with (
-                visit(chromium, f"{served.address}/duplex", *FLAGS) as first,
-                httpx.AsyncClient(base_url=served.address, headers=BEARER) as operator,
-            ):
-                await first.part("talk").click()
-                await first.state("listening", "speaking", within_s=15)
-                await units_are_heard(model, 1)
+    served, model = one_worker
+    async with (
+        visit(chromium, f"{served.address}/duplex", *FLAGS) as first,
+        httpx.AsyncClient(base_url=served.address, headers=BEARER) as operator,
+    ):
+        await first.part("talk").click()
+        await first.state("listening", "speaking", within_s=15)
+        await units_are_heard(model, 1)
 
-                second = await open_page(first.context, f"{served.address}/duplex")
-                await second.part("talk").click()
-                notice = second.part("notice")
-                await expect(notice).to_contain_text("You are number 1 in the queue", timeout=15_000)
-                [waiting] = (await operator.get("/api/queue")).json()["items"]
-                taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
-                assert taken_out.json() == {"success": True}
-                told = "an operator removed you from the queue"
-                await expect(notice).to_contain_text(told, timeout=3_000)
-                await second.answered(f"Sorry, {told}", within_s=15)
-                # The caller does not queue again, and there is no other engine.
-                assert (await operator.get("/api/queue")).json()["items"] == []
-                await second.state("ended", within_s=15)
-                await expect(notice).to_contain_text(told)
-                async with asyncio.timeout(5):
-                    while (await operator.get("/status")).json()["calls"] != 1:
-                        await asyncio.sleep(0.05)
-                await first.part("talk").click()
-                await first.state("ready", within_s=5)
+        second = await open_page(first.context, f"{served.address}/duplex")
+        await second.part("talk").click()
+        notice = second.part("notice")
+        await expect(notice).to_contain_text("You are number 1 in the queue", timeout=15_000)
+        [waiting] = (await operator.get("/api/queue")).json()["items"]
+        taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
+        assert taken_out.json() == {"success": True}
+        told = "an operator removed you from the queue"
+        await expect(notice).to_contain_text(told, timeout=3_000)
+        await second.answered(f"Sorry, {told}", within_s=15)
+        # The caller does not queue again, and there is no other engine.
+        assert (await operator.get("/api/queue")).json()["items"] == []
+        await second.state("ended", within_s=15)
+        await expect(notice).to_contain_text(told)
+        async with asyncio.timeout(5):
+            while (await operator.get("/status")).json()["calls"] != 1:
+                await asyncio.sleep(0.05)
+        await first.part("talk").click()
+        await first.state("ready", within_s=5)
+
+
+async def test_a_caller_whose_worker_is_killed_goes_on_with_another(
+    chromium: str, one_worker: tuple[Served, MiniCpmServer]
+):
+    served, model = one_worker
+    before = len(model.prepared)
+    async with visit(chromium, f"{served.address}/duplex", *FLAGS) as person:
+        await person.part("talk").click()
+        await person.state("listening", "speaking", within_s=15)
+        await units_are_heard(model, 3)
+        os.kill(worker_of(served).pid, signal.SIGKILL)
+        # The notice comes at once; there is no other worker, so the caller is at the head of the queue.
+        notice = person.part("notice")
+        await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
+        # The killed worker is started again, and the conversation goes on in it.
+        await expect(notice).not_to_contain_text("queue", timeout=15_000)
+        await units_are_heard(model, 2)
+        assert len(model.prepared) == before + 2
+        await person.part("talk").click()
+        await person.state("ready", within_s=5)

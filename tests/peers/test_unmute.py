@@ -4,16 +4,17 @@ import asyncio
 import base64
 import json
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from parley.audio.resample import Resampler
 from parley.transports.websocket.opus import OpusDecoder, OpusEncoder
-from tests.peers.test_browser import serving
+from tests.peers.test_browser import Served, serving
 from tests.voices import say, silence
 
 # All events that its front end knows; any other stops it.
@@ -82,66 +83,70 @@ class FrontEnd:
         return [event["type"] for event in self.got]
 
 
-async def test_the_front_end_talks_with_the_bot(tmp_path: Path):
-    with serving(tmp_path, "llm: {name: documents}") as served:
-        async with httpx.AsyncClient() as http:
-            health = (await http.get(f"{served.address}/v1/health")).json()
-            assert health == {
-                "tts_up": True,
-                "stt_up": True,
-                "llm_up": True,
-                "voice_cloning_up": False,
-                "ok": True,
-            }
-            voices = (await http.get(f"{served.address}/v1/voices")).json()
-            assert voices[0]["name"] and voices[0]["source"]["source_type"] == "file"
-            assert (await http.post(f"{served.address}/v1/voices")).status_code == 501
-        url = served.address.replace("http", "ws") + "/v1/realtime"
-        async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
-            assert socket.subprotocol == "realtime"
-            one = FrontEnd(socket)
-            await one.update()
-            assert (await one.until("error"))["error"]["param"] == "session.allow_recording"
-            await one.update(allow_recording=False)
-            microphone = asyncio.create_task(one.microphone())
-            try:
-                await one.until("response.text.done", "Parley")
-                # The bot speaks first, and all of it was heard.
-                assert one.types().index("response.created") < one.types().index("response.audio.delta")
-                assert "input_audio_buffer.speech_started" not in one.types()
-                assert len(one.heard) > 48_000 * 3 and np.abs(one.heard).max() > 0.1
-                one.speak(silence(300) + say("What are your opening hours on saturday?"))
-                heard = await one.until("conversation.item.input_audio_transcription.delta", "opening hours")
-                assert isinstance(heard["start_time"], float)
-                await one.until("response.created")
-                await one.until("response.text.delta", "Saturdays")
-                one.speak(say("Wait, stop, please stop talking now."))
-                await one.until("unmute.interrupted_by_vad")
-                done = await one.until("response.text.done")
-                assert "Saturdays" in done["text"] and "ten until two" not in done["text"]
-                outputs = await one.until("unmute.additional_outputs")
-                history = outputs["args"]["chat_history"]
-                assert [turn["role"] for turn in history][:3] == ["assistant", "user", "assistant"]
-            finally:
-                microphone.cancel()
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("served"), "llm: {name: documents}", calls=2) as at:
+        yield at
 
 
-async def test_what_is_no_opus_is_answered(tmp_path: Path):
-    with serving(tmp_path, "llm: {name: documents}") as served:
-        url = served.address.replace("http", "ws") + "/v1/realtime"
-        async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
-            one = FrontEnd(socket)
-            await one.update(allow_recording=False)
-            await one.until("session.updated")
-            for audio, why in (
-                (base64.b64encode(b"RIFF").decode(), "begin an Ogg stream"),
-                ("*", "base64"),
-                (None, "base64"),
-            ):
-                await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
-                assert why in (await one.until("error"))["error"]["message"]
-            await socket.send(json.dumps({"type": "unmute.input_audio_buffer.append_anonymized"}))
-            assert (await one.until("error"))["error"]["code"] == "unknown_event"
-            await one.update(allow_recording=True, instructions={"type": "opera"})
-            assert (await one.until("error"))["error"]["param"] == "session.instructions.type"
+async def test_the_front_end_talks_with_the_bot(served: Served):
+    async with httpx.AsyncClient() as http:
+        health = (await http.get(f"{served.address}/v1/health")).json()
+        assert health == {
+            "tts_up": True,
+            "stt_up": True,
+            "llm_up": True,
+            "voice_cloning_up": False,
+            "ok": True,
+        }
+        voices = (await http.get(f"{served.address}/v1/voices")).json()
+        assert voices[0]["name"] and voices[0]["source"]["source_type"] == "file"
+        assert (await http.post(f"{served.address}/v1/voices")).status_code == 501
+    url = served.address.replace("http", "ws") + "/v1/realtime"
+    async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
+        assert socket.subprotocol == "realtime"
+        one = FrontEnd(socket)
+        await one.update()
+        assert (await one.until("error"))["error"]["param"] == "session.allow_recording"
+        await one.update(allow_recording=False)
+        microphone = asyncio.create_task(one.microphone())
+        try:
             await one.until("response.text.done", "Parley")
+            # The bot speaks first, and all of it was heard.
+            assert one.types().index("response.created") < one.types().index("response.audio.delta")
+            assert "input_audio_buffer.speech_started" not in one.types()
+            assert len(one.heard) > 48_000 * 3 and np.abs(one.heard).max() > 0.1
+            one.speak(silence(300) + say("What are your opening hours on saturday?"))
+            heard = await one.until("conversation.item.input_audio_transcription.delta", "opening hours")
+            assert isinstance(heard["start_time"], float)
+            await one.until("response.created")
+            await one.until("response.text.delta", "Saturdays")
+            one.speak(say("Wait, stop, please stop talking now."))
+            await one.until("unmute.interrupted_by_vad")
+            done = await one.until("response.text.done")
+            assert "Saturdays" in done["text"] and "ten until two" not in done["text"]
+            outputs = await one.until("unmute.additional_outputs")
+            history = outputs["args"]["chat_history"]
+            assert [turn["role"] for turn in history][:3] == ["assistant", "user", "assistant"]
+        finally:
+            microphone.cancel()
+
+
+async def test_what_is_no_opus_is_answered(served: Served):
+    url = served.address.replace("http", "ws") + "/v1/realtime"
+    async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
+        one = FrontEnd(socket)
+        await one.update(allow_recording=False)
+        await one.until("session.updated")
+        for audio, why in (
+            (base64.b64encode(b"RIFF").decode(), "begin an Ogg stream"),
+            ("*", "base64"),
+            (None, "base64"),
+        ):
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+            assert why in (await one.until("error"))["error"]["message"]
+        await socket.send(json.dumps({"type": "unmute.input_audio_buffer.append_anonymized"}))
+        assert (await one.until("error"))["error"]["code"] == "unknown_event"
+        await one.update(allow_recording=True, instructions={"type": "opera"})
+        assert (await one.until("error"))["error"]["param"] == "session.instructions.type"
+        await one.until("response.text.done", "Parley")
