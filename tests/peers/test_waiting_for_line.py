@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,15 +54,28 @@ async def server(one_line: RunningServer) -> RunningServer:
     return one_line
 
 
-async def dial(server: RunningServer) -> Caller:
-    caller = Caller()
-    async with httpx.AsyncClient(base_url=server.url) as http:
-        answer = await http.post("/api/offer", json=await caller.offer())
-    assert answer.status_code == 200, answer.text
-    await caller.accept(answer.json())
-    # A caller that closes before its own handshake has finished cannot notify the server.
-    await until_state(caller.connection, "connected")
-    return caller
+Dial = Callable[[RunningServer], Awaitable[Caller]]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def dial() -> AsyncIterator[Dial]:
+    """Place calls that end with the test, also when it fails: the next one finds the line free."""
+    callers: list[Caller] = []
+
+    async def placed(server: RunningServer) -> Caller:
+        caller = Caller()
+        callers.append(caller)
+        async with httpx.AsyncClient(base_url=server.url) as http:
+            answer = await http.post("/api/offer", json=await caller.offer())
+        assert answer.status_code == 200, answer.text
+        await caller.accept(answer.json())
+        # A caller that closes before its own handshake has finished cannot notify the server.
+        await until_state(caller.connection, "connected")
+        return caller
+
+    yield placed
+    for caller in callers:
+        await caller.hang_up()
 
 
 async def greeted(caller: Caller) -> None:
@@ -105,7 +118,7 @@ async def until_status(server: RunningServer, expected: tuple[int, int], *, with
 
 # First: what is estimated here is what a server says that has held no call yet.
 @shared
-async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(server: RunningServer):
+async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(server: RunningServer, dial: Dial):
     first = await dial(server)
     async with page(server.url, "/ws/half_duplex/a") as client:
         place = await client.until("queued")
@@ -125,7 +138,7 @@ async def test_a_half_duplex_client_waits_in_the_words_of_its_protocol(server: R
 
 @shared
 async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_first_leaves(
-    server: RunningServer,
+    server: RunningServer, dial: Dial
 ):
     first = await dial(server)
     await greeted(first)
@@ -155,19 +168,19 @@ async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_
 
 
 @shared
-async def test_a_browser_in_the_queue_that_leaves_or_vanishes_is_removed(server: RunningServer):
-    first, second, third = await dial(server), await dial(server), await dial(server)
+async def test_a_browser_in_the_queue_that_leaves_or_vanishes_is_removed(server: RunningServer, dial: Dial):
+    await dial(server)
+    second, third = await dial(server), await dial(server)
     await told(third, 2)
     await second.hang_up()
     await told(third, 1)
     third.vanish()
     # vanish_ms, as in a call.
     await until_status(server, (1, 0), within_s=8)
-    await first.hang_up()
-    await third.hang_up()
 
 
-async def test_a_stopping_server_refuses_callers_in_the_queue_with_the_reason(tmp_path: Path):
+@shared
+async def test_a_stopping_server_refuses_callers_in_the_queue_with_the_reason(tmp_path: Path, dial: Dial):
     async with full_server(tmp_path) as server:
         first, second = await dial(server), await dial(server)
         await told(second, 1)
@@ -191,10 +204,11 @@ async def test_a_stopping_server_refuses_callers_in_the_queue_with_the_reason(tm
 
 @shared
 async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_with_the_reason(
-    server: RunningServer,
+    server: RunningServer, dial: Dial
 ):
     async with httpx.AsyncClient(base_url=server.url) as http:
-        first, second, third = await dial(server), await dial(server), await dial(server)
+        await dial(server)
+        second, third = await dial(server), await dial(server)
         ticket = (await told(second, 1))["ticket_id"]
         await told(third, 2)
         items = (await http.get("/api/queue", headers=BEARER)).json()["items"]
@@ -208,8 +222,6 @@ async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_wit
         assert (await told(second, 0))["refused"] == "an operator removed you from the queue"
         await told(third, 1)
         await until_status(server, (1, 1), within_s=5)
-        for caller in (first, second, third):
-            await caller.hang_up()
 
 
 async def read(socket: ClientConnection, kind: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -262,7 +274,7 @@ async def test_a_second_evaluation_socket_waits_and_is_served_when_the_first_is_
     ],
 )
 async def test_a_full_duplex_client_waits_for_a_line_and_then_for_an_engine_in_one_queue(
-    server: RunningServer, path: str, prefix: str, begin: dict[str, Any], prepared: str
+    server: RunningServer, dial: Dial, path: str, prefix: str, begin: dict[str, Any], prepared: str
 ):
     first = await dial(server)
     async with page(server.url, path) as client:
