@@ -1,28 +1,33 @@
-"""A short run of the abuse evaluation: attacks on one server during a control call, and access on each route.
+"""A short run of the abuse evaluation: attacks on a server during control calls, and access on each route.
 
-``python -m evals.abuse`` runs all of them for longer, with control calls on every transport.
+``python -m evals.abuse`` runs all of them, one after the other and for longer.
 """
 
-from importlib.util import find_spec
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from parley.evals.abuse.controls import SOCKET
+from parley.evals.abuse.attackers import run_attack
+from parley.evals.abuse.controls import TRANSPORTS, Report, controls
 from parley.evals.abuse.exposure import COLUMNS, differences, generated, written
+from parley.evals.abuse.footprint import Footprint
 from parley.evals.abuse.proxies import Proxy
-from parley.evals.abuse.registry import chosen
-from parley.evals.abuse.report import table
+from parley.evals.abuse.registry import Attack, Outcome, chosen
+from parley.evals.abuse.report import Row, footprint_faults, table
 from parley.evals.abuse.rounds import Rounds
+from parley.evals.abuse.settings import setting
+from parley.evals.abuse.target import Target, serving
 
-pytestmark = pytest.mark.alone
-
-# A few seconds each. Attacks that need longer, or end their server, are in the evaluation alone.
-ATTACKS = (
-    "regex-pattern", "tiny-opus", "big-offers", "mutate:openai", "mutate:chat", "half-open:http",
-    "two-sockets", "operator-by-proxy", "wrong-tokens", "session-id-alone",
-)  # fmt: skip
-SECONDS, SETTLE_S = 3.0, 10.0
+# Those of a line run at the same time. Attacks that need longer, or end their server, are in the evaluation
+# alone.
+WAVES = (
+    ("regex-pattern", "tiny-opus", "big-offers", "mutate:openai", "half-open:http"),
+    ("mutate:chat", "mutate:twilio", "mutate:rtvi", "slow:http", "two-sockets"),
+)
+IDENTITY = ("operator-by-proxy", "wrong-tokens", "session-id-alone", "key-session-rate", "token-total")
+SECONDS, SETTLE_S, IDLE_S, SEED = 8.0, 10.0, 2.0, 1
 # Wide enough for a machine that does other work too; the stalls of interest are longer. The evaluation has 60
 # ms.
 GAP_BEYOND_MS = 300.0
@@ -31,25 +36,63 @@ PROXIES = (Proxy.DIRECT, Proxy.NGINX)
 # The open deployment differs in the routes that need no credential.
 ASKED = tuple(column for column in COLUMNS if column.setting == "table" or column.credential == "none")
 
+Reports = Mapping[str, Report]
 
-async def test_a_control_call_does_not_hear_the_attacks(tmp_path: Path):
-    rounds = Rounds(
-        tmp_path,
-        seconds=SECONDS,
-        seed=1,
-        settle_s=SETTLE_S,
-        transports=[SOCKET],
-        turns=1,
+
+async def run(target: Target, speech: Path, attacks: Sequence[Attack]) -> tuple[list[Outcome], Reports]:
+    """Run attacks at the same time during control calls on every transport; return the results of both."""
+    async with controls(target.url, speech, TRANSPORTS, turns=1) as callers:
+        assert await callers.up(), "the control calls cannot be established"
+        outcomes = await asyncio.gather(*(run_attack(attack, target, SECONDS, SEED) for attack in attacks))
+        return outcomes, await callers.reports()
+
+
+async def settled(target: Target, before: Footprint) -> Footprint:
+    """Return the resources once those of the attacks are released, or after ``SETTLE_S``."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + SETTLE_S
+    while footprint_faults(before, found := await target.footprint()) and loop.time() < until_s:
+        await asyncio.sleep(0.5)
+    return found
+
+
+async def attacked(target: Target, speech: Path, base: Reports, names: Sequence[str]) -> list[Row]:
+    """Run attacks; return a row for the server and its callers, and one for each attack."""
+    attacks, failures = chosen(list(names)), target.failures()
+    before = await target.footprint()
+    outcomes, reports = await run(target, speech, attacks)
+    row = Row(
+        "all at once",
+        ", ".join(names),
+        base=base,
+        controls=reports,
+        before=before,
+        later=await settled(target, before),
+        failures=target.failures() - failures,
         gap_beyond_ms=GAP_BEYOND_MS,
     )
-    rows = await rounds.run(chosen(list(ATTACKS)))
+    each = zip(attacks, outcomes, strict=True)
+    return [row, *(Row(attack.name, attack.covers, outcome=outcome) for attack, outcome in each)]
+
+
+@pytest.mark.alone
+async def test_callers_on_no_transport_hear_the_attacks(tmp_path: Path):
+    speech = tmp_path / "speech"
+    rows: list[Row] = []
+    async with setting("default") as given, serving(tmp_path / "server", given) as target:
+        _, base = await run(target, speech, chosen(["nothing"]))
+        for names in WAVES:
+            await asyncio.sleep(IDLE_S)
+            rows += await attacked(target, speech, base, names)
     assert not [fault for row in rows for fault in row.faults], table(rows)
 
 
-@pytest.mark.skipif(
-    find_spec("parley.serving.gateway.auth.admin_token") is None,
-    reason="the page is of servers that make a token",
-)
+async def test_a_stranger_is_not_the_operator_nor_the_owner_of_a_session(tmp_path: Path):
+    rounds = Rounds(tmp_path, seconds=SECONDS, seed=SEED, settle_s=SETTLE_S, transports=())
+    rows = await rounds.run(chosen(list(IDENTITY)))
+    assert not [fault for row in rows for fault in row.faults], table(rows)
+
+
 async def test_every_route_lets_in_whom_the_page_says():
     found = await generated(PROXIES, ASKED)
     assert differences(written(), found, PROXIES) == []
