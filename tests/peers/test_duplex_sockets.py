@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,19 @@ from parley.configs.deployment import DEFAULT_PROMPT
 from parley.core.client_rules import prompt_of
 from parley.models.omni import Preparation
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
-from tests.peers.minicpm_server import minicpm_server
-from tests.peers.test_browser import Served, serving
+from tests.peers.minicpm_server import MiniCpmServer, minicpm_server
+from tests.peers.test_browser import Served, lines_are_free, serving
 from tests.peers.test_queue import pooled, worker_of
 from tests.voices import say, silence
 
-pytestmark = pytest.mark.alone
-
 KIND = prompt_of(DEFAULT_PROMPT, "Be kind.")
 SECOND = np.zeros(16_000, np.float32)
+MOST_PAUSE_MS = 2_000
 
 
 def one_worker(url: str, sessions: int = 1) -> str:
     engine = f"{{name: minicpm_worker, settings: {{url: '{url}', sessions: {sessions}}}}}"
-    return f"duplex: {{engine: {engine}}}\n"
+    return f"duplex: {{engine: {engine}, ticks: {{pause_ms: {MOST_PAUSE_MS}}}}}\n"
 
 
 def in_base64(samples: np.ndarray) -> str:
@@ -92,132 +92,171 @@ async def client(served: Served, path: str = "/ws/duplex/adx_test") -> AsyncIter
         yield Client(socket)
 
 
-async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it(tmp_path: Path):
-    with (
-        minicpm_server() as model,
-        serving(
-            tmp_path, "llm: {name: documents}", more=one_worker(model.url), takes_instructions=True
-        ) as at,
-    ):
-        async with client(at) as one:
-            prepared = await one.prepared(config={"length_penalty": 1.2, "chunk_ms": 1_000})
-            assert prepared["prompt_length"] == len(KIND) and prepared["session_id"]
-            assert one.types == ["queue_done", "prepared"]
-            loud, said = np.full(16_000, 0.5, np.float32), []
-            for number in range(1, 7):
-                began_s = time.monotonic()
-                await one.chunk(loud)
-                result = await one.next("result")
-                # The peer takes no time for a unit: this is Parley's share, on any machine.
-                assert time.monotonic() - began_s < 0.5
-                assert result["current_time"] == number
-                said.append(len(samples_in(result["audio_data"])))
-                assert result["is_listen"] is (number < 4) is not bool(said[-1])
-                await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
-            # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit.
-            assert sum(said) == 46_560 and said[3] == 14_400
-            for _ in range(2):
-                await one.chunk(loud)
-                assert not (await one.next("result"))["interrupted"]
-                await asyncio.sleep(0.9)
-            # The model speaks again, and has to listen: this result notifies the client to drop the rest.
-            assert not one.got[-1]["is_listen"] and not one.got[-1]["end_of_turn"]
-            await one.chunk(loud, force_listen=True)
-            silenced = await one.next("result")
-            assert silenced["is_listen"] and silenced["interrupted"]
+@dataclass(frozen=True)
+class Site:
+    """A server, and the model's server that its full-duplex engine connects to."""
+
+    served: Served
+    model: MiniCpmServer
+
+    async def is_free(self) -> None:
+        """Wait until the calls of the test before have ended."""
+        await lines_are_free(self.served.address, within_s=10)
+
+
+@contextmanager
+def site(folder: Path, deployment: Callable[[str], str], **options: Any) -> Iterator[Site]:
+    with minicpm_server() as model:
+        with serving(folder, "llm: {name: documents}", more=deployment(model.url), **options) as served:
+            yield Site(served, model)
+
+
+@pytest.fixture(scope="module")
+def one_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("one"), one_worker, takes_instructions=True) as at:
+        yield at
+
+
+@pytest.fixture(scope="module")
+def two_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("two"), lambda url: one_worker(url, 2), calls=2) as at:
+        yield at
+
+
+@pytest.fixture(scope="module")
+def in_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Run a server of four lines, whose pool has one worker."""
+    with site(tmp_path_factory.mktemp("pool"), pooled, calls=4) as at:
+        yield at
+
+
+@pytest.mark.alone
+async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it(one_line: Site):
+    await one_line.is_free()
+    at, model = one_line.served, one_line.model
+    before = len(model.heard)
+    async with client(at) as one:
+        prepared = await one.prepared(config={"length_penalty": 1.2, "chunk_ms": 1_000})
+        assert prepared["prompt_length"] == len(KIND) and prepared["session_id"]
+        assert one.types == ["queue_done", "prepared"]
+        loud, said = np.full(16_000, 0.5, np.float32), []
+        for number in range(1, 7):
+            began_s = time.monotonic()
+            await one.chunk(loud)
+            result = await one.next("result")
+            # The peer takes no time for a unit: this is Parley's share, on any machine.
+            assert time.monotonic() - began_s < 0.5
+            assert result["current_time"] == number
+            said.append(len(samples_in(result["audio_data"])))
+            assert result["is_listen"] is (number < 4) is not bool(said[-1])
+            await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
+        # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit.
+        assert sum(said) == 46_560 and said[3] == 14_400
+        for _ in range(2):
             await one.chunk(loud)
             assert not (await one.next("result"))["interrupted"]
-            await one.send("stop")
-            assert await one.ended() == (1000, "stopped")
-            assert one.types[-1] == "stopped"
-        assert model.prepared[0]["system_prompt"] == KIND
-        assert model.prepared[0]["config"]["length_penalty"] == 1.2
-        # The model received the audio that was sent here.
-        assert len(model.heard) == 10
-        assert all(abs(float(heard[100:].mean()) - 0.5) < 0.01 for heard in model.heard[1:])
+            await asyncio.sleep(0.9)
+        # The model speaks again, and has to listen: this result notifies the client to drop the rest.
+        assert not one.got[-1]["is_listen"] and not one.got[-1]["end_of_turn"]
+        await one.chunk(loud, force_listen=True)
+        silenced = await one.next("result")
+        assert silenced["is_listen"] and silenced["interrupted"]
+        await one.chunk(loud)
+        assert not (await one.next("result"))["interrupted"]
+        await one.send("stop")
+        assert await one.ended() == (1000, "stopped")
+        assert one.types[-1] == "stopped"
+    assert model.prepared[-1]["system_prompt"] == KIND
+    assert model.prepared[-1]["config"]["length_penalty"] == 1.2
+    # The model received the audio that was sent here.
+    of_this_call = model.heard[before:]
+    assert len(of_this_call) == 10
+    assert all(abs(float(heard[100:].mean()) - 0.5) < 0.01 for heard in of_this_call[1:])
 
 
-async def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(tmp_path: Path):
-    with minicpm_server() as model:
-        with serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url, 2), calls=2) as served:
-            async with client(served) as one, client(served, "/ws/duplex/adx_test") as other:
-                await one.chunk()
-                assert (await one.next("error"))["code"] == "not_ready"
-                await one.send("prepare", ref_audio_path="/etc/passwd")
-                assert "path" in (await one.next("error"))["error"]
-                await one.send("prepare", config={"temperature": "hot"})
-                assert (await one.next("error"))["param"] == "config.temperature"
-                await one.prepared()
-                await one.socket.send("{no json")
-                assert (await one.next("error"))["code"] == "invalid_json"
-                await one.socket.send(b"\x00\x01")
-                assert "text message" in (await one.next("error"))["error"]
-                await one.send("video_frame", frame="")
-                assert "Unknown message type" in (await one.next("error"))["error"]
-                await one.send("audio_chunk", audio_base64="%%%")
-                assert (await one.next("error"))["param"] == "audio_base64"
-                await one.send("audio_chunk", audio_base64=base64.b64encode(bytes(401)).decode())
-                assert "whole number of" in (await one.next("error"))["error"]
-                await one.chunk(np.full(16_000, np.nan, np.float32))
-                assert "finite" in (await one.next("error"))["error"]
-                await one.chunk(np.zeros(16_000 * 6, np.float32))
-                assert (await one.next("error"))["code"] == "too_large"
-                await one.send("prepare", system_prompt="again")
-                assert (await one.next("error"))["code"] == "invalid_state"
-                await one.chunk()
-                assert (await one.next("result"))["current_time"] == 1
-                # The other conversation, of the same name, was not disturbed.
-                assert (await other.prepared())["session_id"] != one.got[-1].get("session_id")
-                await other.chunk()
-                assert (await other.next("result", "error"))["type"] == "result"
+async def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(two_lines: Site):
+    await two_lines.is_free()
+    served = two_lines.served
+    async with client(served) as one, client(served, "/ws/duplex/adx_test") as other:
+        await one.chunk()
+        assert (await one.next("error"))["code"] == "not_ready"
+        await one.send("prepare", ref_audio_path="/etc/passwd")
+        assert "path" in (await one.next("error"))["error"]
+        await one.send("prepare", config={"temperature": "hot"})
+        assert (await one.next("error"))["param"] == "config.temperature"
+        await one.prepared()
+        await one.socket.send("{no json")
+        assert (await one.next("error"))["code"] == "invalid_json"
+        await one.socket.send(b"\x00\x01")
+        assert "text message" in (await one.next("error"))["error"]
+        await one.send("video_frame", frame="")
+        assert "Unknown message type" in (await one.next("error"))["error"]
+        await one.send("audio_chunk", audio_base64="%%%")
+        assert (await one.next("error"))["param"] == "audio_base64"
+        await one.send("audio_chunk", audio_base64=base64.b64encode(bytes(401)).decode())
+        assert "whole number of" in (await one.next("error"))["error"]
+        await one.chunk(np.full(16_000, np.nan, np.float32))
+        assert "finite" in (await one.next("error"))["error"]
+        await one.chunk(np.zeros(16_000 * 6, np.float32))
+        assert (await one.next("error"))["code"] == "too_large"
+        await one.send("prepare", system_prompt="again")
+        assert (await one.next("error"))["code"] == "invalid_state"
+        await one.chunk()
+        assert (await one.next("result"))["current_time"] == 1
+        # The other conversation, of the same name, was not disturbed.
+        assert (await other.prepared())["session_id"] != one.got[-1].get("session_id")
+        await other.chunk()
+        assert (await other.next("result", "error"))["type"] == "result"
 
 
-async def test_a_picture_that_is_none_costs_its_chunk_nothing(tmp_path: Path):
-    with minicpm_server() as model:
-        engine = f"{{name: minicpm_worker, settings: {{url: '{model.url}', sees: true}}}}"
-        with serving(tmp_path, "llm: {name: documents}", more=f"duplex: {{engine: {engine}}}\n") as at:
-            async with client(at) as one:
-                await one.prepared()
-                good = io.BytesIO()
-                Image.new("RGB", (64, 48), "red").save(good, "PNG")
-                png = good.getvalue()
-                # The head is valid, and a chunk between the pictures' has an invalid name.
-                place = png.index(b"IDAT") + 8
-                broken = png[:place] + b"\0\0\0\4" + b"\xff\0\xff\0" + png[place:]
-                for picture in (b"no picture", broken, png, png):
-                    await one.chunk(frame_base64_list=[base64.b64encode(picture).decode()])
-                    await one.next("result")
-                    await asyncio.sleep(0.9)
-                assert [message["code"] for message in one.got if message["type"] == "error"] == [
-                    "invalid_payload"
-                ] * 2
-                # A picture that is read belongs to the unit that it came with.
-                assert [len(chunk["frames"]) for chunk in model.chunks] == [0, 0, 1, 1]
-
-
-async def test_a_pause_holds_the_conversation_and_ends(tmp_path: Path):
-    more = "duplex: {engine: {name: minicpm_worker, settings: {url: '%s'}}, ticks: {pause_ms: 2000}}\n"
-    with minicpm_server() as model, serving(tmp_path, "llm: {name: documents}", more=more % model.url) as at:
-        async with client(at) as one:
-            await one.prepared()
-            await one.chunk()
+async def test_a_picture_that_is_none_costs_its_chunk_nothing(two_lines: Site):
+    await two_lines.is_free()
+    at, model = two_lines.served, two_lines.model
+    before = len(model.chunks)
+    async with client(at) as one:
+        await one.prepared()
+        good = io.BytesIO()
+        Image.new("RGB", (64, 48), "red").save(good, "PNG")
+        png = good.getvalue()
+        # The head is valid, and a chunk between the pictures' has an invalid name.
+        place = png.index(b"IDAT") + 8
+        broken = png[:place] + b"\0\0\0\4" + b"\xff\0\xff\0" + png[place:]
+        for picture in (b"no picture", broken, png, png):
+            await one.chunk(frame_base64_list=[base64.b64encode(picture).decode()])
             await one.next("result")
-            await one.send("pause", timeout=86_000)
-            # Not longer than the deployment allows.
-            assert (await one.next("paused"))["timeout"] == 2.0
-            await one.chunk()
-            assert "paused" in (await one.next("error"))["error"]
-            await one.send("resume")
-            await one.next("resumed")
-            await one.chunk()
-            await one.next("result")
-            began_s = time.monotonic()
-            await one.send("pause", timeout=1)
-            await one.next("timeout", within_s=5)
-            assert 0.9 < time.monotonic() - began_s < 2.5
-            assert (await one.ended())[0] == 1000
+            await asyncio.sleep(0.9)
+        assert [message["code"] for message in one.got if message["type"] == "error"] == [
+            "invalid_payload"
+        ] * 2
+        # A picture that is read belongs to the unit that it came with.
+        assert [len(chunk["frames"]) for chunk in model.chunks[before:]] == [0, 0, 1, 1]
 
 
+@pytest.mark.alone
+async def test_a_pause_holds_the_conversation_and_ends(one_line: Site):
+    await one_line.is_free()
+    at = one_line.served
+    async with client(at) as one:
+        await one.prepared()
+        await one.chunk()
+        await one.next("result")
+        await one.send("pause", timeout=86_000)
+        # Not longer than the deployment allows.
+        assert (await one.next("paused"))["timeout"] == MOST_PAUSE_MS / 1_000
+        await one.chunk()
+        assert "paused" in (await one.next("error"))["error"]
+        await one.send("resume")
+        await one.next("resumed")
+        await one.chunk()
+        await one.next("result")
+        began_s = time.monotonic()
+        await one.send("pause", timeout=1)
+        await one.next("timeout", within_s=5)
+        assert 0.9 < time.monotonic() - began_s < 2.5
+        assert (await one.ended())[0] == 1000
+
+
+@pytest.mark.alone
 async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
     with minicpm_server() as model:
         more = pooled(model.url) + "sockets: {prepare_s: 1}\n"
@@ -230,52 +269,56 @@ async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
                 await other.prepared()
 
 
-async def test_a_second_client_waits_and_gets_the_place_of_the_first(tmp_path: Path):
-    with minicpm_server() as model:
-        with serving(tmp_path, "llm: {name: documents}", more=pooled(model.url), calls=4) as served:
-            async with client(served) as one:
-                await one.prepared()
-                async with client(served) as two:
-                    # That server's client prepares at once, also while it waits.
-                    await two.send("prepare", system_prompt="Second.")
-                    queued = await two.next("queued")
-                    assert queued["position"] == 1 and queued["ticket_id"]
-                    async with client(served) as three:
-                        assert (await three.next("queued"))["position"] == 2
-                        await two.socket.close()
-                        left_s = time.monotonic()
-                        # A waiter that has left frees its place.
-                        while (await three.next("queue_update"))["position"] != 1:
-                            pass
-                        assert time.monotonic() - left_s < 1.5
-                        await one.send("stop")
-                        await three.next("queue_done")
-                        await three.prepared()
-                        await three.chunk()
-                        await three.next("result")
+@pytest.mark.alone
+async def test_a_second_client_waits_and_gets_the_place_of_the_first(in_pool: Site):
+    await in_pool.is_free()
+    served = in_pool.served
+    async with client(served) as one:
+        await one.prepared()
+        async with client(served) as two:
+            # That server's client prepares at once, also while it waits.
+            await two.send("prepare", system_prompt="Second.")
+            queued = await two.next("queued")
+            assert queued["position"] == 1 and queued["ticket_id"]
+            async with client(served) as three:
+                assert (await three.next("queued"))["position"] == 2
+                await two.socket.close()
+                left_s = time.monotonic()
+                # A waiter that has left frees its place.
+                while (await three.next("queue_update"))["position"] != 1:
+                    pass
+                assert time.monotonic() - left_s < 1.5
+                await one.send("stop")
+                await three.next("queue_done")
+                await three.prepared()
+                await three.chunk()
+                await three.next("result")
 
 
-async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(tmp_path: Path):
-    with minicpm_server() as model, serving(tmp_path, "llm: {name: documents}", more=pooled(model.url)) as at:
-        async with client(at) as one:
-            await one.prepared()
-            await one.chunk()
-            await one.next("result")
-            killed_s = time.monotonic()
-            os.kill(worker_of(at).pid, signal.SIGKILL)
-            error = await one.next("error")
-            assert time.monotonic() - killed_s < 0.25
-            assert error["code"] == "inference_error"
-            # There is no other worker: the conversation waits at the head until this one is started again.
-            assert (await one.next("queued"))["position"] == 1
-            await one.next("queue_done", within_s=20)
-            async with asyncio.timeout(20):
-                # Every chunk is answered, also while there is no engine.
-                while "result" not in one.types[-1:]:
-                    await one.chunk()
-                    await one.next("result", "error")
-                    await asyncio.sleep(0.1)
-            assert len(model.prepared) == 2
+@pytest.mark.alone
+async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(in_pool: Site):
+    await in_pool.is_free()
+    at, model = in_pool.served, in_pool.model
+    before = len(model.prepared)
+    async with client(at) as one:
+        await one.prepared()
+        await one.chunk()
+        await one.next("result")
+        killed_s = time.monotonic()
+        os.kill(worker_of(at).pid, signal.SIGKILL)
+        error = await one.next("error")
+        assert time.monotonic() - killed_s < 0.25
+        assert error["code"] == "inference_error"
+        # There is no other worker: the conversation waits at the head until this one is started again.
+        assert (await one.next("queued"))["position"] == 1
+        await one.next("queue_done", within_s=20)
+        async with asyncio.timeout(20):
+            # Every chunk is answered, also while there is no engine.
+            while "result" not in one.types[-1:]:
+                await one.chunk()
+                await one.next("result", "error")
+                await asyncio.sleep(0.1)
+        assert len(model.prepared) == before + 2
 
 
 async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
@@ -343,49 +386,49 @@ async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path
         assert "ten until two" in page
 
 
-async def test_our_own_client_of_that_server_takes_parley_for_one(tmp_path: Path):
-    with (
-        minicpm_server() as model,
-        serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url)) as at,
+async def test_our_own_client_of_that_server_takes_parley_for_one(two_lines: Site):
+    await two_lines.is_free()
+    at = two_lines.served
+    url = at.address.replace("http", "ws") + "/ws/duplex/adx_1"
+    host = MiniCpmWorkerHost(MiniCpmWorkerSettings(url=url))
+
+    def talk() -> int:
+        engine = host.open_engine()
+        engine.prepare(Preparation("Be kind."))
+        spoken = 0
+        for _ in range(6):
+            engine.prefill(SECOND + 0.5)
+            result = engine.generate()
+            engine.finalize()
+            spoken += len(result.audio)
+        engine.cleanup()
+        return spoken
+
+    assert await asyncio.to_thread(talk) > 0
+    host.close()
+
+
+@pytest.mark.alone
+async def test_a_handshake_is_refused_with_the_reason(one_line: Site):
+    await one_line.is_free()
+    served = one_line.served
+    url = served.address.replace("http", "ws")
+    async with connect(url + "/ws/duplex/a") as first:
+        with pytest.raises(InvalidStatus) as full:
+            await connect(url + "/ws/duplex/b").__aenter__()
+        assert full.value.response.status_code == 503
+        assert b"every line is taken" in full.value.response.body
+        await first.close()
+    left_s = time.monotonic()
+    async with httpx.AsyncClient() as http, asyncio.timeout(5):
+        while (await http.get(f"{served.address}/health")).json()["calls"]:
+            await asyncio.sleep(0.01)
+    assert time.monotonic() - left_s < 1
+    for path, headers, status in (
+        ("/v1/realtime?mode=smell", {}, 400),
+        ("/ws/duplex/a?session=none", {}, 404),
+        ("/ws/duplex/a", {"Origin": "https://elsewhere.example"}, 403),
     ):
-        url = at.address.replace("http", "ws") + "/ws/duplex/adx_1"
-        host = MiniCpmWorkerHost(MiniCpmWorkerSettings(url=url))
-
-        def talk() -> int:
-            engine = host.open_engine()
-            engine.prepare(Preparation("Be kind."))
-            spoken = 0
-            for _ in range(6):
-                engine.prefill(SECOND + 0.5)
-                result = engine.generate()
-                engine.finalize()
-                spoken += len(result.audio)
-            engine.cleanup()
-            return spoken
-
-        assert await asyncio.to_thread(talk) > 0
-        host.close()
-
-
-async def test_a_handshake_is_refused_with_the_reason(tmp_path: Path):
-    with serving(tmp_path, "llm: {name: documents}") as served:
-        url = served.address.replace("http", "ws")
-        async with connect(url + "/ws/duplex/a") as first:
-            with pytest.raises(InvalidStatus) as full:
-                await connect(url + "/ws/duplex/b").__aenter__()
-            assert full.value.response.status_code == 503
-            assert b"every line is taken" in full.value.response.body
-            await first.close()
-        left_s = time.monotonic()
-        async with httpx.AsyncClient() as http, asyncio.timeout(5):
-            while (await http.get(f"{served.address}/health")).json()["calls"]:
-                await asyncio.sleep(0.01)
-        assert time.monotonic() - left_s < 1
-        for path, headers, status in (
-            ("/v1/realtime?mode=smell", {}, 400),
-            ("/ws/duplex/a?session=none", {}, 404),
-            ("/ws/duplex/a", {"Origin": "https://elsewhere.example"}, 403),
-        ):
-            with pytest.raises(InvalidStatus) as refused:
-                await connect(url + path, additional_headers=headers).__aenter__()
-            assert refused.value.response.status_code == status, path
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url + path, additional_headers=headers).__aenter__()
+        assert refused.value.response.status_code == status, path
