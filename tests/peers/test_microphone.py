@@ -30,8 +30,6 @@ from tests.peers.server import ROOT
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
-pytestmark = pytest.mark.alone
-
 ALSA_PLUGIN = "alsa-lib/libasound_module_pcm_pulse.so"
 NEEDED = {
     "pulseaudio": shutil.which("pulseaudio"),
@@ -274,6 +272,7 @@ async def greeting_begins(sound: Sound, command: Command) -> None:
         pytest.fail(f"the command ended: {await command.ended(within_s=1)}")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["cascade", "duplex"])
 async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound: Sound, mode: str):
     bot, caller = sound.bot, sound.caller
@@ -320,6 +319,7 @@ async def talk_over_the_greeting(sound: Sound, command: Command) -> tuple[float,
     return began_s, onset_s
 
 
+@pytest.mark.alone
 async def test_the_bot_speaks_lower_and_then_stops_when_the_caller_talks_over_its_greeting(sound: Sound):
     bot = sound.bot
     async with talking(sound.environment) as command:
@@ -331,6 +331,7 @@ async def test_the_bot_speaks_lower_and_then_stops_when_the_caller_talks_over_it
         assert 0.6 < bot.when_s(bot.last_audible) - onset_s < 1.1
 
 
+@pytest.mark.alone
 async def test_without_barge_in_rules_any_voice_stops_the_bot_at_once(sound: Sound, tmp_path: Path):
     bot = sound.bot
     config = tmp_path / "at_once.yaml"
@@ -341,6 +342,7 @@ async def test_without_barge_in_rules_any_voice_stops_the_bot_at_once(sound: Sou
         assert bot.when_s(bot.last_audible) - onset_s < 0.4
 
 
+@pytest.mark.alone
 async def test_a_bot_that_hears_itself_says_its_greeting_to_the_end(sound: Sound):
     """A bot without a headset says its whole greeting.
 

@@ -10,8 +10,6 @@ import pytest
 
 from tests.peers.server import ROOT
 
-pytestmark = pytest.mark.alone
-
 SYSTEMS = ("parley", "parley_faked", "line", "stock")
 
 
@@ -40,6 +38,7 @@ async def test_a_call_is_answered_without_a_violation(tmp_path: Path):
     assert marks["sent"] >= marks["echoed"] >= 4
 
 
+@pytest.mark.alone
 async def test_the_session_says_what_interrupted_callers_heard(tmp_path: Path):
     found = await report(tmp_path, "interruptions", "--count", "1", "--per-call", "2")
     assert (found["interruptions"], found["without_record"]) == (1, 0), found
@@ -75,6 +74,7 @@ async def test_holes_are_filled_in_every_way_on_the_same_line(tmp_path: Path):
     assert found["methods"]["silence"]["words_lost_percent"] > 0, found
 
 
+@pytest.mark.alone
 async def test_every_system_plays_to_many_callers(tmp_path: Path):
     found = await report(tmp_path, "load", "--calls", "2", "--seconds", "2", "--systems", *SYSTEMS)
     systems = found["systems"]

@@ -19,9 +19,6 @@ from tests.peers.server import RunningServer, running_server
 from tests.peers.test_phone import LOUD, SAID, telephone
 from tests.peers.test_sessions import call, new_session
 
-# Three calls are compared with the expected audio.
-pytestmark = pytest.mark.alone
-
 CLAUSE = "This server is being restarted."
 FAREWELL = f"{CLAUSE} Please call again. Goodbye."
 # A busy machine makes speech late.
@@ -58,6 +55,8 @@ async def closed_with(socket) -> tuple[str, int, str]:
         return said, closed.rcvd.code, closed.rcvd.reason
 
 
+# Three calls are compared with the expected audio.
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", ["cascade", "duplex"])
 async def test_every_caller_hears_that_the_server_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
