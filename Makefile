@@ -107,12 +107,21 @@ nemo: .venv-nemo/.done
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
-# Two tests at a time; then those with servers and callers; then, one by one, those that measure short times.
+# Tests of pure code and of calls on virtual time, which start nothing and wait for nothing.
+VIRTUAL := $(PURE:%=tests/unit/%) tests/sim
+VIRTUAL_LOG := out/virtual_tests.log
+
+# Two tests at a time; then those with servers and callers, and in the processor time that they leave those of
+# virtual time; then, one by one, those that measure short times.
 # A part that fails does not keep the next from running, so that one run shows all failures.
 unit: setup nemo
-	@failed=0; export PARLEY_TESTS_COMPLETE=1; \
-	$(PYTEST) tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15 || failed=1; \
+	@mkdir -p out; failed=0; export PARLEY_TESTS_COMPLETE=1; \
+	$(PYTEST) tests --ignore=tests/peers $(VIRTUAL:%=--ignore=%) -m "not alone" --numprocesses=2 --durations=15 \
+		|| failed=1; \
+	nice -n 19 $(PYTEST) $(VIRTUAL) --durations=15 > $(VIRTUAL_LOG) 2>&1 & virtual=$$!; \
+	trap "kill $$virtual; exit 130" INT TERM; \
 	$(PYTEST) tests/peers -m "not alone" --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
+	wait $$virtual || failed=1; trap - INT TERM; cat $(VIRTUAL_LOG); \
 	$(PYTEST) tests/peers tests/contracts/test_documented_commands.py -m alone --durations=25 || failed=1; \
 	exit $$failed
 

@@ -7,10 +7,15 @@ import os
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 from loguru import logger
 
 logger.remove()
 logger.add(sys.stderr, level="WARNING")
+
+# A test that other processes slow down proves the same.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 # The Makefile looks here for tests that run alone: collecting all tests takes longer than some of them.
