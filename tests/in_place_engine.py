@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
 from parley.core.errors import EngineError
-from parley.runtime.engine_host import BlockingEngine, RequestStream, begin
+from parley.models.stt import Transcript
+from parley.runtime.engine_host import RequestStream, BlockingEngine, begin
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 T = TypeVar("T")
@@ -118,3 +119,9 @@ class InPlaceEngine(Generic[T]):
     ) -> InPlaceStream[T]:
         """Open the stream of one caller, as ``UtteranceEngine.open_stream`` does."""
         return InPlaceStream(self._engine, self._accept, on_partial, on_failure)
+
+
+def as_transcript(result: object) -> Transcript:
+    """Return a recogniser's result as what it is; nothing is decoded in this process."""
+    assert isinstance(result, Transcript)
+    return result

@@ -17,6 +17,7 @@ from parley.models.hosted.worker import OneWorker, WorkerAddress
 from parley.runtime.engine_hosting.messages import MessageType
 from tests.fakes.worker import SECRET, told_secret
 from tests.system import missing
+from tests.worker_process import worker_process
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIABLE = "NEMO_PYTHON"
@@ -63,24 +64,11 @@ def write_models(folder: Path, pcm: bytes, *kinds: str) -> dict[str, Any]:
 def nemo_worker(model: Path, *more: str) -> Iterator[str]:
     """Run a worker in that environment with one of these models; yield its address."""
     command = [nemo_python(), "runner.py", "--role", "worker", "--engine", "nemo", "--set", f"model={model}"]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--print-url", "--set", "threads=1", *more],
-        cwd=ROOT,
-        env=nemo_variables(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+    command += ["--port", "0", "--print-url", "--set", "threads=1", *more]
+    with worker_process(command, nemo_variables(), stderr=subprocess.DEVNULL) as (_, url):
         if not url:
             pytest.fail("NeMo's worker ended")
         yield url
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
 
 
 def until_loaded(url: str) -> None:

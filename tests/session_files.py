@@ -1,8 +1,11 @@
-"""Empty SQLite files of session stores.
+"""SQLite files of session stores: empty ones, and locks on them.
 
 A file is made once in a process and copied: migrations take longer than many tests of a store's contents.
 """
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +21,18 @@ def new_session_file(path: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_empty())
     return f"sqlite:///{path}"
+
+
+@contextmanager
+def locked(path: Path, *, reads: bool = True) -> Iterator[None]:
+    """Lock a store's file, as another program would; its readers too, or its writers alone."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE" if reads else "BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.rollback()
+        other.close()
 
 
 @cache

@@ -4,9 +4,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
+
+from tests.peers.http_peer import HttpPeer
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class StreamBroken(Exception):
 
 
 @dataclass
-class ModelServer(ABC):
+class ModelServer(HttpPeer, ABC):
     """HTTP server on a loopback port. Request ``n`` gets turn ``n``, later ones the last.
 
     Attributes:
@@ -60,7 +62,6 @@ class ModelServer(ABC):
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     abandoned: int = 0
-    port: int = 0
     unstreamed: Sequence[Turn] = ()
 
     path = "/"
@@ -69,18 +70,8 @@ class ModelServer(ABC):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_post(self.path, self._serve)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post(self.path, self._serve)]
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

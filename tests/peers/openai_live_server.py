@@ -5,10 +5,12 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from aiohttp import WSMsgType, web
+
+from tests.peers.http_peer import HttpPeer
 
 RATE_HZ = 24_000
 _LOUD = 1_000
@@ -18,7 +20,7 @@ _TONE = (8_000 * np.sin(2 * np.pi * 400 * np.arange(_PIECE) / RATE_HZ)).astype("
 
 
 @dataclass
-class LiveServer:
+class LiveServer(HttpPeer):
     """Server of one conversation: an utterance that ends is transcribed and answered with a tone.
 
     Args:
@@ -38,24 +40,13 @@ class LiveServer:
     silence_ms: int = 300
     events: list[dict[str, Any]] = field(default_factory=list)
     session: dict[str, Any] = field(default_factory=dict)
-    port: int = 0
 
     @property
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/v1/live/sessions"
 
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_get("/v1/live/sessions", self._serve)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/live/sessions", self._serve)]
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()

@@ -12,10 +12,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from aiohttp import WSMsgType, web
+
+from tests.peers.http_peer import HttpPeer
 
 RATE_HZ = 24_000
 _LOUD = 1_000
@@ -48,7 +50,7 @@ class Answer:
 
 
 @dataclass
-class RealtimeServer:
+class RealtimeServer(HttpPeer):
     """Server on a loopback port that speaks the protocol to any number of clients.
 
     Args:
@@ -79,7 +81,6 @@ class RealtimeServer:
     model: str = ""
     arrivals: list[tuple[float, int]] = field(default_factory=list)
     samples: int = 0
-    port: int = 0
     truncated_ms: list[int] = field(default_factory=list)
 
     @property
@@ -90,18 +91,8 @@ class RealtimeServer:
         """Return the events of one type that a client sent."""
         return [event for event in self.events if event["type"] == kind]
 
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_get("/v1/realtime", self._serve)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/realtime", self._serve)]
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         self.headers = dict(request.headers)

@@ -1,56 +1,19 @@
 """Two callers speak at once to pocketsphinx with one decoder, in its own process."""
 
 import asyncio
-from pathlib import Path
 
 from loguru import logger
-from pipecat.frames.frames import (
-    ErrorFrame,
-    Frame,
-    InputAudioRawFrame,
-    TranscriptionFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
-)
-from pipecat.tests.utils import SleepFrame, run_test
+from pipecat.frames.frames import ErrorFrame, TranscriptionFrame
+from pipecat.tests.utils import run_test
 
-from parley.models.stt import Transcript
-from parley.models.stt.pocketsphinx import PocketsphinxSettings
-from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from parley.runtime.engine_process import EngineProcess
-from tests.voices import say, silence
-
-QUESTIONS = ("how much is a replacement card", "what is the fee for an overdraft")
-FRAME_BYTES = 640
-
-
-def spoken(question: str, *, frame_s: float, rest_s: float) -> list[Frame]:
-    pcm = silence(400) + say(question) + silence(200)
-    frames: list[Frame] = []
-    for at in range(0, len(pcm), FRAME_BYTES):
-        frames += [InputAudioRawFrame(pcm[at : at + FRAME_BYTES], 16_000, 1), SleepFrame(frame_s)]
-    started, stopped = (
-        VADUserStartedSpeakingFrame(start_secs=0.128),
-        VADUserStoppedSpeakingFrame(stop_secs=0.2),
-    )
-    return [*frames[:40], started, *frames[40:], stopped, SleepFrame(rest_s)]
+from parley.processors.perception.engine_stt import EngineSttService
+from tests.peers.pocketsphinx_call import QUESTIONS, child, spoken
 
 
 async def test_both_callers_get_their_words_from_one_decoder() -> None:
     logged: list[str] = []
     sink = logger.add(lambda line: logged.append(line.record["message"]), level="WARNING")
-    engine: EngineProcess[Transcript] = EngineProcess(
-        "parley.models.stt.pocketsphinx:PocketsphinxStt",
-        PocketsphinxSettings(
-            language_model="documents",
-            sentences=QUESTIONS,
-            cache_dir=Path("out/test-cache").absolute(),
-            warm_decoders=1,
-            max_decoders=1,
-        ),
-        decode=transcript_from_fields,
-        name="pocketsphinx",
-    )
+    engine = child(max_decoders=1)
     await engine.start()
     try:
         calls = await asyncio.gather(

@@ -1,14 +1,13 @@
 """A short run of the heard-truth evaluation: real calls, real interruptions, a whole report."""
 
 import asyncio
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.peers.server import ROOT, briefly_greeting
+from tests.peers.eval_command import report_of
+from tests.peers.server import briefly_greeting
 
 pytestmark = pytest.mark.alone
 
@@ -16,17 +15,12 @@ pytestmark = pytest.mark.alone
 async def report(folder: Path, system: str) -> tuple[dict[str, Any], str]:
     """Return the figures of one system, and their table."""
     folder.mkdir()
-    out, table = folder / "out.json", folder / "table.md"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parley.evals.heard_truth", "--interruptions", "3", "--per-call", "3",
-        "--warmup", "0", "--json", str(out), "--table", str(table), "--out-dir", str(folder),
-        "--system", system,
-        "--config", str(briefly_greeting(folder)),
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    output, _ = await asyncio.wait_for(child.communicate(), 240)
-    assert child.returncode == 0, output.decode()
-    return json.loads(out.read_text()), table.read_text()
+    table = folder / "table.md"
+    size = ("--interruptions", "3", "--per-call", "3", "--warmup", "0", "--table", str(table))
+    figures, _ = await report_of(
+        "heard_truth", folder, *size, "--system", system, "--config", str(briefly_greeting(folder))
+    )
+    return figures, table.read_text()
 
 
 async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_path: Path):

@@ -44,6 +44,7 @@ from tests.fakes.worker import SECRET, SECRET_ENV, told_secret
 from tests.peers.minicpm_page import page
 from tests.peers.server import free_port, running_server
 from tests.peers.test_chat_sockets import answer, turn
+from tests.worker_process import Worker, worker_process
 
 ROOT = Path(__file__).parents[2]
 HELLO = Message("user", "Hello?")
@@ -63,8 +64,6 @@ PROGRAM = (
     "runpy.run_path('runner.py', run_name='__main__')\n"
 )
 
-Worker = tuple[subprocess.Popen[str], str]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -77,26 +76,14 @@ def started(
 ) -> Iterator[Worker]:
     """Start a worker by its command, with a loaded model."""
     settings = {"model": folder, "device": "cpu", "threads": 1, "answer_tokens": answer_tokens}
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-c", PROGRAM, "--role", "worker", "--kind", "llm", "--engine", "transformers"),
-            *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")),
-            *("--port", str(port), "--print-url", *arguments),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PARLEY_WORKER_SECRET": SECRET},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+    command = [
+        *(sys.executable, "-c", PROGRAM, "--role", "worker", "--kind", "llm", "--engine", "transformers"),
+        *(part for name, value in settings.items() for part in ("--set", f"{name}={value}")),
+        *("--port", str(port), "--print-url", *arguments),
+    ]
+    with worker_process(command, {**os.environ, "PARLEY_WORKER_SECRET": SECRET}) as (process, url):
         llm(url).wait_until_loaded()
         yield process, url
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
 
 
 @pytest.fixture(scope="module")

@@ -5,42 +5,16 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-from pipecat.frames.frames import (
-    Frame,
-    InputAudioRawFrame,
-    TranscriptionFrame,
-    VADUserStartedSpeakingFrame,
-    VADUserStoppedSpeakingFrame,
-)
-from pipecat.tests.utils import SleepFrame, run_test
+from pipecat.frames.frames import TranscriptionFrame
+from pipecat.tests.utils import run_test
 
 from parley.models.stt import Transcript
-from parley.models.stt.pocketsphinx import PocketsphinxSettings
-from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.processors.perception.engine_stt import EngineSttService
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.engine_process import EngineProcess
-from tests.voices import say, silence
-
-QUESTIONS = ("how much is a replacement card", "what is the fee for an overdraft")
-FRAME_BYTES = 640
-
-
-def child() -> EngineProcess[Transcript]:
-    settings = PocketsphinxSettings(
-        language_model="documents",
-        sentences=QUESTIONS,
-        cache_dir=Path("out/test-cache").absolute(),
-        warm_decoders=1,
-    )
-    return EngineProcess(
-        "parley.models.stt.pocketsphinx:PocketsphinxStt",
-        settings,
-        decode=transcript_from_fields,
-        name="pocketsphinx",
-    )
+from tests.peers.pocketsphinx_call import QUESTIONS, child, spoken
 
 
 @asynccontextmanager
@@ -57,21 +31,10 @@ async def recogniser(spares: int) -> AsyncIterator[EnginePool[Transcript]]:
         await pool.close()
 
 
-def spoken(question: str) -> list[Frame]:
-    """Return the frames of a question in real time, as a caller speaks."""
-    pcm = silence(400) + say(question) + silence(200)
-    frames: list[Frame] = []
-    for at in range(0, len(pcm), FRAME_BYTES):
-        frames += [InputAudioRawFrame(pcm[at : at + FRAME_BYTES], 16_000, 1), SleepFrame(0.02)]
-    started, stopped = (
-        VADUserStartedSpeakingFrame(start_secs=0.128),
-        VADUserStoppedSpeakingFrame(stop_secs=0.2),
-    )
-    return [*frames[:40], started, *frames[40:], stopped, SleepFrame(3)]
-
-
 async def heard(pool: EnginePool[Transcript], question: str) -> list[str]:
-    down, _ = await run_test(EngineSttService(pool), frames_to_send=spoken(question))
+    # In real time, as a caller speaks.
+    frames = spoken(question, frame_s=0.02, rest_s=3)
+    down, _ = await run_test(EngineSttService(pool), frames_to_send=frames)
     return [frame.text for frame in down if isinstance(frame, TranscriptionFrame)]
 
 

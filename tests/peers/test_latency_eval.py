@@ -1,13 +1,11 @@
 """A short run of the latency evaluation: both systems answer real calls, and the report is complete."""
 
-import asyncio
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.peers.server import ROOT, briefly_greeting
+from tests.peers.eval_command import report_of
+from tests.peers.server import briefly_greeting
 
 pytestmark = pytest.mark.alone
 
@@ -15,16 +13,12 @@ FIGURES = {"turns", "voice_to_voice_ms", "false_cut_ins", "unanswered", "spans_m
 
 
 async def test_both_systems_answer_and_the_report_is_whole(tmp_path: Path):
-    out, picture = tmp_path / "out.json", tmp_path / "waterfall.png"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parley.evals.latency", "--turns", "1", "--warmup", "0", "--baseline", "stock",
-        "--json", str(out), "--waterfall", str(picture), "--out-dir", str(tmp_path),
-        "--config", str(briefly_greeting(tmp_path)),
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    picture = tmp_path / "waterfall.png"
+    report, _ = await report_of(
+        "latency", tmp_path, "--turns", "1", "--warmup", "0", "--baseline", "stock",
+        "--waterfall", str(picture), "--config", str(briefly_greeting(tmp_path)),
+        within_s=180,
     )  # fmt: skip
-    output, _ = await asyncio.wait_for(child.communicate(), 180)
-    assert child.returncode == 0, output.decode()
-    report = json.loads(out.read_text())
     for system in (report, report["baseline"]):
         assert system.keys() >= FIGURES
         assert (system["turns"], system["unanswered"]) == (1, 0)

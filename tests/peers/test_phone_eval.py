@@ -1,28 +1,17 @@
 """Short runs of the telephone evaluation: real calls, whole reports."""
 
-import asyncio
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.peers.server import ROOT
+from tests.peers.eval_command import report_of
 
 SYSTEMS = ("parley", "parley_faked", "line", "stock")
 
 
-async def report(folder: Path, *arguments: str, within_s: float = 240) -> dict[str, Any]:
-    out = folder / "out.json"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parley.evals.phone", "--out-dir", str(folder), "--json", str(out),
-        "--greeting", "Hello there.", *arguments,
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    output, _ = await asyncio.wait_for(child.communicate(), within_s)
-    assert child.returncode == 0, output.decode()
-    found: dict[str, Any] = json.loads(out.read_text())
+async def report(folder: Path, *arguments: str) -> dict[str, Any]:
+    found, _ = await report_of("phone", folder, "--greeting", "Hello there.", *arguments)
     assert found["machine"]["cpus"] and found["target"]
     return found
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import soundfile
 from pipecat.frames.frames import LLMMessagesAppendFrame
-from pipecat.transports.base_transport import TransportParams
 
 from parley.configs.deployment import Bot, Choice, Deployment, Duplex, Remembering, Thinking
 from parley.core.call_events import CallEnding, ReplyFinished
@@ -40,7 +39,8 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from tests.in_place_engine import InPlaceEngine
+from tests.file_calls import file_params
+from tests.in_place_engine import InPlaceEngine, as_transcript
 from tests.peers.openai_live_server import LiveServer
 from tests.peers.openai_realtime_server import Answer, RealtimeServer
 from tests.peers.test_command import command
@@ -96,7 +96,7 @@ async def hold(
     answering = LlmRuntime(
         deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), ScriptedLanguageModel()
     )
-    ears = InPlaceEngine[Transcript](ScriptedStt(ScriptedSttSettings()), _accept)
+    ears = InPlaceEngine[Transcript](ScriptedStt(ScriptedSttSettings()), as_transcript)
     loaded = Loaded(
         EnergyVad(0.01), ScriptedTurn(), ears, ToneTts(), answering, realtime=plan_realtime(deployment)
     )
@@ -117,14 +117,7 @@ async def hold(
                 limit_s=limit_s,
                 on_packet=live.on_packet,
             )
-            params = TransportParams(
-                audio_in_enabled=True,
-                audio_out_enabled=True,
-                audio_in_sample_rate=RATE_HZ,
-                audio_out_sample_rate=RATE_HZ,
-                audio_out_end_silence_secs=0,
-            )
-            transport = FileTransport(played, params, live.events)
+            transport = FileTransport(played, file_params(RATE_HZ), live.events)
             call = Call(
                 conversation,
                 "file",
@@ -159,11 +152,6 @@ def types(transport: FileTransport, call: Call, text: str, *, behind_greeting: b
         if behind_greeting:
             await heard.wait()
         await call.live.input.queue(LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True))
-
-
-def _accept(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from tests.fakes.worker import SECRET, told_secret
 from tests.listening import understand
 from tests.tiny_voices import write_kokoro
 from tests.voices import say, silence
+from tests.worker_process import Worker, worker_process
 
 ROOT = Path(__file__).parents[2]
 # The modules of requirements/worker.txt, which is tested below.
@@ -42,8 +43,6 @@ CLAUSE = "The monthly fee is five dollars."
 WITHIN_S = 1.5
 PATIENCE = {"open_timeout_s": 10, "request_timeout_s": WITHIN_S}
 
-Worker = tuple[subprocess.Popen[str], str]
-
 
 @contextmanager
 def started(
@@ -51,20 +50,9 @@ def started(
 ) -> Iterator[Worker]:
     """Start a worker by its command, in an environment with only these modules and the worker's own."""
     sparse = ["-m", "tests.fakes.sparse_environment", ",".join((*WORKER_MODULES, *modules))]
-    process = subprocess.Popen(
-        [python, *sparse, "runner.py", "--role", "worker", "--port", port, "--print-url", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PARLEY_WORKER_SECRET": SECRET},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
+    command = [python, *sparse, "runner.py", "--role", "worker", "--port", port, "--print-url", *arguments]
+    with worker_process(command, {**os.environ, "PARLEY_WORKER_SECRET": SECRET}) as worker:
+        yield worker
 
 
 def ears(url: str) -> WorkerStt:

@@ -5,8 +5,8 @@ import json
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from tests.peers.anthropic_server import AnthropicServer
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.webhook_server import WebhookServer
+from tests.session_files import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = ("Tea ", "is ", "ordered.")
@@ -181,17 +182,6 @@ def stored(file: Path) -> list[str]:
         for kind, payload in rows
         if kind.startswith("tool")
     ]
-
-
-@contextmanager
-def database_away(file: Path) -> Iterator[None]:
-    other = sqlite3.connect(file, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
 
 
 @dataclass
@@ -441,7 +431,7 @@ async def test_while_the_database_is_away_nothing_is_called(provider: Provider, 
     async with talking(file, provider, TEA, SAY) as talk:
         await talk.conversation.user_turn("Order tea.", transport="text")
         talk.context.set_messages(list(talk.conversation.view().messages))
-        with database_away(file):
+        with locked(file, reads=False):
             await talk.bench.ask(talk.context)
             await talk.answered(1)
             # Longer than the call, its effect and the next question take.
@@ -460,7 +450,7 @@ async def test_when_the_database_stays_away_the_model_is_told_that_nothing_was_d
     async with talking(file, provider, TEA, SAY, limits={"commit_wait_s": 0.3}) as talk:
         await talk.conversation.user_turn("Order tea.", transport="text")
         talk.context.set_messages(list(talk.conversation.view().messages))
-        with database_away(file):
+        with locked(file, reads=False):
             await talk.bench.ask(talk.context)
             await talk.answered(2)
         assert provider.results(talk.server.requests[1]) == [

@@ -3,13 +3,15 @@
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 
+from tests.peers.http_peer import HttpPeer
+
 
 @dataclass
-class WebhookServer:
+class WebhookServer(HttpPeer):
     """Server of ``POST /order``.
 
     Attributes:
@@ -37,27 +39,21 @@ class WebhookServer:
     request_headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
-    port: int = 0
+
+    # The endpoint goes on when its client leaves.
+    ends_with_client = False
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/order"
 
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._serve)
-        # The endpoint goes on when its client leaves.
-        self._runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
+    def routes(self) -> list[web.RouteDef]:
+        return [web.route("*", "/{path:.*}", self._serve)]
 
     async def __aexit__(self, *error: object) -> None:
         if self.hold is not None:
             self.hold.set()
-        await self._runner.cleanup()
+        await super().__aexit__(*error)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(f"{request.method} {request.path}")

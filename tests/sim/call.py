@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from pipecat.transports.base_transport import TransportParams
 
 from parley.configs.deployment import (
     Bot,
@@ -62,7 +61,8 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from tests.in_place_engine import InPlaceEngine
+from tests.file_calls import file_params
+from tests.in_place_engine import InPlaceEngine, as_transcript
 from tests.session_files import new_session_file
 from tests.sim.room import Room, RoomTransport
 
@@ -230,7 +230,7 @@ def simulate(
         answering = _WithTools(deployment, plan, model, tools)
         ears = InPlaceEngine[Transcript](
             ScriptedStt(ScriptedSttSettings(words=tuple(words), word_ms=word_ms, confidence=confidence)),
-            _accept_transcript,
+            as_transcript,
         )
         spotter = None
         if commands:
@@ -240,7 +240,7 @@ def simulate(
                         words=tuple(commands), word_ms=commands_word_ms, floor_log_odds=commands_floor
                     )
                 ),
-                _accept_transcript,
+                as_transcript,
                 commands_late_ms,
             )
         tts, phrases = speaks or ToneTts(), None
@@ -261,7 +261,7 @@ def simulate(
                 }
             )
             hosts = omni or [TwoTierHost(settings, vad=vad, turn=turn, executor=inline)]
-        looked = None if looks is None else InPlaceEngine(ScriptedLooks(looks), _accept_transcript)
+        looked = None if looks is None else InPlaceEngine(ScriptedLooks(looks), as_transcript)
         loaded = Loaded(
             vad, turn, ears, tts, answering, phrases, echo, spotter, looks=looked, omni=tuple(hosts)
         )
@@ -315,17 +315,10 @@ def simulate(
         )
 
     async def hold(engines: Engines, call: Call, played: FileCall) -> None:
-        params = TransportParams(
-            audio_in_enabled=True,
-            audio_out_enabled=True,
-            audio_in_sample_rate=RATE_HZ,
-            audio_out_sample_rate=RATE_HZ,
-            audio_out_end_silence_secs=0,
-        )
         if room is None:
-            over = FileTransport(played, params, call.events)
+            over = FileTransport(played, file_params(RATE_HZ), call.events)
         else:
-            over = RoomTransport(played, params, call.events, room)
+            over = RoomTransport(played, file_params(RATE_HZ), call.events, room)
         run = run_conversation if omni is None else run_duplex
         await run(engines, over, call)
         played.recording.close()
@@ -345,8 +338,3 @@ class _WithTools(LlmRuntime):
     ) -> None:
         super().__init__(deployment, plan, model)
         self._tools = SharedTools(tools)
-
-
-def _accept_transcript(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from pipecat.transports.base_transport import TransportParams
 
 from parley.configs.deployment import Deployment
 from parley.configs.load import load_deployment
@@ -41,7 +40,8 @@ from parley.telemetry.turns import TurnRecord
 from parley.transports.local.file import FileCall, FileTransport
 from tests import human_speech, virtual_time
 from tests.fakes.executor import InlineExecutor
-from tests.in_place_engine import InPlaceEngine
+from tests.file_calls import file_params
+from tests.in_place_engine import InPlaceEngine, as_transcript
 from tests.session_files import new_session_file
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -134,8 +134,8 @@ def load(planned: Plan) -> Voices:
         planned,
         VAD.create(hearing.vad.name, planned.vad),
         TURN.create(hearing.turn.name, planned.turn),
-        InPlaceEngine(STT.create(hearing.stt.name, planned.stt), _transcript),
-        InPlaceEngine(COMMANDS.create(hearing.stop_words.name, planned.commands), _transcript),
+        InPlaceEngine(STT.create(hearing.stt.name, planned.stt), as_transcript),
+        InPlaceEngine(COMMANDS.create(hearing.stop_words.name, planned.commands), as_transcript),
         TTS.create(speaking.tts.name, planned.tts),
         documents,
     )
@@ -185,14 +185,7 @@ def hold(
         ):
             live = LiveCall(conversation.clock)
             played = FileCall(pcm, rate_hz=RATE_HZ, output=output, patience_ms=0, on_packet=live.on_packet)
-            params = TransportParams(
-                audio_in_enabled=True,
-                audio_out_enabled=True,
-                audio_in_sample_rate=RATE_HZ,
-                audio_out_sample_rate=RATE_HZ,
-                audio_out_end_silence_secs=0,
-            )
-            over = FileTransport(played, params, live.events)
+            over = FileTransport(played, file_params(RATE_HZ), live.events)
             call = Call(conversation, "file", live, rtvi=False, finished=played.finished)
             await run_conversation(running, over, call)
             played.recording.close()
@@ -219,8 +212,3 @@ def _states(text: str) -> bool:
     # words.
     is_other = text.startswith(("I don't know", "Sorry, I don't know", "I heard:"))
     return not is_other and statements().occur_in(text)
-
-
-def _transcript(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result

@@ -56,7 +56,7 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStream, ScriptedStt
-from tests.in_place_engine import InPlaceEngine
+from tests.in_place_engine import InPlaceEngine, as_transcript
 
 CALL_S = 40.0
 PIECE_MS = 40
@@ -91,11 +91,6 @@ CLAUSES = (
     "One moment, please.",
     "The north is cold today and windy.",
 )
-
-
-def _transcript(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result
 
 
 class _RandomEars(ScriptedStt):
@@ -260,9 +255,9 @@ class _Call:
         )
         self.machine = BargeIn(settings)
         ears = _RandomEars(random.Random(rng.random()))
-        spotter = LateEngine(ears, _transcript, rng.choice((20, 120, 300, 700, 1_600)))
+        spotter = LateEngine(ears, as_transcript, rng.choice((20, 120, 300, 700, 1_600)))
         self.stop_words = StopWords(spotter) if rng.random() < 0.7 else None
-        self.looks = VoiceLooks(InPlaceEngine(ears, _transcript)) if settings.looks else None
+        self.looks = VoiceLooks(InPlaceEngine(ears, as_transcript)) if settings.looks else None
         self.endpoint = EndpointStopStrategy(
             endpoint_policy(EndpointTuning(kind="adaptive")),
             completeness=None,

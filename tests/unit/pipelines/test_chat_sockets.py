@@ -43,7 +43,7 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from tests.in_place_engine import InPlaceEngine
+from tests.in_place_engine import InPlaceEngine, as_transcript
 
 ANSWER: Script = ("We open ", "at ten. ", "We close at two.")
 HELLO = {"role": "user", "content": "When do you open?"}
@@ -144,7 +144,7 @@ async def world(
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
-    heard = InPlaceEngine[Transcript](ScriptedStt(ears or ScriptedSttSettings()), _accept)
+    heard = InPlaceEngine[Transcript](ScriptedStt(ears or ScriptedSttSettings()), as_transcript)
     stt = PipecatEars(heard) if ears_are_service else heard
     loaded = Loaded(EnergyVad(0.01), ScriptedTurn(), stt, voice or ToneTts(), answering)
     inline = InlineExecutor()
@@ -176,11 +176,6 @@ async def world(
         await store.close()
     left = {task.get_name() for task in asyncio.all_tasks() - before}
     assert not left, left
-
-
-def _accept(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result
 
 
 def voice_base64(duration_ms: int = 600) -> str:

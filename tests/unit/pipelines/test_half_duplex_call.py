@@ -12,7 +12,6 @@ import pytest
 from parley.configs.deployment import Bot, Deployment, Hearing, Remembering
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
-from parley.models.stt import Transcript
 from parley.models.tts import TextToSpeech
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
@@ -34,6 +33,7 @@ from tests.fakes.stt import ScriptedStt
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
+from tests.in_place_engine import as_transcript
 from tests.unit.pipelines.test_chat_sockets import Client
 
 ANSWER: Script = ("This is a rather long answer to a short question. ", "It has a second sentence too.")
@@ -79,7 +79,7 @@ async def call(
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
-    heard = LateEngine(ScriptedStt(), _accept, late_ms)
+    heard = LateEngine(ScriptedStt(), as_transcript, late_ms)
     loaded = Loaded(EnergyVad(0.01), ScriptedTurn([0.95] * 9), heard, voice or ToneTts(), answering)
     inline = InlineExecutor()
     before = asyncio.all_tasks()
@@ -117,11 +117,6 @@ async def call(
         caller.events = await conversations.store.events(conversation.session_id, limit=1_000)
     left = {task.get_name() for task in asyncio.all_tasks() - before}
     assert not left, left
-
-
-def _accept(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result
 
 
 def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path: Path):

@@ -1,5 +1,4 @@
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from parley.session_store.events import Draft, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
+from tests.session_files import locked
 
 NO_SESSION = "00000000-0000-4000-8000-000000000000"
 
@@ -52,18 +52,6 @@ def play(
 
 def reply(conversation: Conversation, text: str) -> Draft:
     return conversation.draft(Kind.BOT_TURN, "bot", reply_id=text, text=text, truncated=False, unheard="")
-
-
-@asynccontextmanager
-async def away(folder: Path) -> AsyncIterator[None]:
-    """Lock the database, as another program would."""
-    connection = sqlite3.connect(folder / "sessions.db", isolation_level=None)
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
-        yield
-    finally:
-        connection.rollback()
-        connection.close()
 
 
 def test_a_turn_is_durable_when_it_returns_and_is_in_the_view(tmp_path: Path):
@@ -185,7 +173,7 @@ def test_an_unknown_session_is_refused_and_leaves_nothing_open(tmp_path: Path, s
 def test_a_database_that_is_away_longer_than_its_deadline_gets_everything_once_in_order(tmp_path: Path):
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
-            async with away(tmp_path):
+            with locked(tmp_path / "sessions.db"):
                 turns = [
                     asyncio.create_task(conversation.user_turn(f"turn {number}", transport="text"))
                     for number in range(3)
@@ -207,7 +195,7 @@ def test_a_database_that_is_away_longer_than_its_deadline_gets_everything_once_i
 def test_a_turn_whose_caller_gave_up_waiting_is_committed_all_the_same(tmp_path: Path):
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
-            async with away(tmp_path):
+            with locked(tmp_path / "sessions.db"):
                 turn = asyncio.create_task(conversation.user_turn("said once", transport="text"))
                 await asyncio.sleep(1)
                 turn.cancel()
@@ -221,7 +209,7 @@ def test_a_turn_whose_caller_gave_up_waiting_is_committed_all_the_same(tmp_path:
 def test_too_much_for_a_database_that_is_away_is_refused_and_what_was_taken_is_kept(tmp_path: Path):
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
-            async with away(tmp_path):
+            with locked(tmp_path / "sessions.db"):
                 for number in range(10):
                     conversation.record(reply(conversation, f"reply {number}"))
                 with pytest.raises(CapacityError):
@@ -319,13 +307,13 @@ def test_a_session_that_is_opened_again_while_it_ends_goes_on_and_loses_nothing(
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
             await conversation.user_turn("Hello.", transport="webrtc")
-            blocked = away(tmp_path)
-            await blocked.__aenter__()
+            blocked = locked(tmp_path / "sessions.db")
+            blocked.__enter__()
             conversation.record(reply(conversation, "heard as far as here"))
 
         async def release() -> None:
             await asyncio.sleep(0.7)
-            await blocked.__aexit__(None, None, None)
+            blocked.__exit__(None, None, None)
 
         # Hang up, and type at once, while the store is unavailable.
         async with asyncio.TaskGroup() as tasks:

@@ -1,7 +1,6 @@
 """The cost of a long outage of the database, on virtual time: only reports of specialists are lost."""
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
+from tests.session_files import locked
 
 SETTINGS = ConversationTuning(max_pending=100, max_pending_records=200)
 
@@ -46,18 +46,6 @@ def play(
 
 
 @contextmanager
-def away(folder: Path) -> Iterator[None]:
-    """Lock the database, as another program would."""
-    connection = sqlite3.connect(folder / "sessions.db", isolation_level=None)
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
-        yield
-    finally:
-        connection.rollback()
-        connection.close()
-
-
-@contextmanager
 def logged(level: str) -> Iterator[list[str]]:
     """Collect the log from ``level`` on."""
     lines: list[str] = []
@@ -84,7 +72,7 @@ def test_half_a_minute_with_thousands_of_reports_costs_no_turn_no_reply_and_no_h
     async def scenario(conversations: Conversations) -> None:
         async with conversations.open() as conversation:
             with logged("ERROR") as lines:
-                with away(tmp_path):
+                with locked(tmp_path / "sessions.db"):
                     turns = []
                     for second in range(30):
                         for number in range(100):
@@ -122,7 +110,7 @@ def test_each_outage_is_told_by_itself(tmp_path: Path):
         async with conversations.open() as conversation:
             with logged("ERROR") as lines:
                 for _ in range(2):
-                    with away(tmp_path):
+                    with locked(tmp_path / "sessions.db"):
                         turn = asyncio.create_task(conversation.user_turn("Hello?", transport="text"))
                         await asyncio.sleep(1)
                         for order in range(SETTINGS.max_pending_records + 7):
@@ -139,7 +127,7 @@ def test_each_outage_is_told_by_itself(tmp_path: Path):
 def test_a_record_of_many_kinds_loses_only_what_may_be_lost(tmp_path: Path):
     async def scenario(conversations: Conversations) -> None:
         async with conversations.open() as conversation:
-            with away(tmp_path):
+            with locked(tmp_path / "sessions.db"):
                 turn = asyncio.create_task(conversation.user_turn("Hello?", transport="text"))
                 await asyncio.sleep(1)
                 conversation.record(
@@ -160,7 +148,7 @@ def test_turns_that_fill_their_own_budget_leave_that_of_the_reports_alone(tmp_pa
 
     async def scenario(conversations: Conversations) -> None:
         async with conversations.open() as conversation:
-            with away(tmp_path):
+            with locked(tmp_path / "sessions.db"):
                 for number in range(10):
                     conversation.record(heard(conversation, f"r{number}"))
                 conversation.record(report(conversation, 0), heard(conversation, "one too many"))
@@ -204,7 +192,7 @@ def test_what_still_waits_when_the_process_ends_is_said_to_be_lost(tmp_path: Pat
     async def scenario(conversations: Conversations) -> None:
         with logged("ERROR") as lines:
             async with conversations.open() as conversation:
-                with away(tmp_path):
+                with locked(tmp_path / "sessions.db"):
                     conversation.record(heard(conversation, "r"), heard(conversation, "r"))
                     await asyncio.sleep(0.5)
                     await conversations.close()

@@ -1,9 +1,8 @@
 """The gate in a running pipeline, on virtual time, over a real session store."""
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Coroutine
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
-from tests.session_files import new_session_file
+from tests.session_files import locked, new_session_file
 
 SETTINGS = CommitGateSettings()
 
@@ -79,15 +78,8 @@ class Bench:
         events = await self.opened.store.events(self.conversation.session_id, limit=100)
         return [event.payload["text"] for event in events if event.kind is Kind.USER_TURN]
 
-    @contextmanager
-    def away(self):
-        connection = sqlite3.connect(self.folder / "sessions.db", isolation_level=None)
-        connection.execute("BEGIN EXCLUSIVE")
-        try:
-            yield
-        finally:
-            connection.rollback()
-            connection.close()
+    def away(self) -> AbstractContextManager[None]:
+        return locked(self.folder / "sessions.db")
 
 
 def play(

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.tools import FakeTool
-from tests.session_files import new_session_file
+from tests.session_files import locked, new_session_file
 from tests.virtual_time import run
 
 TEA = {"item": "tea"}
@@ -56,15 +56,8 @@ class World:
         async with self.process(**limits) as conversations, conversations.open(session_id) as conversation:
             yield conversation
 
-    @contextmanager
-    def database_away(self):
-        other = sqlite3.connect(self.file, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        finally:
-            other.execute("ROLLBACK")
-            other.close()
+    def database_away(self) -> AbstractContextManager[None]:
+        return locked(self.file, reads=False)
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
-from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
@@ -52,27 +50,10 @@ from parley.processors.playout.playout import Playout
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
+from tests.fakes.executor import InlineExecutor
+from tests.fakes.pipecat_clock import PipecatClock
 from tests.fakes.track_output import RATE_HZ, TrackOutput
 from tests.fakes.tts import ToneTts
-
-
-class InlineExecutor(Executor):
-    """Executor that runs each job at once in the caller's thread, so that virtual time sees everything."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
-
-
-class VirtualClock(BaseClock):
-    """Pipecat's clock on the loop's time."""
-
-    def start(self) -> None:
-        pass
-
-    def get_time(self) -> int:
-        return 1 + int(asyncio.get_running_loop().time() * 1e9)
 
 
 class DeepOutput(TrackOutput):
@@ -185,7 +166,7 @@ class Call:
         self.worker = PipelineWorker(
             Pipeline([thought, self.voice, self.injector, entry, self.output, playout_exit, assistant]),
             params=PipelineParams(audio_out_sample_rate=RATE_HZ),
-            clock=VirtualClock(),
+            clock=PipecatClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipecat.clocks.base_clock import BaseClock
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     EndFrame,
@@ -36,16 +35,9 @@ from parley.models.tts import SpeechPiece
 from parley.processors.speech.engine_tts import ClauseAggregator, EngineTtsService, EngineTtsSettings
 from parley.processors.speech.spoken_at import BrokeOffFrame
 from tests import virtual_time
+from tests.fakes.executor import InlineExecutor
+from tests.fakes.pipecat_clock import PipecatClock
 from tests.fakes.tts import ToneTts
-
-
-class InlineExecutor(Executor):
-    """Executor that runs each job at once in the caller's thread, so that virtual time sees everything."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 class NeverRuns(Executor):
@@ -53,16 +45,6 @@ class NeverRuns(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return Future()
-
-
-class VirtualClock(BaseClock):
-    """Pipecat's clock on the loop's time."""
-
-    def start(self) -> None:
-        pass
-
-    def get_time(self) -> int:
-        return 1 + int(asyncio.get_running_loop().time() * 1e9)
 
 
 class PacedOutput(BaseOutputTransport):
@@ -113,7 +95,7 @@ class Call:
         self.worker = PipelineWorker(
             Pipeline([self.upstream, self.service, self.made, self.output, self.heard]),
             params=PipelineParams(audio_out_sample_rate=16_000),
-            clock=VirtualClock(),
+            clock=PipecatClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
