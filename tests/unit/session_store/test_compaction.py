@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from parley.core.errors import EngineError
 from parley.core.prompt_notes import parse_notes
@@ -233,13 +232,6 @@ def test_a_late_event_is_not_torn_from_its_turn() -> None:
     line.said("Three?", at_us=50)
     line.replied("First.", at_us=20)
     assert covered_until(turns_of(line.events), keep_turns=1) is None
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValidationError):
-        CompactionTuning.model_validate({"keep_turns": 0})
-    with pytest.raises(ValidationError):
-        CompactionTuning.model_validate({"keep": 3})
 
 
 def request(*lines: SummaryLine, previous: str = "", max_tokens: int = 100, **slots: str) -> SummaryRequest:

@@ -1,5 +1,4 @@
 import pytest
-from pydantic import ValidationError
 
 from parley.core.errors import ConfigError
 from parley.session_store.settings import StoreTuning
@@ -40,9 +39,3 @@ def test_a_password_is_in_no_text() -> None:
     with pytest.raises(ConfigError) as error:
         StoreTuning(url="mysql://me:secret@host/calls").address()
     assert "secret" not in str(error.value)
-
-
-@pytest.mark.parametrize("field", ["append_deadline_s", "close_s", "poll_s", "max_queue", "retention_days"])
-def test_waits_and_sizes_are_positive(field: str) -> None:
-    with pytest.raises(ValidationError):
-        StoreTuning(**{field: 0})

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from parley.core.errors import ConfigError, EngineError
 from parley.models.llm import Message
@@ -195,8 +194,3 @@ async def test_a_cancelled_search_leaves_the_model_usable(folder: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         DocumentLlm(settings(tmp_path / "nowhere"), embedder=WordCountEmbedder())
-
-
-def test_unknown_fields_are_refused() -> None:
-    with pytest.raises(ValidationError):
-        DocumentLlmSettings.model_validate({"folders": "knowledge"})
