@@ -16,7 +16,7 @@ from tests.peers.operations_gateway import BEARER
 from tests.peers.server import ROOT, running_server
 from tests.peers.test_command import speech
 from tests.peers.test_webrtc_call import turns_of
-from tests.peers.webrtc_caller import Caller
+from tests.peers.webrtc_caller import Caller, greeted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -67,15 +67,8 @@ async def timeline(client: httpx.AsyncClient, session: str, **query: Any) -> lis
 async def call(client: httpx.AsyncClient, session: str) -> AsyncIterator[Caller]:
     """Hold a call of a session, as a browser does."""
     started = (await client.post("/start", json={"transport": "webrtc", "body": {"session": session}})).json()
-    caller = Caller()
-    answer = await client.post(f"/sessions/{started['sessionId']}/api/offer", json=await caller.offer())
-    answer.raise_for_status()
-    await caller.accept(answer.json())
-    try:
-        await caller.until(lambda: caller.of_type("bot-stopped-speaking"), within_s=20)
+    async with greeted(client, f"/sessions/{started['sessionId']}/api/offer") as caller:
         yield caller
-    finally:
-        await caller.hang_up()
 
 
 async def until_not_live(client: httpx.AsyncClient, session: str) -> None:

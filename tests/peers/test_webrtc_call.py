@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.peers.server import briefly_greeting, running_server
 from tests.peers.test_command import speech
-from tests.peers.webrtc_caller import Caller
+from tests.peers.webrtc_caller import Caller, greeted
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -24,16 +24,8 @@ async def server_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 @asynccontextmanager
 async def call(url: str) -> AsyncIterator[Caller]:
     """Hold a call of a caller who has heard the greeting."""
-    caller = Caller()
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
-        answer = await client.post("/api/offer", json=await caller.offer())
-        answer.raise_for_status()
-        await caller.accept(answer.json())
-    try:
-        await caller.until(lambda: caller.of_type("bot-stopped-speaking"), within_s=20)
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client, greeted(client) as caller:
         yield caller
-    finally:
-        await caller.hang_up()
 
 
 def turns_of(caller: Caller) -> list[dict]:

@@ -3,8 +3,11 @@
 import asyncio
 import fractions
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import numpy as np
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from av import AudioFrame, AudioResampler
@@ -129,3 +132,17 @@ class Caller:
             ice = transport.transport._connection
             for protocol in list(ice._protocols):
                 protocol.transport.sendto = lambda *_nothing: None
+
+
+@asynccontextmanager
+async def greeted(client: httpx.AsyncClient, path: str = "/api/offer") -> AsyncIterator[Caller]:
+    """Hold a call of a caller who has heard the greeting."""
+    caller = Caller()
+    answer = await client.post(path, json=await caller.offer())
+    answer.raise_for_status()
+    await caller.accept(answer.json())
+    try:
+        await caller.until(lambda: caller.of_type("bot-stopped-speaking"), within_s=20)
+        yield caller
+    finally:
+        await caller.hang_up()
