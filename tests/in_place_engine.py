@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast
 
 from parley.core.errors import EngineError
 from parley.models.stt import Transcript
-from parley.runtime.engine_host import RequestStream, BlockingEngine, begin
+from parley.runtime.engine_host import BlockingEngine, RequestStream, begin
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 T = TypeVar("T")
