@@ -1,17 +1,35 @@
-// The operator's page. Looks at the server every two seconds while somebody can see it; shows, switches, takes out of the
-// queue, sets estimates, keeps voices. What is typed and what has the focus survive a look.
+// Operator's page. Reads the state of the server every two seconds while the page is visible; switches surfaces, removes callers
+// from the queue, sets estimates, keeps voices. Typed text and the focus survive a refresh.
 
 import * as api from "./admin_api.js";
-import { element, part, showNotice, write } from "./element.js";
+import { element, found, part, showNotice, write } from "./element.js";
+import { messageOf, required } from "./guards.js";
+
+/** @import { App, EstimateSettings, Estimates, Status, Ticket, Voice, WorkerView } from "../types/server.js" */
 
 const LOOK_MS = 2_000;
-// For a server that is away: not every two seconds.
+// Longest pause between attempts to reach a server that is away.
 const MOST_LOOK_MS = 15_000;
 const NOTICE_MS = 8_000;
 
+/** @typedef {"loading" | "locked" | "live" | "paused" | "away"} PageState */
+
+/** @type {Record<PageState, string>} */
 const STATES = { loading: "Loading", locked: "Locked", live: "Live", paused: "Paused", away: "Server unreachable" };
+/** @type {Record<string, string>} */
 const TONES = { idle: "", loading: "wait", error: "bad", offline: "bad" };
+/** @type {Record<string, string>} */
 const TASKS = { chat: "chat", half_duplex_audio: "half duplex", audio_duplex: "audio duplex", omni_duplex: "omni duplex" };
+/**
+ * @typedef {object} Estimate
+ * @property {keyof EstimateSettings} name
+ * @property {"chat" | "half_duplex" | "audio_duplex" | "omni_duplex"} [learnt] task whose length is measured
+ * @property {string} label
+ * @property {number} most
+ * @property {string} [hint]
+ */
+
+/** @type {Estimate[]} */
 const ESTIMATES = [
   { name: "eta_chat_s", learnt: "chat", label: "Chat, s", most: 86_400 },
   { name: "eta_half_duplex_s", learnt: "half_duplex", label: "Half duplex, s", most: 86_400 },
@@ -20,21 +38,48 @@ const ESTIMATES = [
   { name: "ema_alpha", label: "Weight of the newest conversation", most: 1, hint: "Share of the newest conversation in the measured length; 1 ignores all earlier ones." },
 ];
 
-const parts = Object.fromEntries(
-  [
-    "state", "notice", "locked", "login", "token", "token-env", "log-out", "open", "tiles", "exposure", "apps", "workers", "no-workers",
-    "queue", "queue-table", "no-queue", "eta", "eta-rows", "voices", "no-voices", "upload", "voice-file", "voice-name", "upload-button",
-    "confirm", "confirm-title", "confirm-text", "confirm-go",
-  ].map((role) => [role, part(role)]),
-);
+const parts = {
+  state: part("state", HTMLElement),
+  notice: part("notice", HTMLElement),
+  locked: part("locked", HTMLElement),
+  login: part("login", HTMLFormElement),
+  token: part("token", HTMLInputElement),
+  tokenEnv: part("token-env", HTMLElement),
+  logOut: part("log-out", HTMLButtonElement),
+  open: part("open", HTMLElement),
+  tiles: part("tiles", HTMLElement),
+  exposure: part("exposure", HTMLElement),
+  apps: part("apps", HTMLElement),
+  workers: part("workers", HTMLElement),
+  workersTable: required(part("workers", HTMLElement).closest("div"), "the table of workers"),
+  noWorkers: part("no-workers", HTMLElement),
+  queue: part("queue", HTMLElement),
+  queueTable: part("queue-table", HTMLElement),
+  noQueue: part("no-queue", HTMLElement),
+  eta: part("eta", HTMLFormElement),
+  etaRows: part("eta-rows", HTMLElement),
+  voices: part("voices", HTMLElement),
+  noVoices: part("no-voices", HTMLElement),
+  upload: part("upload", HTMLFormElement),
+  voiceFile: part("voice-file", HTMLInputElement),
+  voiceName: part("voice-name", HTMLInputElement),
+  uploadButton: part("upload-button", HTMLButtonElement),
+  confirm: part("confirm", HTMLDialogElement),
+  confirmTitle: part("confirm-title", HTMLElement),
+  confirmText: part("confirm-text", HTMLElement),
+  confirmGo: part("confirm-go", HTMLElement),
+};
 
 class Page {
-  #timer = 0;
-  #noticeTimer = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #noticeTimer;
   #failures = 0;
-  // A look that began before something was changed shows what was: it is dropped.
+  // A refresh that began before a change shows the state before it: it is dropped.
   #epoch = 0;
-  #set = {};
+  /** @type {Estimates | null} */
+  #estimates = null;
 
   begin() {
     this.#makeEstimates();
@@ -42,18 +87,23 @@ class Page {
     const offered = new URLSearchParams(location.hash.slice(1)).get("token");
     if (offered) history.replaceState(null, "", location.pathname + location.search);
     parts.login.addEventListener("submit", (event) => this.#handle(event, () => this.#logIn(parts.token.value)));
-    parts["log-out"].addEventListener("click", () => this.#do(() => this.#logOut()));
+    parts.logOut.addEventListener("click", () => this.#do(() => this.#logOut()));
     parts.eta.addEventListener("submit", (event) => this.#handle(event, () => this.#saveEstimates()));
     parts.eta.addEventListener("reset", (event) => this.#handle(event, () => this.#showEstimates(true)));
     parts.eta.addEventListener("input", () => this.#marksEstimates());
     parts.upload.addEventListener("submit", (event) => this.#handle(event, () => this.#upload()));
-    parts["voice-file"].addEventListener("change", () => this.#proposeName());
+    parts.voiceFile.addEventListener("change", () => this.#proposeName());
     document.addEventListener("visibilitychange", () => this.#onVisibility());
-    if (offered) this.#do(() => this.#logIn(offered)).then(() => document.body.dataset.state === "loading" && this.#enter());
-    else this.#enter();
+    this.#begin(offered);
   }
 
-  // Looking.
+  /** @param {string | null} offered token of the address */
+  async #begin(offered) {
+    if (offered) await this.#do(() => this.#logIn(offered));
+    if (!offered || document.body.dataset.state === "loading") await this.#enter();
+  }
+
+  // Refreshing.
 
   async #enter() {
     clearTimeout(this.#timer);
@@ -64,7 +114,7 @@ class Page {
         this.#show("live");
         await this.#look();
       } else {
-        write(parts["token-env"], tokenEnv);
+        write(parts.tokenEnv, tokenEnv);
         this.#lock();
       }
     } catch (error) {
@@ -85,7 +135,7 @@ class Page {
       this.#render(seen);
     } catch (error) {
       if (epoch !== this.#epoch) return;
-      if (error.status === 403) {
+      if (isForbidden(error)) {
         await this.#enter();
         return;
       }
@@ -94,7 +144,7 @@ class Page {
     if (!document.hidden) this.#timer = setTimeout(() => this.#look(), this.#waitMs());
   }
 
-  /** What is on its way shows what was before a change: another look begins at once. */
+  /** Refresh at once after a change; a refresh under way would show the state before it. */
   #lookAgain() {
     this.#epoch += 1;
     return this.#look();
@@ -104,10 +154,11 @@ class Page {
     return Math.min(LOOK_MS * 2 ** Math.max(0, this.#failures - 1), MOST_LOOK_MS);
   }
 
+  /** @param {unknown} error */
   #away(error) {
     this.#failures += 1;
     this.#show("away");
-    this.#say(error.message, { bad: true });
+    this.#say(messageOf(error), { bad: true });
   }
 
   #onVisibility() {
@@ -121,13 +172,14 @@ class Page {
     }
   }
 
+  /** @param {PageState} state */
   #show(state) {
     const was = document.body.dataset.state;
     document.body.dataset.state = state;
     write(parts.state, STATES[state]);
     parts.open.hidden = state === "locked" || state === "loading" || (state === "away" && was === "loading");
     parts.locked.hidden = state !== "locked";
-    parts["log-out"].hidden = state === "locked";
+    parts.logOut.hidden = state === "locked";
     if (was === "away" && state === "live") this.#say("");
   }
 
@@ -137,39 +189,60 @@ class Page {
     parts.token.focus();
   }
 
-  // Doing.
+  // Changing.
 
+  /**
+   * @param {Event} event
+   * @param {() => unknown} work
+   */
   #handle(event, work) {
     event.preventDefault();
     this.#do(work);
   }
 
+  /**
+   * Do work, and show why it failed.
+   *
+   * @param {() => unknown} work
+   */
   async #do(work) {
     try {
       await work();
     } catch (error) {
       if (!(error instanceof api.ApiError)) throw error;
       this.#say(error.message, { bad: true });
-      if (error.status === 403 && document.body.dataset.state !== "locked") await this.#enter();
+      if (isForbidden(error) && document.body.dataset.state !== "locked") await this.#enter();
     }
   }
 
+  /**
+   * @param {string} text
+   * @param {{ bad?: boolean }} [options]
+   */
   #say(text, { bad = false } = {}) {
     clearTimeout(this.#noticeTimer);
     showNotice(parts.notice, text, { bad });
     if (text && !bad) this.#noticeTimer = setTimeout(() => showNotice(parts.notice, ""), NOTICE_MS);
   }
 
+  /**
+   * Ask the operator to confirm.
+   *
+   * @param {string} title
+   * @param {string} text
+   * @param {string} go label of the button that confirms
+   */
   async #confirmed(title, text, go) {
-    write(parts["confirm-title"], title);
-    write(parts["confirm-text"], text);
-    write(parts["confirm-go"], go);
+    write(parts.confirmTitle, title);
+    write(parts.confirmText, text);
+    write(parts.confirmGo, go);
     parts.confirm.returnValue = "keep";
     parts.confirm.showModal();
     await new Promise((resolve) => parts.confirm.addEventListener("close", resolve, { once: true }));
     return parts.confirm.returnValue === "go";
   }
 
+  /** @param {string} token */
   async #logIn(token) {
     await api.logIn(token);
     parts.token.value = "";
@@ -184,22 +257,24 @@ class Page {
 
   // Showing.
 
+  /** @param {api.ServerView} seen */
   #render({ status, workers, queue, apps, estimates, voices }) {
     this.#renderTiles(status);
     write(parts.exposure, status.exposure ?? "");
     keyed(parts.apps, apps, "app_id", (app) => this.#app(app), updateApp);
     keyed(parts.workers, workers, "worker_id", makeWorker, updateWorker);
-    parts["no-workers"].hidden = workers.length > 0;
-    parts.workers.closest(".scroll").hidden = workers.length === 0;
+    parts.noWorkers.hidden = workers.length > 0;
+    parts.workersTable.hidden = workers.length === 0;
     keyed(parts.queue, queue, "ticket_id", (ticket) => this.#ticket(ticket), updateTicket);
-    parts["no-queue"].hidden = queue.length > 0;
-    parts["queue-table"].hidden = queue.length === 0;
-    this.#set = estimates;
+    parts.noQueue.hidden = queue.length > 0;
+    parts.queueTable.hidden = queue.length === 0;
+    this.#estimates = estimates;
     this.#showEstimates(false);
     keyed(parts.voices, voices, "id", (voice) => this.#voice(voice), () => {});
-    parts["no-voices"].hidden = voices.length > 0;
+    parts.noVoices.hidden = voices.length > 0;
   }
 
+  /** @param {Status} status */
   #renderTiles(status) {
     const tiles = [
       { key: "calls", label: "calls", value: status.calls },
@@ -210,14 +285,15 @@ class Page {
       { key: "loading", label: "loading", value: status.loading_workers },
       { key: "down", label: "in error or offline", value: status.error_workers + status.offline_workers },
     ];
-    // Without workers there is nothing to say of them.
+    // Without workers their tiles would show nothing.
     const shown = status.total_workers ? tiles : tiles.slice(0, 2);
-    keyed(parts.tiles, shown, "key", makeTile, ({ children: [, value] }, tile) => {
-      write(value, String(tile.value));
-      value.parentElement.classList.toggle("bad", tile.key === "down" && tile.value > 0);
+    keyed(parts.tiles, shown, "key", makeTile, (node, tile) => {
+      write(found("dd", HTMLElement, node), String(tile.value));
+      node.classList.toggle("bad", tile.key === "down" && tile.value > 0);
     });
   }
 
+  /** @param {App} app */
   #app({ app_id: id, name, route }) {
     const made = element("li");
     const label = element("label", "", name);
@@ -244,20 +320,22 @@ class Page {
     return made;
   }
 
+  /** @param {Ticket} ticket */
   #ticket({ ticket_id: id, kind, session_id: session, transport }) {
     // A caller who waits for a line has no session yet.
     const caller = session ?? `a caller (${transport})`;
     const made = element("tr");
+    const head = session === null ? element("th", "", caller) : cell("th", "", element("code", "", session));
+    head.scope = "row";
     made.append(
       element("td", "number"),
-      session === null ? element("th", "", caller) : cell("th", "", element("code", "", session)),
+      head,
       element("td"),
       element("td", "number"),
       element("td", "number"),
       element("td", "", kind),
       element("td", "", transport ?? "–"),
     );
-    made.children[1].scope = "row";
     const button = element("button", "quiet", "Remove");
     button.type = "button";
     button.setAttribute("aria-label", `Remove ${caller} from the queue`);
@@ -272,6 +350,7 @@ class Page {
     return made;
   }
 
+  /** @param {Voice} voice */
   #voice({ id, name, duration_ms: durationMs }) {
     const made = element("li");
     const sound = element("audio");
@@ -310,40 +389,42 @@ class Page {
       note.id = `${name}-note`;
       input.setAttribute("aria-describedby", note.id);
       row.append(head, input, note);
-      parts["eta-rows"].append(row);
+      parts.etaRows.append(row);
     }
   }
 
-  /** What is set, unless something else is typed at the moment. */
+  /**
+   * Show the settings, except where another value is being typed.
+   *
+   * @param {boolean} anyway also there
+   */
   #showEstimates(anyway) {
+    const estimates = this.#estimates;
     for (const { name, learnt } of ESTIMATES) {
-      const input = parts.eta.elements[name];
-      const value = String(this.#set.config?.[name] ?? "");
+      const input = inputOf(name);
+      const value = String(estimates?.config[name] ?? "");
       const isUntouched = input.value === (input.dataset.set ?? "") && document.activeElement !== input;
       if (anyway || isUntouched) input.value = value;
       input.dataset.set = value;
       if (!learnt) continue;
-      const meanS = this.#set[`ema_${learnt}_s`];
-      const count = this.#set[`ema_${learnt}_samples`];
-      const least = this.#set.ema_min_samples;
-      let note = "Nothing measured yet.";
-      if (count) note = `Measured: ${span(meanS)} from ${count}${count < least ? `; used from ${least} on` : ", in use"}.`;
-      write(document.getElementById(`${name}-note`), note);
+      const note = estimates ? measured(estimates, learnt) : "Nothing measured yet.";
+      write(found(`#${name}-note`, HTMLElement, parts.etaRows), note);
     }
     this.#marksEstimates();
   }
 
   #marksEstimates() {
-    const inputs = ESTIMATES.map(({ name }) => parts.eta.elements[name]);
+    const inputs = ESTIMATES.map(({ name }) => inputOf(name));
     const isChanged = inputs.some((input) => input.value !== input.dataset.set);
     for (const input of inputs) input.setAttribute("aria-invalid", String(!isGood(input)));
     for (const button of parts.eta.querySelectorAll("button")) button.disabled = !isChanged;
   }
 
   async #saveEstimates() {
+    /** @type {Partial<EstimateSettings>} */
     const changed = {};
     for (const { name, label, most } of ESTIMATES) {
-      const input = parts.eta.elements[name];
+      const input = inputOf(name);
       if (!isGood(input)) {
         input.focus();
         this.#say(`${label}: enter a number above 0 and at most ${most.toLocaleString("en")}.`, { bad: true });
@@ -351,7 +432,7 @@ class Page {
       }
       if (input.value !== input.dataset.set) changed[name] = input.valueAsNumber;
     }
-    this.#set = await api.setEstimates(changed);
+    this.#estimates = await api.setEstimates(changed);
     this.#showEstimates(true);
     this.#say("The estimates are saved, and waiting callers are informed.");
     await this.#lookAgain();
@@ -360,15 +441,15 @@ class Page {
   // Voices.
 
   #proposeName() {
-    const [file] = parts["voice-file"].files;
-    if (file && !parts["voice-name"].value) parts["voice-name"].value = file.name.replace(/\.[^.]*$/, "").slice(0, 100);
+    const [file] = parts.voiceFile.files ?? [];
+    if (file && !parts.voiceName.value) parts.voiceName.value = file.name.replace(/\.[^.]*$/, "").slice(0, 100);
   }
 
   async #upload() {
-    const [file] = parts["voice-file"].files;
-    const name = parts["voice-name"].value.trim();
+    const [file] = parts.voiceFile.files ?? [];
+    const name = parts.voiceName.value.trim();
     if (!file || !name) return;
-    const button = parts["upload-button"];
+    const button = parts.uploadButton;
     button.disabled = true;
     write(button, "Adding…");
     try {
@@ -383,16 +464,46 @@ class Page {
   }
 }
 
-function updateApp({ children: [, button] }, { enabled }) {
-  button.setAttribute("aria-checked", String(enabled));
+/** @param {unknown} error */
+function isForbidden(error) {
+  return error instanceof api.ApiError && error.status === 403;
 }
 
+/** @param {keyof EstimateSettings} name */
+function inputOf(name) {
+  return found(`input[name="${name}"]`, HTMLInputElement, parts.etaRows);
+}
+
+/**
+ * Return the sentence about the measured length of conversations.
+ *
+ * @param {Estimates} estimates
+ * @param {NonNullable<Estimate["learnt"]>} task
+ */
+function measured(estimates, task) {
+  const meanS = estimates[`ema_${task}_s`];
+  const count = estimates[`ema_${task}_samples`];
+  const least = estimates.ema_min_samples;
+  if (!count || meanS === null) return "Nothing measured yet.";
+  return `Measured: ${span(meanS)} from ${count}${count < least ? `; used from ${least} on` : ", in use"}.`;
+}
+
+/**
+ * @param {HTMLElement} node
+ * @param {App} app
+ */
+function updateApp(node, { enabled }) {
+  found("button", HTMLElement, node).setAttribute("aria-checked", String(enabled));
+}
+
+/** @param {{ label: string }} tile */
 function makeTile({ label }) {
   const made = element("div");
   made.append(element("dt", "", label), element("dd"));
   return made;
 }
 
+/** @param {WorkerView} worker */
 function makeWorker({ worker_id: id }) {
   const made = element("tr");
   const head = element("th", "", id);
@@ -404,31 +515,51 @@ function makeWorker({ worker_id: id }) {
   return made;
 }
 
-function updateWorker({ children: [, status, session, task, since, placed, gpu, heard, address] }, worker) {
-  const badge = status.firstChild;
+/**
+ * @param {HTMLElement} row
+ * @param {WorkerView} worker
+ */
+function updateWorker(row, worker) {
+  const [, status, session, task, since, placed, gpu, heard, address] = row.children;
+  const badge = found("span", HTMLElement, status);
   write(badge, words(worker.status));
   badge.dataset.tone = TONES[worker.status] ?? "good";
-  // Its own word, where that says more.
+  // Its own term, where that differs.
   badge.title = worker.state && worker.state !== worker.status ? `reported state: ${words(worker.state)}` : "";
-  write(session.firstChild, worker.current_session_id ?? "–");
-  write(task, TASKS[worker.current_request_type] ?? "–");
+  write(found("code", HTMLElement, session), worker.current_session_id ?? "–");
+  write(task, TASKS[worker.current_request_type ?? ""] ?? "–");
   write(since, ago(worker.task_started_at));
   write(placed, String(worker.total_requests));
   write(gpu, worker.gpu_id === null ? "–" : String(worker.gpu_id));
   write(heard, worker.last_heartbeat ? `${ago(worker.last_heartbeat)} ago` : "never");
-  write(address.firstChild, worker.host ? `${worker.host}:${worker.port}` : "–");
+  write(found("code", HTMLElement, address), worker.host ? `${worker.host}:${worker.port}` : "–");
 }
 
-function updateTicket({ children: [place, , task, waited, left] }, ticket) {
+/**
+ * @param {HTMLElement} row
+ * @param {Ticket} ticket
+ */
+function updateTicket(row, ticket) {
+  const [place, , task, waited, left] = row.children;
   write(place, String(ticket.position));
-  write(task, TASKS[ticket.request_type] ?? ticket.request_type ?? "a line");
+  write(task, TASKS[ticket.request_type ?? ""] ?? ticket.request_type ?? "a line");
   write(waited, span(ticket.wait_elapsed_s));
   write(left, ticket.estimated_wait_s === null ? "not known" : `about ${span(ticket.estimated_wait_s)}`);
 }
 
-/** Shows items as children that stay what they are: what has the focus, or plays, is not made anew. */
+/**
+ * Show items as children that keep their nodes: a node that has the focus, or plays, is not made anew.
+ *
+ * @template Item
+ * @param {HTMLElement} parent
+ * @param {Item[]} items
+ * @param {keyof Item} name field that identifies an item
+ * @param {(item: Item) => HTMLElement} make
+ * @param {(node: HTMLElement, item: Item) => void} update
+ */
 function keyed(parent, items, name, make, update) {
-  const left = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  /** @type {Map<string | undefined, HTMLElement>} */
+  const left = new Map(childrenOf(parent).map((child) => [child.dataset.key, child]));
   items.forEach((item, place) => {
     const key = String(item[name]);
     const node = left.get(key) ?? make(item);
@@ -438,25 +569,46 @@ function keyed(parent, items, name, make, update) {
     if (parent.children[place] !== node) parent.insertBefore(node, parent.children[place] ?? null);
   });
   for (const gone of left.values()) {
-    // Whoever is there by keyboard goes on from the heading, and not from the top of the page.
-    if (gone.contains(document.activeElement)) parent.closest("section").querySelector("h2").focus();
+    // A user of the keyboard continues from the heading, not from the top of the page.
+    if (gone.contains(document.activeElement)) parent.closest("section")?.querySelector("h2")?.focus();
     gone.remove();
   }
 }
 
+/**
+ * @param {Element} parent
+ * @returns {HTMLElement[]}
+ */
+function childrenOf(parent) {
+  return [...parent.children].filter((child) => child instanceof HTMLElement);
+}
+
+/**
+ * @template {"td" | "th"} K
+ * @param {K} tag
+ * @param {string} className
+ * @param {Node} child
+ */
 function cell(tag, className, child) {
   const made = element(tag, className);
   made.append(child);
   return made;
 }
 
+/** @type {(name: string) => string} */
 const words = (name) => name.replaceAll("_", " ");
 
+/** @type {(input: HTMLInputElement) => boolean} */
 const isGood = ({ valueAsNumber: value, max }) => value > 0 && value <= Number(max);
 
-/** By the clock of this machine, which may differ from the server's: never less than nothing. */
+/**
+ * Return the time since then by the clock of this machine, which may differ from the server's: never negative.
+ *
+ * @type {(at: string | null) => string}
+ */
 const ago = (at) => (at ? span(Math.max(0, (Date.now() - Date.parse(at)) / 1000)) : "–");
 
+/** @param {number} seconds */
 function span(seconds) {
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
@@ -464,10 +616,14 @@ function span(seconds) {
   return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`;
 }
 
+/**
+ * @param {File} file
+ * @returns {Promise<string>}
+ */
 function dataUrl(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
+    reader.onload = () => resolve(String(reader.result));
     reader.onerror = () => reject(new api.ApiError("The file cannot be read."));
     reader.readAsDataURL(file);
   });

@@ -1,6 +1,11 @@
-// What the operator's page asks of the server. Every request has a deadline and throws ApiError.
+// Requests of the operator's page to the server. Every request has a deadline and throws ApiError.
 
-import { ApiError, request } from "./session_api.js";
+import { ApiError, requestJson } from "./session_api.js";
+
+/**
+ * @import { App, EstimateSettings, Estimates, OperatorState, Status, Ticket, Voice, VoiceAdded, WorkerView }
+ *   from "../types/server.js"
+ */
 
 const REQUEST_MS = 10_000;
 // A voice has to arrive and be decoded.
@@ -9,19 +14,48 @@ const VOICES = "/api/assets/ref_audio";
 
 export { ApiError };
 
+/**
+ * @typedef {object} ServerView the server at one moment
+ * @property {Status} status
+ * @property {WorkerView[]} workers
+ * @property {Ticket[]} queue
+ * @property {App[]} apps
+ * @property {Estimates} estimates
+ * @property {Voice[]} voices
+ */
+
+/** @type {(id: string) => string} */
 export const voicePath = (id) => `${VOICES}/${encodeURIComponent(id)}`;
 
+/** @type {() => Promise<OperatorState>} */
 export const operator = () => ask("GET", "/api/admin/session");
+
+/** @type {(token: string) => Promise<unknown>} */
 export const logIn = (token) => ask("POST", "/api/admin/session", { token });
+
+/** @type {() => Promise<unknown>} */
 export const logOut = () => ask("DELETE", "/api/admin/session");
 
+/** @type {(id: string, enabled: boolean) => Promise<App>} */
 export const switchApp = (id, enabled) => ask("PUT", `/api/admin/apps/${encodeURIComponent(id)}`, { enabled });
+
+/** @type {(ticket: string) => Promise<{ success: boolean }>} */
 export const takeOut = (ticket) => ask("DELETE", `/api/queue/${encodeURIComponent(ticket)}`);
+
+/** @type {(changed: Partial<EstimateSettings>) => Promise<Estimates>} */
 export const setEstimates = (changed) => ask("PUT", "/api/config/eta", changed);
+
+/** @type {(id: string) => Promise<unknown>} */
 export const removeVoice = (id) => ask("DELETE", voicePath(id));
+
+/** @type {(name: string, dataUrl: string) => Promise<VoiceAdded>} */
 export const addVoice = (name, dataUrl) => ask("POST", VOICES, { name, audio_base64: dataUrl }, UPLOAD_MS);
 
-/** How everything stands at one moment. */
+/**
+ * Read the state of the server.
+ *
+ * @returns {Promise<ServerView>}
+ */
 export async function look() {
   const [status, workers, queue, apps, estimates, voices] = await Promise.all(
     ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES].map((path) => ask("GET", path)),
@@ -29,12 +63,19 @@ export async function look() {
   return { status, workers: workers.workers, queue: queue.items, apps: apps.apps, estimates, voices: voices.ref_audios };
 }
 
-async function ask(method, path, body, withinMs = REQUEST_MS) {
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {object} [body]
+ * @param {number} [withinMs]
+ * @returns {Promise<any>}
+ */
+function ask(method, path, body, withinMs = REQUEST_MS) {
+  /** @type {RequestInit} */
   const options = { signal: AbortSignal.timeout(withinMs) };
   if (body !== undefined) {
     options.headers = { "content-type": "application/json" };
     options.body = JSON.stringify(body);
   }
-  const response = await request(method, path, options);
-  return response.json();
+  return requestJson(method, path, options);
 }

@@ -1,44 +1,54 @@
-// Which conversation the calls of this page are a part of: the one that the address names, or the one that the server tells.
-// Keeps the address and the links in step with it, so that a page that is loaded again goes on with the same one.
+// The conversation to which the calls of this page belong: the one that the address names, or the one that the server reports.
+// Keeps the address and the links in step with it, so that a page that is loaded again continues the same one.
 
 import { Bubbles } from "./bubbles.js";
 import { part } from "./element.js";
+import { messageOf, required } from "./guards.js";
 import { SessionRecord, lastTurns } from "./record.js";
-import { SessionApi } from "./session_api.js";
+import { ApiError, SessionApi } from "./session_api.js";
 
 const EARLIER_TURNS = 20;
 const DELETED = "That conversation was deleted. Press Talk to begin a new one.";
 const ELSEWHERE = "This conversation continues elsewhere. Press Talk to continue it here.";
 
-const links = { text: part("as-text"), fresh: part("new-conversation") };
+const links = {
+  text: part("as-text", HTMLAnchorElement),
+  fresh: part("new-conversation", HTMLAnchorElement),
+};
 
 export class Binding {
   #bubbles;
+  /** @type {SessionApi | null} */
   #api = null;
 
+  /** @param {Bubbles} bubbles */
   constructor(bubbles) {
     this.#bubbles = bubbles;
     const id = new URLSearchParams(location.search).get("session");
-    if (SessionApi.isId(id)) this.#api = new SessionApi(id);
+    if (id !== null && SessionApi.isId(id)) this.#api = new SessionApi(id);
     else if (id !== null) this.#write();
     const fresh = new URL(location.href);
     fresh.searchParams.delete("session");
     links.fresh.href = fresh.href;
   }
 
-  /** The conversation that goes on; null: the next call begins one. */
+  /** The conversation that continues; null: the next call begins one. */
   get sessionId() {
     return this.#api?.id ?? null;
   }
 
-  /** The server says which conversation a call is a part of. */
+  /**
+   * Take the conversation to which the present call belongs, as the server reports it.
+   *
+   * @param {string} id
+   */
   bind(id) {
     if (id === this.sessionId || !SessionApi.isId(id)) return;
     this.#api = new SessionApi(id);
     this.#write();
   }
 
-  /** Puts the end of the conversation in front of what is shown. Returns what went wrong, in words for the person. */
+  /** Put the end of the conversation before what is shown. Return what went wrong, in words for the user. */
   async showEarlier() {
     const api = this.#api;
     if (!api) return "";
@@ -46,12 +56,12 @@ export class Binding {
     try {
       events = await api.past();
     } catch (error) {
-      if (!error.gone) return `The earlier conversation cannot be shown. ${error.message}`;
+      if (!isGone(error)) return `The earlier conversation cannot be shown. ${messageOf(error)}`;
       if (api === this.#api) this.#drop();
       return DELETED;
     }
     if (!events.length) return "";
-    // Made apart: a call may have begun meanwhile, and its bubbles come behind these.
+    // Made apart: a call may have begun in the meantime, and its bubbles come after these.
     const apart = document.createElement("div");
     const earlier = new SessionRecord(new Bubbles(apart));
     for (const event of lastTurns(events, EARLIER_TURNS)) earlier.take(event);
@@ -59,25 +69,25 @@ export class Binding {
     return "";
   }
 
-  /** How to go on by telephone, in words for the person. Throws ApiError. */
+  /** Return how to continue by telephone, in words for the user. Throws ApiError. */
   async byPhone() {
-    const { code, number, expires_s: expiresS } = await this.#api.callCode();
+    const { code, number, expires_s: expiresS } = await required(this.#api, "the conversation").callCode();
     const minutes = Math.max(1, Math.round(expiresS / 60));
     return `Call ${number} and press ${code} on the keypad within ${minutes} minutes. This call then continues there.`;
   }
 
-  /** The server has let go of the conversation: looks why, for the person. */
+  /** Return why the server has released the conversation, in words for the user. */
   async whyLost() {
     return (await this.dropDeleted()) || ELSEWHERE;
   }
 
-  /** Lets go of the conversation if it was deleted, and says so, for the person; empty when it was not. */
+  /** Release the conversation if it was deleted, and return a text that says so; empty when it was not. */
   async dropDeleted() {
     const api = this.#api;
     try {
       await api?.info();
     } catch (error) {
-      if (error.gone) {
+      if (isGone(error)) {
         if (api === this.#api) this.#drop();
         return DELETED;
       }
@@ -85,7 +95,11 @@ export class Binding {
     return "";
   }
 
-  /** Links to this conversation in writing, and to a new one. */
+  /**
+   * Show the links to this conversation as text, and to a new one.
+   *
+   * @param {{ busy: boolean }} options
+   */
   showLinks({ busy }) {
     const { text, fresh } = links;
     text.textContent = this.#api ? "Open as text" : "Text only";
@@ -106,4 +120,9 @@ export class Binding {
     else address.searchParams.delete("session");
     history.replaceState(null, "", address);
   }
+}
+
+/** @param {unknown} error */
+function isGone(error) {
+  return error instanceof ApiError && error.gone;
 }

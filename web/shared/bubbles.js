@@ -1,5 +1,5 @@
-// The column of bubbles: makes them, keeps so many of them, and stays at the end while the person reads the end. What is in a
-// bubble is left to the transcript of a call and to the record of a session.
+// Column of bubbles: makes them, keeps a limited number, and stays at the end while the user reads the end. The content of a
+// bubble belongs to the transcript of a call and to the record of a session.
 
 import { element } from "./element.js";
 
@@ -8,23 +8,26 @@ const PINNED_PX = 60;
 // Screen readers learn of a change some time after it.
 const HUSH_MS = 500;
 
+/** @typedef {{ item: HTMLElement, bubble: HTMLElement, under: HTMLElement }} Bubble */
+
 export class Bubbles {
   #root;
   #keep;
-  #pinned = true; // the end is in view: the person has not scrolled up to read
+  #pinned = true; // the end is in view: the user has not scrolled up to read
   #filling = false;
   #height = 0;
-  #hushed = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #hushed;
 
   /**
-   * @param {Element} root the log
-   * @param {number} keep a call of hours keeps its last bubbles
+   * @param {HTMLElement} root the log
+   * @param {{ keep?: number }} [options] `keep`: a call of hours keeps its last bubbles
    */
   constructor(root, { keep = Infinity } = {}) {
     this.#root = root;
     this.#keep = keep;
     root.addEventListener("scroll", () => {
-      if (root.clientHeight !== this.#height) return; // a notice came or went: not the person, and the end is shown below
+      if (root.clientHeight !== this.#height) return; // a notice came or went: the user did not scroll, and the end is shown below
       this.#pinned = root.scrollHeight - root.scrollTop - root.clientHeight < PINNED_PX;
     });
     new ResizeObserver(() => {
@@ -37,12 +40,17 @@ export class Bubbles {
     return !this.#root.childElementCount;
   }
 
-  /** Whether the person reads the end. */
+  /** True while the user reads the end. */
   get pinned() {
     return this.#pinned;
   }
 
-  /** A bubble that is nowhere yet. */
+  /**
+   * Make a bubble that is not on the page yet.
+   *
+   * @param {"user" | "bot"} who
+   * @returns {Bubble}
+   */
   make(who) {
     const item = element("div", `turn ${who}`);
     item.dataset.role = `${who}-turn`;
@@ -52,21 +60,34 @@ export class Bubbles {
     return { item, bubble, under };
   }
 
-  /** A line about the conversation itself, nowhere yet. */
+  /**
+   * Make a line about the conversation itself that is not on the page yet.
+   *
+   * @param {string} text
+   */
   makeNote(text) {
     const line = element("p", "note", text);
     line.dataset.role = "note";
     return line;
   }
 
-  /** Puts a node before another one, or at the end. */
+  /**
+   * Put a node before another one, or at the end.
+   *
+   * @param {Node} node
+   * @param {Node | null} [before]
+   */
   put(node, before = null) {
     this.#root.insertBefore(node, before);
-    while (this.#root.childElementCount > this.#keep) this.#root.firstElementChild.remove();
+    while (this.#root.childElementCount > this.#keep) this.#root.firstElementChild?.remove();
     this.follow();
   }
 
-  /** Puts what was said before in front of what is there; what the person reads stays where it is. */
+  /**
+   * Put earlier nodes before those on the page; what the user reads stays where it is.
+   *
+   * @param {Node[]} nodes
+   */
   prepend(nodes) {
     this.#hush();
     const { scrollTop, scrollHeight } = this.#root;
@@ -75,25 +96,29 @@ export class Bubbles {
     this.follow();
   }
 
-  /** Shows the end, if the person was reading the end. */
+  /** Show the end, if the user was reading the end. */
   follow() {
     if (this.#pinned && !this.#filling) this.#root.scrollTop = this.#root.scrollHeight;
   }
 
-  /** Shows the end, wherever the person was reading. */
+  /** Show the end, wherever the user was reading. */
   pin() {
     this.#pinned = true;
     this.follow();
   }
 
-  /** While a whole conversation is put in it is not scrolled for each bubble. */
+  /**
+   * Begin or end putting in a whole conversation, which is not scrolled for each bubble.
+   *
+   * @param {boolean} filling
+   */
   fill(filling) {
     this.#filling = filling;
     this.#root.setAttribute("aria-busy", String(filling));
     this.follow();
   }
 
-  /** What was said long ago is not read out as if it were said now. */
+  /** Keep screen readers from announcing old turns as if they were new. */
   #hush() {
     this.#root.setAttribute("aria-live", "off");
     clearTimeout(this.#hushed);

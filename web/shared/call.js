@@ -1,29 +1,52 @@
-// One call: microphone, peer connection, data channel. Decides the order in which they are opened and what a failure is
-// called; what the messages mean is left to the page. A Call is used once. Every wait has a deadline; close() ends all of
-// it, also in the middle of opening.
+// One call: microphone, peer connection, data channel. Decides the order in which they are opened and what a failure is called;
+// the meaning of the messages is left to the page. A Call is used once. Every wait has a deadline; close() ends all of it, also
+// in the middle of opening.
 
 import { within } from "./deadline.js";
+import { nameOf, required } from "./guards.js";
 import { authorization, keepNext } from "./token.js";
+
+/** @import { CallAnswer, ChannelMessage, RtviMessage, StartedCall } from "../types/server.js" */
 
 const REQUEST_MS = 10_000;
 const CONNECT_MS = 15_000;
 // Candidates that take longer (a far STUN server) follow one by one.
 const GATHER_MS = 1_000;
 const PING_MS = 1_000;
-// A peer connection often recovers from "disconnected" by itself, as when a phone changes networks. Browsers say it after some
-// five seconds without an answer; the server has given the call up by then or soon will.
+// A peer connection often recovers from "disconnected" by itself, as when a phone changes networks. Browsers report it after some
+// five seconds without an answer; the server has ended the call by then or soon will.
 const LOST_MS = 3_000;
 
-/** Why a call did not open or did not last, in words for the person. */
+/**
+ * @typedef {object} CallHandlers
+ * @property {(message: RtviMessage) => void} message
+ * @property {(stream: MediaStream) => void} sound the bot's voice
+ * @property {(error: CallError | null) => void} end the other side ended the call (null) or it was lost
+ */
+/**
+ * @typedef {object} CallOptions
+ * @property {boolean} raw as for openMicrophone: processing of a microphone that is added later
+ * @property {string} mode "cascade" or "duplex"
+ * @property {boolean} sees whether a camera may be added
+ */
+
+/** Failure to open or to keep a call, in words for the user. */
 export class CallError extends Error {
-  /** @param {number} status of the server's refusal; 0 when it was none */
+  /**
+   * @param {string} message
+   * @param {number} [status] of the server's refusal; 0 when it was none
+   */
   constructor(message, status = 0) {
     super(message);
     this.status = status;
   }
 }
 
-/** Asks for the microphone. `raw` leaves the signal as it is (studio microphones, tests). Throws CallError. */
+/**
+ * Open the microphone. Throws CallError.
+ *
+ * @param {{ raw: boolean }} options `raw` leaves the signal as it is (studio microphones, tests)
+ */
 export async function openMicrophone({ raw }) {
   if (!navigator.mediaDevices?.getUserMedia) {
     throw new CallError("The microphone needs https or localhost.");
@@ -34,16 +57,11 @@ export async function openMicrophone({ raw }) {
       audio: { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed },
     });
   } catch (error) {
-    const reasons = {
-      NotAllowedError: "The microphone is blocked for this page.",
-      NotFoundError: "No microphone was found.",
-      NotReadableError: "Another program is using the microphone.",
-    };
-    throw new CallError(reasons[error.name] ?? `The microphone could not be opened (${error.name}).`);
+    throw mediaError("microphone", error);
   }
 }
 
-/** Asks for the camera. Throws CallError. */
+/** Open the camera. Throws CallError. */
 export async function openCamera() {
   if (!navigator.mediaDevices?.getUserMedia) throw new CallError("The camera needs https or localhost.");
   try {
@@ -51,62 +69,78 @@ export async function openCamera() {
       video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } },
     });
   } catch (error) {
-    const reasons = {
-      NotAllowedError: "The camera is blocked for this page.",
-      NotFoundError: "No camera was found.",
-      NotReadableError: "Another program is using the camera.",
-    };
-    throw new CallError(reasons[error.name] ?? `The camera could not be opened (${error.name}).`);
+    throw mediaError("camera", error);
   }
 }
 
-/** Whether the browser takes the bot's voice out of the microphone. What it does not say is what it was asked for. */
+/**
+ * @param {"microphone" | "camera"} device
+ * @param {unknown} error of the browser
+ */
+function mediaError(device, error) {
+  /** @type {Record<string, string>} */
+  const reasons = {
+    NotAllowedError: `The ${device} is blocked for this page.`,
+    NotFoundError: `No ${device} was found.`,
+    NotReadableError: `Another program is using the ${device}.`,
+  };
+  const name = nameOf(error);
+  return new CallError(reasons[name] ?? `The ${device} could not be opened (${name}).`);
+}
+
+/**
+ * Return true if the browser removes the bot's voice from the microphone. Where it does not report that, the request counts.
+ *
+ * @param {MediaStream | null} microphone
+ * @param {{ raw: boolean }} options
+ */
 export function cancelsEcho(microphone, { raw }) {
   const [track] = microphone?.getAudioTracks() ?? [];
-  // A boolean, or the name of what is cancelled.
+  // A boolean, or the name of the source that is cancelled.
   return Boolean(track?.getSettings().echoCancellation ?? !raw);
 }
 
 export class Call {
+  /** @type {RTCPeerConnection | null} */
   #peer = null;
+  /** @type {RTCDataChannel | null} */
   #channel = null;
+  /** @type {RTCRtpSender | null} of the microphone */
   #sender = null;
+  /** @type {RTCRtpSender | null} of the camera */
   #pictures = null;
   #path = "";
   #callId = "";
+  /** @type {{ candidate: string, sdp_mid: string | null, sdp_mline_index: number | null }[]} not sent yet */
   #late = [];
   #messages = 0;
   #ended = new AbortController();
-  #queuedAt = -Infinity; // when the server last said where the caller stands in the queue
-  #pinging = 0;
-  #lost = 0;
+  #queuedAt = -Infinity; // time of the server's last report on the caller's place in the queue
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #pinging;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #lost;
+  /** @type {PromiseWithResolvers<void>} */
   #botReady = Promise.withResolvers?.() ?? deferred();
 
-  /**
-   * @param {object} on what the page wants to know
-   * @param {(message: object) => void} on.message an RTVI message
-   * @param {(stream: MediaStream) => void} on.sound the bot's voice
-   * @param {(error: CallError | null) => void} on.end the other side ended the call (null) or it was lost
-   */
+  /** @param {CallHandlers} on */
   constructor(on) {
     this.on = on;
-    // Nobody may be waiting when the call is closed.
+    // Without a handler, a call that is closed early would report an unhandled rejection.
     this.#botReady.promise.catch(() => {});
   }
 
   /**
-   * Opens the call; resolves when the bot is ready. Throws CallError.
+   * Open the call; resolve when the bot is ready. Throws CallError.
    *
    * @param {MediaStream | null} microphone without one can only type
-   * @param {string | null} session the conversation that goes on; without one a new one begins
-   * @param {object} options
-   * @param {boolean} options.raw as for openMicrophone: what a microphone that comes later will be like
-   * @param {string} options.mode "cascade" or "duplex"
-   * @param {boolean} options.sees whether a camera may be put in
+   * @param {string | null} session the conversation that continues; without one a new one begins
+   * @param {CallOptions} options
    */
   async open(microphone, session, { raw, mode, sees }) {
     const body = { ...(session && { session }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
     const start = { transport: "webrtc", body };
+    /** @type {StartedCall} */
     const started = await this.#request("POST", "/start", start, authorization());
     keepNext(started);
     const { sessionId, iceConfig } = started;
@@ -116,7 +150,7 @@ export class Call {
     peer.addEventListener("track", ({ track }) => track.kind === "audio" && this.on.sound(new MediaStream([track])));
     peer.addEventListener("connectionstatechange", () => this.#onConnectionState());
     peer.addEventListener("icecandidate", (event) => this.#onCandidate(event.candidate));
-    // Send and receive even without a microphone: one can be put in later without a new negotiation.
+    // Send and receive even without a microphone: one can be added later without a new negotiation.
     const [track] = microphone?.getAudioTracks() ?? [];
     const transceiver = peer.addTransceiver(track ?? "audio", { direction: "sendrecv" });
     this.#sender = transceiver.sender;
@@ -129,7 +163,8 @@ export class Call {
     await peer.setLocalDescription();
     await within(GATHER_MS, gathered(peer)).catch(() => {});
     this.#ended.signal.throwIfAborted();
-    const { sdp, type } = peer.localDescription;
+    const { sdp, type } = required(peer.localDescription, "the offer");
+    /** @type {CallAnswer} */
     const answer = await this.#request("POST", this.#path, { sdp, type });
     await peer.setRemoteDescription({ sdp: answer.sdp, type: answer.type });
     this.#callId = answer.pc_id;
@@ -141,7 +176,7 @@ export class Call {
     });
   }
 
-  /** Resolves when the bot is ready; a caller in the queue is told every few seconds that they still wait. */
+  /** Resolve when the bot is ready; the server reports every few seconds that a caller is still in the queue. */
   async #untilReady() {
     for (;;) {
       try {
@@ -156,23 +191,35 @@ export class Call {
     return this.#ended.signal.aborted;
   }
 
-  /** Puts a microphone into a call that was opened without one. */
+  /**
+   * Add a microphone to a call that was opened without one.
+   *
+   * @param {MediaStream} microphone
+   */
   async useMicrophone(microphone) {
-    await this.#sender.replaceTrack(microphone.getAudioTracks()[0]);
+    await required(this.#sender, "the connection").replaceTrack(microphone.getAudioTracks()[0]);
     this.#tellMicrophone(true);
   }
 
-  /** Puts a camera into the call, or takes it out (null). */
+  /**
+   * Add a camera to the call, or remove it (null).
+   *
+   * @param {MediaStream | null} camera
+   */
   async useCamera(camera) {
     await this.#pictures?.replaceTrack(camera?.getVideoTracks()[0] ?? null);
   }
 
-  /** Sends typed text; the answer is spoken and shown. */
+  /**
+   * Send typed text; the answer is spoken and shown.
+   *
+   * @param {string} content
+   */
   type(content) {
     this.#send("send-text", { content, options: { run_immediately: true, audio_response: true } });
   }
 
-  /** Ends the call without further events. Safe to call twice. */
+  /** End the call without further events. Safe to call twice. */
   close() {
     if (this.closed) return;
     this.#ended.abort(new CallError("The call was closed."));
@@ -183,6 +230,7 @@ export class Call {
     this.#peer?.close();
   }
 
+  /** @param {CallError | null} error */
   #end(error) {
     if (this.closed) return;
     this.close();
@@ -191,26 +239,29 @@ export class Call {
 
   #onConnectionState() {
     clearTimeout(this.#lost);
-    const state = this.#peer.connectionState;
+    const state = this.#peer?.connectionState;
     const lost = new CallError("The connection was lost.");
     if (state === "failed") this.#end(lost);
     if (state === "disconnected") this.#lost = setTimeout(() => this.#end(lost), LOST_MS);
   }
 
+  /** @param {boolean} hasMicrophone */
   #onChannelOpen(hasMicrophone) {
     this.#send("client-ready", { version: "1.0.0", about: { library: "parley-web" } });
     if (!hasMicrophone) this.#tellMicrophone(false);
     this.#pinging = setInterval(() => {
-      if (this.#channel.readyState === "open") this.#channel.send("ping");
+      if (this.#channel?.readyState === "open") this.#channel.send("ping");
     }, PING_MS);
   }
 
+  /** @param {string} text */
   #onMessage(text) {
+    /** @type {ChannelMessage} */
     let message;
     try {
       message = JSON.parse(text);
     } catch {
-      return; // not for us: the channel carries JSON only
+      return; // not a message: those are JSON
     }
     if (message.type === "signalling") {
       if (message.message?.type === "peerLeft") this.#end(null);
@@ -223,6 +274,7 @@ export class Call {
     this.on.message(message);
   }
 
+  /** @param {RTCIceCandidate | null} candidate */
   #onCandidate(candidate) {
     if (!candidate?.candidate) return;
     this.#late.push({
@@ -233,7 +285,7 @@ export class Call {
     if (this.#callId) this.#sendCandidates();
   }
 
-  /** What the offer already held is harmless to send again, and cheaper than finding out. */
+  /** Send all candidates: those that the offer already holds are harmless, and sending is cheaper than finding out. */
   #sendCandidates() {
     const candidates = this.#late.splice(0);
     if (!candidates.length || this.closed) return;
@@ -241,19 +293,31 @@ export class Call {
     this.#request("PATCH", this.#path, { pc_id: this.#callId, candidates }).catch(() => {});
   }
 
+  /** @param {boolean} enabled */
   #tellMicrophone(enabled) {
-    // The server would otherwise wonder every two seconds where the sound is.
-    this.#channel.send(
+    // Otherwise the server logs every two seconds that no sound arrives.
+    required(this.#channel, "the connection").send(
       JSON.stringify({ type: "signalling", message: { type: "trackStatus", receiver_index: 0, enabled } }),
     );
   }
 
+  /**
+   * @param {string} type
+   * @param {object} data
+   */
   #send(type, data) {
     if (this.#channel?.readyState !== "open") return;
     this.#messages += 1;
     this.#channel.send(JSON.stringify({ label: "rtvi-ai", type, id: String(this.#messages), data }));
   }
 
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {object} body
+   * @param {Record<string, string>} [headers]
+   * @returns {Promise<any>}
+   */
   async #request(method, path, body, headers = {}) {
     let response;
     try {
@@ -266,12 +330,14 @@ export class Call {
     } catch (error) {
       if (this.closed) throw this.#ended.signal.reason;
       throw new CallError(
-        error.name === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
+        nameOf(error) === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
       );
     }
     const answer = await response.json().catch(() => ({}));
     if (response.ok) return answer;
-    const reason = answer.error ?? answer.detail ?? `the server answered ${response.status}`;
+    // `detail` is a list where a field of the request was refused.
+    const texts = [answer.error, answer.detail].filter((text) => typeof text === "string");
+    const reason = texts[0] ?? `the server answered ${response.status}`;
     if (response.status === 401) {
       throw new CallError("This page may not begin a call, or its permission has expired. Open it again from the page that linked to it.", 401);
     }
@@ -280,12 +346,21 @@ export class Call {
   }
 }
 
+/**
+ * Do what Promise.withResolvers does, for browsers that lack it.
+ *
+ * @returns {PromiseWithResolvers<void>}
+ */
 function deferred() {
-  const parts = {};
+  const parts = /** @type {PromiseWithResolvers<void>} */ ({});
   parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
   return parts;
 }
 
+/**
+ * @param {RTCPeerConnection} peer
+ * @returns {Promise<void>}
+ */
 function gathered(peer) {
   return new Promise((resolve) => {
     const look = () => peer.iceGatheringState === "complete" && resolve();

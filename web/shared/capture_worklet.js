@@ -1,9 +1,10 @@
-// In the audio thread: the microphone in pieces of a given number of samples, each a Float32Array of its own.
+// Audio thread: pass the microphone on in pieces of a given number of samples, each a Float32Array of its own.
 
 class Capture extends AudioWorkletProcessor {
   #piece;
   #filled = 0;
 
+  /** @param {{ processorOptions: { samples: number } }} options */
   constructor({ processorOptions }) {
     super();
     this.#piece = new Float32Array(processorOptions.samples);
@@ -13,6 +14,7 @@ class Capture extends AudioWorkletProcessor {
     };
   }
 
+  /** @param {Float32Array[][]} inputs */
   process([[channel]]) {
     for (let at = 0; channel && at < channel.length; ) {
       const room = Math.min(this.#piece.length - this.#filled, channel.length - at);

@@ -1,24 +1,31 @@
-// What the bot says, back to back, and silent at once when it falls silent. Owns its sources, not the context.
+// Playback of the bot's speech, piece after piece, which stops at once when the bot is interrupted. Owns its sources, not the
+// context.
 
 const RATE_HZ = 24_000;
-// In front of the first sound of a stretch, so that the next one is there in time.
+// Pause before the first piece of a stretch, so that the second one arrives in time.
 const LEAD_S = 0.12;
 
 export class DuplexPlayer {
   #context;
   #next = 0;
+  /** @type {Set<AudioBufferSourceNode>} */
   #sources = new Set();
 
+  /** @param {AudioContext} context */
   constructor(context) {
     this.#context = context;
   }
 
-  /** Seconds that wait to be heard. */
+  /** Seconds of speech that are not heard yet. */
   get aheadS() {
     return Math.max(0, this.#next - this.#context.currentTime);
   }
 
-  /** More of it: float32 at 24 kHz. */
+  /**
+   * Append samples at 24 kHz.
+   *
+   * @param {Float32Array<ArrayBuffer>} samples
+   */
   play(samples) {
     if (!samples.length) return;
     const buffer = this.#context.createBuffer(1, samples.length, RATE_HZ);
@@ -33,7 +40,7 @@ export class DuplexPlayer {
     source.addEventListener("ended", () => this.#sources.delete(source));
   }
 
-  /** Drops what is not heard yet. */
+  /** Drop everything that is not heard yet. */
   stop() {
     for (const source of this.#sources) source.stop();
     this.#sources.clear();

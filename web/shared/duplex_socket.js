@@ -1,11 +1,27 @@
-// A conversation over /ws/duplex: what is sent and what comes, and nothing of how it sounds or looks. Used once.
+// A conversation over /ws/duplex: messages in both directions, without their sound and their appearance. Used once.
 
 import { keepNext, subprotocols } from "./token.js";
+
+/** @import { DuplexMessage, DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
 
 const PREPARED_MS = 15_000;
 const STOPPED_MS = 1_500;
 
-/** float32 samples as the server takes them: little-endian bytes in base64. */
+/**
+ * @typedef {object} DuplexHandlers
+ * @property {(place: EngineQueue) => void} queued
+ * @property {(facts: Prepared) => void} prepared
+ * @property {(result: DuplexResult, answeredMs: number) => void} result
+ * @property {(type: "paused" | "resumed") => void} held
+ * @property {(text: string) => void} error the conversation goes on
+ * @property {(reason: string) => void} end empty when this side ended it
+ */
+
+/**
+ * Encode float32 samples as the server reads them: little-endian bytes in base64.
+ *
+ * @param {Float32Array} samples
+ */
 export function encode(samples) {
   const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength);
   let text = "";
@@ -14,44 +30,50 @@ export function encode(samples) {
   return btoa(text);
 }
 
-/** The samples in such a text. */
+/**
+ * Decode samples from such a text.
+ *
+ * @param {string} text
+ */
 export function decode(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Float32Array(bytes.buffer, 0, bytes.length >> 2);
 }
 
 export class DuplexSocket {
+  /** @type {WebSocket | null} */
   #socket = null;
+  /** @type {number[]} times at which the chunks that have no answer yet were sent */
   #sent = [];
-  #late = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #late;
   #isOver = false;
 
-  /**
-   * @param {object} on what the page wants to know
-   * @param {(place: {position: number, estimated_wait_s: number | null}) => void} on.queued
-   * @param {(facts: object) => void} on.prepared
-   * @param {(result: object, answeredMs: number) => void} on.result
-   * @param {(type: "paused" | "resumed", message: object) => void} on.held
-   * @param {(text: string) => void} on.error the conversation goes on
-   * @param {(reason: string) => void} on.end empty when it was asked for
-   */
+  /** @param {DuplexHandlers} on */
   constructor(on) {
     this.on = on;
   }
 
+  /** @param {{ prompt: string, voiceOnly: boolean }} options */
   open({ prompt, voiceOnly }) {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const id = `${voiceOnly ? "adx" : "omni"}_${Date.now().toString(36)}`;
-    this.#socket = new WebSocket(`${scheme}://${location.host}/ws/duplex/${id}`, subprotocols());
-    this.#socket.addEventListener("open", () => {
+    const socket = new WebSocket(`${scheme}://${location.host}/ws/duplex/${id}`, subprotocols());
+    this.#socket = socket;
+    socket.addEventListener("open", () => {
       this.#send({ type: "prepare", ...(prompt && { system_prompt: prompt }) });
       this.#expect("The server does not answer.");
     });
-    this.#socket.addEventListener("message", (event) => this.#onMessage(JSON.parse(event.data)));
-    this.#socket.addEventListener("close", (event) => this.#end(event.reason || "the connection was lost"));
+    socket.addEventListener("message", (event) => this.#onMessage(JSON.parse(event.data)));
+    socket.addEventListener("close", (event) => this.#end(event.reason || "the connection was lost"));
   }
 
-  /** A chunk of float32 samples at 16 kHz, and pictures as JPEG in base64. */
+  /**
+   * Send a chunk of float32 samples at 16 kHz, and pictures as JPEG in base64.
+   *
+   * @param {Float32Array} samples
+   * @param {{ frames?: string[], forceListen?: boolean }} [options]
+   */
   chunk(samples, { frames = [], forceListen = false } = {}) {
     if (!this.#send({
       type: "audio_chunk",
@@ -70,58 +92,71 @@ export class DuplexSocket {
     this.#send({ type: "resume" });
   }
 
-  /** Says goodbye and closes. Safe to call twice. */
+  /** Say goodbye and close. Safe to call twice. */
   close() {
-    if (!this.#send({ type: "stop" })) this.#socket?.close();
-    else setTimeout(() => this.#socket.close(), STOPPED_MS);
+    const socket = this.#socket;
+    if (!this.#send({ type: "stop" })) socket?.close();
+    else setTimeout(() => socket?.close(), STOPPED_MS);
     this.#end("");
   }
 
+  /** @param {{ type: string, [field: string]: unknown }} message */
   #send(message) {
     if (this.#isOver || this.#socket?.readyState !== WebSocket.OPEN) return false;
     this.#socket.send(JSON.stringify(message));
     return true;
   }
 
+  /** @param {string} reason for the user, if the engine is not ready in time */
   #expect(reason) {
     clearTimeout(this.#late);
     this.#late = setTimeout(() => {
       this.#end(reason);
-      this.#socket.close();
+      this.#socket?.close();
     }, PREPARED_MS);
   }
 
+  /** @param {DuplexMessage} message */
   #onMessage(message) {
     if (this.#isOver) return;
     switch (message.type) {
       case "queued":
       case "queue_update":
         clearTimeout(this.#late);
-        return this.on.queued(message);
+        this.on.queued(message);
+        break;
       case "queue_done":
         this.#expect("The model did not become ready in time.");
-        return this.on.queued({ position: 0, estimated_wait_s: null });
+        this.on.queued({ position: 0, estimated_wait_s: null });
+        break;
       case "prepared":
         clearTimeout(this.#late);
         keepNext(message);
-        return this.on.prepared(message);
+        this.on.prepared(message);
+        break;
       case "result":
-        return this.on.result(message, performance.now() - (this.#sent.shift() ?? performance.now()));
+        this.on.result(message, performance.now() - (this.#sent.shift() ?? performance.now()));
+        break;
       case "paused":
       case "resumed":
         this.#sent = [];
-        return this.on.held(message.type, message);
+        this.on.held(message.type);
+        break;
       case "error":
         // Every chunk has one answer, and this may be it.
         if (message.code === "not_ready" || message.code === "invalid_state") this.#sent.shift();
-        return this.on.error(message.error);
+        // The engine failed, and the chunks that it had are never answered.
+        if (message.code === "inference_error") this.#sent = [];
+        this.on.error(message.error);
+        break;
       case "timeout":
-        return this.#end(message.reason);
+        this.#end(message.reason);
+        break;
       default:
-        return undefined;
     }
   }
 
+  /** @param {string} reason */
   #end(reason) {
     if (this.#isOver) return;
     this.#isOver = true;

@@ -1,42 +1,55 @@
-// Follows a session: everything so far at once, then every event as it is committed, none twice. Decides when to look again
-// after the stream ended, and what that means: the server is away, or the session is gone.
+// Following a session: everything so far at once, then every event as it is committed, none twice. Decides when to look again
+// after the stream has ended, and what that means: the server is away, or the session is gone.
+
+import { ApiError } from "./session_api.js";
+
+/** @import { SessionEvent } from "../types/server.js" */
+/** @import { SessionApi } from "./session_api.js" */
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 8_000;
 
+/**
+ * @typedef {object} FollowerHandlers
+ * @property {(events: SessionEvent[]) => void} past everything so far, in order of time; once, before anything else
+ * @property {(event: SessionEvent) => void} event a committed event
+ * @property {() => void} up the server answers
+ * @property {() => void} away the server does not answer; the follower tries again
+ * @property {() => void} gone there is no such session, or it belongs to another client; nothing follows
+ */
+
 export class Follower {
   #api;
+  /** @type {FollowerHandlers | null} null once it is stopped */
   #on;
-  #seq = null; // of the last event that was given
+  /** @type {number | null} of the last event that was passed on */
+  #seq = null;
   #pauseMs = FIRST_PAUSE_MS;
+  /** @type {EventSource | null} */
   #source = null;
-  #timer = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer;
   #attempt = 0;
 
   /**
    * @param {SessionApi} api
-   * @param {object} on what the page wants to know
-   * @param {(events: object[]) => void} on.past everything so far, in order of time; once, before anything else
-   * @param {(event: object) => void} on.event a committed event
-   * @param {() => void} on.up the server answers
-   * @param {() => void} on.away the server does not answer; it is asked again
-   * @param {() => void} on.gone there is no such session, or it is another client's; this is the end
+   * @param {FollowerHandlers} on
    */
   constructor(api, on) {
     this.#api = api;
     this.#on = on;
-    // A browser opens six connections to a server, for all its tabs: those that nobody looks at give theirs back.
+    // A browser opens six connections to a server, for all its tabs: hidden ones give theirs back.
     document.addEventListener("visibilitychange", () => (document.hidden ? this.#pause() : this.start()));
   }
 
-  /** Follows from where it was; harmless while it follows. */
+  /** Follow from the last event on. Safe to call twice. */
   start() {
     if (this.#source || !this.#on) return;
     this.#pause();
     this.#connect();
   }
 
-  /** The end. */
+  /** End following for good. */
   stop() {
     this.#pause();
     this.#on = null;
@@ -51,6 +64,9 @@ export class Follower {
 
   async #connect() {
     const attempt = this.#attempt;
+    const on = this.#on;
+    if (!on) return;
+    /** @type {SessionEvent[] | null} */
     let past = null;
     try {
       // An event stream of thousands is read several times slower than pages of them.
@@ -58,33 +74,33 @@ export class Follower {
       else await this.#api.info();
     } catch (error) {
       if (attempt !== this.#attempt) return;
-      if (error.gone || error.denied) {
-        const { gone } = this.#on;
+      if (error instanceof ApiError && (error.gone || error.denied)) {
         this.stop();
-        gone();
+        on.gone();
         return;
       }
-      this.#on.away();
+      on.away();
       this.#again();
       return;
     }
     if (attempt !== this.#attempt) return;
     if (past) {
       this.#seq = past.reduce((last, { seq }) => Math.max(last, seq), 0);
-      this.#on.past(past);
+      on.past(past);
     }
-    this.#on.up();
-    // The browser's own reconnecting would begin where the first address said.
-    const source = this.#api.events(this.#seq);
+    on.up();
+    // The browser's own reconnecting would begin where the first address begins.
+    const source = this.#api.events(this.#seq ?? 0);
     this.#source = source;
     source.addEventListener("open", () => {
       this.#pauseMs = FIRST_PAUSE_MS;
     });
     source.addEventListener("event", ({ data }) => {
+      /** @type {SessionEvent} */
       const event = JSON.parse(data);
-      if (event.seq <= this.#seq) return;
+      if (event.seq <= (this.#seq ?? 0)) return;
       this.#seq = event.seq;
-      this.#on.event(event);
+      on.event(event);
     });
     source.addEventListener("error", () => {
       if (source !== this.#source) return;

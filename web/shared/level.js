@@ -1,10 +1,17 @@
-// How loud a stream is, a few times a second, for as long as it is being looked at.
+// Loudness of a stream, several times a second.
 
 const FLOOR_DB = -60;
 const CEILING_DB = -12;
 const EVERY_MS = 60;
 
-/** Calls `show` with 0..1 until the returned function is called. */
+/**
+ * Call `show` with 0..1 until the returned function is called.
+ *
+ * @param {AudioContext} context
+ * @param {MediaStream} stream
+ * @param {(level: number) => void} show
+ * @returns {() => void}
+ */
 export function watchLevel(context, stream, show) {
   const source = context.createMediaStreamSource(stream);
   const analyser = context.createAnalyser();

@@ -1,28 +1,36 @@
-// How the bot listens: a turn at a time, or all the time. Decides which of the two the next call asks for (the address, what
-// was chosen last, what the server does by itself) and shows, in a full-duplex call, what the engine decides in every unit.
+// How the bot listens: one turn at a time, or all the time. Decides which of the two the next call requests (by the address,
+// the last choice, the server's default) and shows, in a full-duplex call, what the engine decides in every unit.
 
-import { part } from "./element.js";
+import { found, part } from "./element.js";
+import { required } from "./guards.js";
+
+/** @import { Status, Votes } from "../types/server.js" */
 
 const CHOSEN = "parley.mode";
 const MODES = ["cascade", "duplex"];
 const HISTORY = 150; // units: 12 seconds at 80 ms
+/** @type {Record<string, string>} */
 const NAMES = { l: "listens", s: "speaks", b: "backchannels", y: "yields" };
 
 const parts = {
-  modes: part("modes"),
-  strip: part("votes"),
-  now: part("vote"),
+  modes: part("modes", HTMLFieldSetElement),
+  strip: part("votes", HTMLElement),
+  now: part("vote", HTMLElement),
 };
+
+/** @returns {NodeListOf<HTMLInputElement>} */
+const choices = () => parts.modes.querySelectorAll("input");
 
 export class Mode {
   #mode = "cascade";
   #sees = false;
   #votes = "";
   #offered = () => {};
+  /** @type {Promise<void>} */
   #known = new Promise((resolve) => (this.#offered = resolve));
 
   constructor() {
-    for (const choice of parts.modes.querySelectorAll("input")) {
+    for (const choice of choices()) {
       choice.addEventListener("change", () => this.#choose(choice.value));
     }
   }
@@ -32,43 +40,56 @@ export class Mode {
     return this.#mode;
   }
 
-  /** Whether the engine of the next call looks at a camera. */
+  /** True when the engine of the next call uses a camera. */
   get sees() {
     return this.#sees && this.#mode === "duplex";
   }
 
-  /** Resolves when it is known what the server can do: a call that is asked for sooner waits for that. */
+  /** Resolves once the abilities of the server are known: an earlier call waits for that. */
   get known() {
     return this.#known;
   }
 
-  /** What the server can do is known, or cannot be found out: offer it. */
+  /**
+   * Offer what the server can do; without a status that cannot be found out.
+   *
+   * @param {Partial<Pick<Status, "mode" | "omni" | "sees">>} [status]
+   */
   offer({ mode, omni, sees } = {}) {
     this.#offered();
     if (!omni) return;
     this.#sees = Boolean(sees);
     const asked = location.pathname.replace(/\/+$/, "") === "/duplex" ? "duplex" : null;
     const chosen = asked ?? localStorage.getItem(CHOSEN) ?? mode;
-    this.#mode = MODES.includes(chosen) ? chosen : "cascade";
-    for (const choice of parts.modes.querySelectorAll("input")) choice.checked = choice.value === this.#mode;
+    this.#mode = chosen && MODES.includes(chosen) ? chosen : "cascade";
+    for (const choice of choices()) choice.checked = choice.value === this.#mode;
     parts.modes.hidden = false;
     document.body.dataset.mode = this.#mode;
   }
 
-  /** A call may not change it. */
+  /**
+   * Keep the choice from being changed during a call.
+   *
+   * @param {boolean} busy
+   */
   lock(busy) {
     parts.modes.disabled = busy;
     if (!busy) this.#forget();
   }
 
-  /** Votes of the engine, the oldest first, a letter each. */
+  /**
+   * Show votes of the engine, the oldest first.
+   *
+   * @param {Votes} message
+   */
   take({ votes, unit_ms: unitMs }) {
     this.#votes = (this.#votes + votes).slice(-HISTORY);
     parts.strip.hidden = false;
-    draw(parts.strip.querySelector("canvas"), this.#votes);
-    parts.now.textContent = `The engine ${NAMES[this.#votes.at(-1)]}, asked every ${unitMs} ms`;
+    draw(found("canvas", HTMLCanvasElement, parts.strip), this.#votes);
+    parts.now.textContent = `The engine ${NAMES[this.#votes.slice(-1)]}, asked every ${unitMs} ms`;
   }
 
+  /** @param {string} mode */
   #choose(mode) {
     this.#mode = mode;
     document.body.dataset.mode = mode;
@@ -81,6 +102,10 @@ export class Mode {
   }
 }
 
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {string} votes
+ */
 function draw(canvas, votes) {
   const scale = window.devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -89,8 +114,9 @@ function draw(canvas, votes) {
     canvas.height = Math.round(height * scale);
   }
   const style = getComputedStyle(canvas);
+  /** @type {Record<string, string>} */
   const colours = { s: "--accent", b: "--warn", y: "--bad", l: "--edge" };
-  const paper = canvas.getContext("2d");
+  const paper = required(canvas.getContext("2d"), "the canvas");
   paper.setTransform(scale, 0, 0, scale, 0, 0);
   paper.clearRect(0, 0, width, height);
   const step = width / HISTORY;

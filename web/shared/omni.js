@@ -1,9 +1,12 @@
-// The page of full duplex over a WebSocket: the microphone in chunks, what comes back played and shown.
+// Page of full duplex over a WebSocket: sends the microphone in chunks; plays and shows the results.
 
 import { openCamera, openMicrophone } from "./call.js";
 import { DuplexPlayer } from "./duplex_player.js";
 import { DuplexSocket, decode } from "./duplex_socket.js";
 import { element, part, showNotice, write } from "./element.js";
+import { messageOf, required } from "./guards.js";
+
+/** @import { DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
 
 const RATE_HZ = 16_000;
 // Long units are sent whole; an engine of short ones is heard in pieces of this length.
@@ -13,74 +16,137 @@ const PICTURE_WIDTH = 640;
 const MOST_UNITS = 240;
 
 const raw = new URLSearchParams(location.search).has("raw");
-const parts = Object.fromEntries(
-  ["talk", "pause", "listen", "camera", "picture", "prompt", "units", "latency", "cost", "ahead", "context", "said",
-    "state", "dot", "notice"].map((name) => [name, part(name)]),
-);
+const parts = {
+  talk: part("talk", HTMLButtonElement),
+  pause: part("pause", HTMLButtonElement),
+  listen: part("listen", HTMLButtonElement),
+  camera: part("camera", HTMLInputElement),
+  picture: part("picture", HTMLVideoElement),
+  prompt: part("prompt", HTMLTextAreaElement),
+  units: part("units", HTMLCanvasElement),
+  latency: part("latency", HTMLElement),
+  cost: part("cost", HTMLElement),
+  ahead: part("ahead", HTMLElement),
+  context: part("context", HTMLElement),
+  said: part("said", HTMLElement),
+  state: part("state", HTMLElement),
+  dot: part("dot", HTMLElement),
+  notice: part("notice", HTMLElement),
+};
+
+/**
+ * @typedef {object} ConversationHandlers
+ * @property {(place: EngineQueue) => void} queued
+ * @property {(facts: Prepared) => void} ready
+ * @property {(result: DuplexResult, answeredMs: number, aheadS: number) => void} result
+ * @property {(isHeld: boolean) => void} held
+ * @property {(text: string) => void} error
+ * @property {(reason: string) => void} end
+ */
 
 class Conversation {
+  /** @type {DuplexSocket | null} */
   #socket = null;
+  /** @type {AudioContext | null} */
   #context = null;
-  #capture = null;
+  /** @type {DuplexPlayer | null} */
   #player = null;
+  /** @type {MediaStream | null} */
   #microphone = null;
+  /** @type {MediaStream | null} */
   #camera = null;
   #isHeld = false;
   #isClosed = false;
-  #isReady = false;
   #forces = false;
   #lastPicture = 0;
 
+  /** @param {ConversationHandlers} on */
   constructor(on) {
     this.on = on;
   }
 
-  get isHeld() {
-    return this.#isHeld;
-  }
-
-  /** Throws CallError. */
+  /**
+   * Open microphone, camera and connection. The user may hang up while the browser asks for permission. Throws CallError.
+   *
+   * @param {string} prompt
+   * @param {{ sees: boolean }} options
+   */
   async open(prompt, { sees }) {
-    this.#microphone = await openMicrophone({ raw });
-    if (this.#isClosed) return this.#end("");
+    const microphone = await openMicrophone({ raw });
+    if (this.#isClosed) {
+      stopTracks(microphone);
+      return;
+    }
+    this.#microphone = microphone;
     if (sees) await this.useCamera(true);
-    this.#context = new AudioContext({ sampleRate: RATE_HZ });
-    await this.#context.resume();
-    await this.#context.audioWorklet.addModule("/shared/capture_worklet.js");
-    // The person may have hung up while the browser asked.
-    if (this.#isClosed) return this.#end("");
-    this.#player = new DuplexPlayer(this.#context);
-    const samples = this.#samples(SHORT_CHUNK_MS);
-    this.#capture = new AudioWorkletNode(this.#context, "capture", { numberOfOutputs: 0, processorOptions: { samples } });
-    this.#capture.port.onmessage = ({ data }) => this.#heard(data);
-    this.#socket = new DuplexSocket({
+    if (this.#isClosed) return;
+    const context = new AudioContext({ sampleRate: RATE_HZ });
+    this.#context = context;
+    await context.resume();
+    if (this.#isClosed) return;
+    await context.audioWorklet.addModule("/shared/capture_worklet.js");
+    if (this.#isClosed) return;
+    const player = new DuplexPlayer(context);
+    this.#player = player;
+    const processorOptions = { samples: samplesIn(SHORT_CHUNK_MS) };
+    const capture = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0, processorOptions });
+    const socket = new DuplexSocket({
       queued: (place) => this.on.queued(place),
-      prepared: (facts) => this.#prepared(facts),
-      result: (result, answeredMs) => this.#result(result, answeredMs),
-      held: (type) => this.#held(type),
+      prepared: (facts) => {
+        const chunkMs = facts.unit_ms >= LONG_UNIT_MS ? facts.unit_ms : SHORT_CHUNK_MS;
+        capture.port.postMessage({ samples: samplesIn(chunkMs) });
+        capture.port.onmessage = ({ data }) => {
+          if (!this.#isHeld) socket.chunk(data, { frames: this.#picture(), forceListen: this.#forces });
+        };
+        context.createMediaStreamSource(microphone).connect(capture);
+        this.on.ready(facts);
+      },
+      result: (result, answeredMs) => {
+        // Speech that the bot dropped is not played: it would talk over the user who interrupted it.
+        if (result.interrupted) player.stop();
+        if (result.audio_data && !this.#forces) player.play(decode(result.audio_data));
+        this.on.result(result, answeredMs, player.aheadS);
+      },
+      held: (type) => {
+        this.#isHeld = type === "paused";
+        if (this.#isHeld) player.stop();
+        this.on.held(this.#isHeld);
+      },
       error: (text) => this.on.error(text),
       end: (reason) => this.#end(reason),
     });
-    return this.#socket.open({ prompt, voiceOnly: !sees });
+    this.#socket = socket;
+    socket.open({ prompt, voiceOnly: !sees });
   }
 
-  /** Shows what the camera sees, or nothing more (null). Throws CallError. */
+  /**
+   * Show the camera, or remove it. Throws CallError.
+   *
+   * @param {boolean} wanted
+   */
   async useCamera(wanted) {
-    this.#camera?.getTracks().forEach((track) => track.stop());
-    this.#camera = wanted ? await openCamera() : null;
-    parts.picture.srcObject = this.#camera;
-    parts.picture.hidden = !this.#camera;
-    if (this.#camera) await parts.picture.play();
+    stopTracks(this.#camera);
+    this.#camera = null;
+    const camera = wanted ? await openCamera() : null;
+    if (this.#isClosed) {
+      stopTracks(camera);
+      return;
+    }
+    this.#camera = camera;
+    parts.picture.srcObject = camera;
+    parts.picture.hidden = !camera;
+    if (camera) await parts.picture.play();
   }
 
+  /** @param {boolean} forces true while the bot must listen */
   force(forces) {
     this.#forces = forces;
     if (forces) this.#player?.stop();
   }
 
   pause() {
-    if (this.#isHeld) this.#socket.resume();
-    else this.#socket.pause();
+    if (this.#isHeld) this.#socket?.resume();
+    else this.#socket?.pause();
   }
 
   close() {
@@ -89,24 +155,7 @@ class Conversation {
     this.#end("");
   }
 
-  #samples(milliseconds) {
-    return (RATE_HZ * milliseconds) / 1000;
-  }
-
-  #prepared(facts) {
-    this.#isReady = true;
-    const chunkMs = facts.unit_ms >= LONG_UNIT_MS ? facts.unit_ms : SHORT_CHUNK_MS;
-    this.#capture.port.postMessage({ samples: this.#samples(chunkMs) });
-    this.#context.createMediaStreamSource(this.#microphone).connect(this.#capture);
-    this.on.ready(facts);
-  }
-
-  #heard(samples) {
-    if (!this.#isReady || this.#isHeld) return;
-    this.#socket.chunk(samples, { frames: this.#picture(), forceListen: this.#forces });
-  }
-
-  /** One picture a second, as JPEG in base64. */
+  /** Return one picture a second, as JPEG in base64. */
   #picture() {
     const video = parts.picture;
     if (!this.#camera || !video.videoWidth || performance.now() - this.#lastPicture < 950) return [];
@@ -115,35 +164,38 @@ class Conversation {
     const scale = Math.min(1, PICTURE_WIDTH / video.videoWidth);
     canvas.width = video.videoWidth * scale;
     canvas.height = video.videoHeight * scale;
-    canvas.getContext("2d").drawImage(video, 0, 0, canvas.width, canvas.height);
+    penOf(canvas).drawImage(video, 0, 0, canvas.width, canvas.height);
     return [canvas.toDataURL("image/jpeg", 0.7).split(",")[1]];
   }
 
-  #result(result, answeredMs) {
-    // What the bot took back is not played: it would talk over the person who interrupted it.
-    if (result.interrupted) this.#player.stop();
-    if (result.audio_data && !this.#forces) this.#player.play(decode(result.audio_data));
-    this.on.result(result, answeredMs, this.#player.aheadS);
-  }
-
-  #held(type) {
-    this.#isHeld = type === "paused";
-    if (this.#isHeld) this.#player.stop();
-    this.on.held(this.#isHeld);
-  }
-
+  /** @param {string} reason */
   #end(reason) {
-    const context = this.#context;
     if (!this.#microphone) return;
-    this.#microphone.getTracks().forEach((track) => track.stop());
-    this.#camera?.getTracks().forEach((track) => track.stop());
-    this.#microphone = this.#camera = this.#context = null;
+    stopTracks(this.#microphone);
+    stopTracks(this.#camera);
     this.#player?.stop();
-    context?.close();
+    this.#context?.close();
+    this.#microphone = this.#camera = this.#context = null;
     this.on.end(reason);
   }
 }
 
+/** @param {number} milliseconds */
+function samplesIn(milliseconds) {
+  return (RATE_HZ * milliseconds) / 1000;
+}
+
+/** @param {MediaStream | null} stream */
+function stopTracks(stream) {
+  for (const track of stream?.getTracks() ?? []) track.stop();
+}
+
+/** @param {HTMLCanvasElement} canvas */
+function penOf(canvas) {
+  return required(canvas.getContext("2d"), "the canvas");
+}
+
+/** @type {boolean[]} true for a unit in which the bot speaks */
 const units = [];
 
 function draw() {
@@ -151,7 +203,7 @@ function draw() {
   const style = getComputedStyle(document.documentElement);
   canvas.width = canvas.clientWidth * devicePixelRatio;
   canvas.height = canvas.clientHeight * devicePixelRatio;
-  const pen = canvas.getContext("2d");
+  const pen = penOf(canvas);
   const width = Math.max(3, canvas.width / MOST_UNITS);
   units.slice(-Math.floor(canvas.width / width)).forEach((speaks, place) => {
     pen.fillStyle = style.getPropertyValue(speaks ? "--accent" : "--edge");
@@ -160,15 +212,23 @@ function draw() {
   });
 }
 
+/**
+ * @param {string} state
+ * @param {string} dot its class
+ */
 function show(state, dot) {
   write(parts.state, state);
   parts.dot.className = `dot ${dot}`;
 }
 
+/** @type {(text: string, options?: { bad?: boolean }) => void} */
 const note = (text, options) => showNotice(parts.notice, text, options);
+/** @type {Conversation | null} */
 let conversation = null;
+/** @type {HTMLElement | null} paragraph of the turn that the bot is speaking */
 let turn = null;
 
+/** @param {DuplexResult} result */
 function say(result) {
   if (result.text) {
     if (!turn) parts.said.append((turn = element("p", "", "")));
@@ -196,9 +256,12 @@ async function start() {
   parts.prompt.disabled = true;
   const mine = new Conversation({
     queued: ({ position, estimated_wait_s: waitS }) => {
-      if (!position) return note("");
+      if (!position) {
+        note("");
+        return;
+      }
       show("Waiting", "");
-      const wait = Number.isFinite(waitS) ? `, about ${Math.max(1, Math.round(waitS))} s to go` : "";
+      const wait = typeof waitS === "number" ? `, about ${Math.max(1, Math.round(waitS))} s to go` : "";
       note(`All lines are in use. You are number ${position} in the queue${wait}.`);
     },
     ready: () => {
@@ -235,36 +298,44 @@ async function start() {
   try {
     await mine.open(parts.prompt.value.trim(), { sees: parts.camera.checked });
   } catch (error) {
+    const isCurrent = conversation === mine;
     mine.close();
-    if (conversation === mine) idle();
+    if (!isCurrent) return; // the user hung up
+    idle();
     show("Ready", "bad");
-    note(error.message, { bad: true });
+    note(messageOf(error), { bad: true });
   }
 }
 
 parts.talk.addEventListener("click", () => {
-  if (!conversation) return start();
+  if (!conversation) {
+    start();
+    return;
+  }
   conversation.close();
   // Also where nothing had begun that could end.
   if (conversation) {
     idle();
     show("Ready", "");
   }
-  return undefined;
 });
 parts.pause.addEventListener("click", () => conversation?.pause());
-for (const [name, forces] of [["pointerdown", true], ["pointerup", false], ["pointerleave", false], ["blur", false]]) {
-  parts.listen.addEventListener(name, () => conversation?.force(forces));
+parts.listen.addEventListener("pointerdown", () => conversation?.force(true));
+for (const name of ["pointerup", "pointerleave", "blur"]) {
+  parts.listen.addEventListener(name, () => conversation?.force(false));
 }
-for (const [name, forces] of [["keydown", true], ["keyup", false]]) {
-  parts.listen.addEventListener(name, (event) => [" ", "Enter"].includes(event.key) && conversation?.force(forces));
-}
+/** @type {(event: KeyboardEvent, forces: boolean) => void} */
+const onKey = (event, forces) => {
+  if ([" ", "Enter"].includes(event.key)) conversation?.force(forces);
+};
+parts.listen.addEventListener("keydown", (event) => onKey(event, true));
+parts.listen.addEventListener("keyup", (event) => onKey(event, false));
 parts.camera.addEventListener("change", async () => {
   try {
     await conversation?.useCamera(parts.camera.checked);
   } catch (error) {
     parts.camera.checked = false;
-    note(error.message, { bad: true });
+    note(messageOf(error), { bad: true });
   }
 });
 addEventListener("resize", draw);

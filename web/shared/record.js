@@ -1,9 +1,19 @@
-// The record of a session as bubbles, in the order in which things happened, whichever transport they came by. Takes committed
-// events, and what this page is saying at the moment; an event that says what is shown already settles it instead of showing
-// it twice. What was said is known by its key, a reply by its reply id.
+// Record of a session as bubbles, in the order of event time, over all transports. Takes committed events, and the turn that this
+// page is sending at the moment; an event of a turn that is shown already settles it instead of showing it twice. A turn of the
+// user is identified by its key, a reply by its reply id.
 
 import { element } from "./element.js";
+import { required } from "./guards.js";
 
+/** @import { BotTurn, Heard, SessionEvent, UserTurn } from "../types/server.js" */
+/** @import { Bubble, Bubbles } from "./bubbles.js" */
+
+/** @typedef {{ us: number, seq: number }} Place */
+/** @typedef {{ item: HTMLElement, place?: Place }} Note line about the conversation */
+/** @typedef {Bubble & { place?: Place, streamed?: HTMLElement | null }} Turn `streamed` holds an answer that is not complete */
+/** @typedef {Note | Turn} Entry */
+
+/** @type {Record<string, string>} */
 const TRANSPORTS = {
   text: "",
   webrtc: "voice",
@@ -13,14 +23,20 @@ const TRANSPORTS = {
   twilio: "phone",
   telephony: "phone",
 };
-// What is not committed yet comes behind everything that is.
+// Turns that are not committed yet come after all that are.
+/** @type {Place} */
 const PENDING = { us: Infinity, seq: Infinity };
 // A page of thousands of bubbles is laid out for seconds: the end of the record is shown, more of it on demand.
 const SHOW_FIRST = 100;
 const KEEP_SHOWN = 400;
 const TURNS = new Set(["user_turn", "bot_turn"]);
 
-/** The end of a list of events that holds so many turns. */
+/**
+ * Return the end of a list of events that holds a number of turns.
+ *
+ * @param {SessionEvent[]} events
+ * @param {number} count
+ */
 export function lastTurns(events, count) {
   let from = events.length;
   for (let turns = 0; from > 0 && turns < count; from -= 1) {
@@ -31,28 +47,37 @@ export function lastTurns(events, count) {
 
 export class SessionRecord {
   #bubbles;
-  #entries = []; // in order of time
-  #hidden = 0; // so many of the first ones are not shown
+  /** @type {Entry[]} in order of time */
+  #entries = [];
+  #hidden = 0; // number of the first entries that are not shown
   #filling = false;
-  #known = new Map(); // by key or reply id
+  /** @type {Map<string, Turn>} by key or reply id */
+  #turns = new Map();
+  /** @type {Set<string>} keys of the notes */
+  #noted = new Set();
 
+  /** @param {Bubbles} bubbles */
   constructor(bubbles) {
     this.#bubbles = bubbles;
   }
 
-  /** While everything that was said so far is taken in, nothing is shown. */
+  /**
+   * Begin or end taking in everything so far, during which nothing is shown.
+   *
+   * @param {boolean} filling
+   */
   fill(filling) {
     this.#filling = filling;
     if (!filling) this.showEarlier();
     this.#bubbles.fill(filling);
   }
 
-  /** Whether there is more than what is shown. */
+  /** True if there are earlier entries than those that are shown. */
   get hasEarlier() {
     return this.#hidden > 0;
   }
 
-  /** Shows more of what came before. */
+  /** Show more of the earlier entries. */
   showEarlier() {
     const from = Math.max(0, this.#hidden - SHOW_FIRST);
     const items = this.#entries.slice(from, this.#hidden).map(({ item }) => item);
@@ -60,31 +85,54 @@ export class SessionRecord {
     this.#bubbles.prepend(items);
   }
 
-  /** Shows a committed event, if it is about what was said. */
+  /**
+   * Show a committed event, if it is about what was said.
+   *
+   * @param {SessionEvent} event
+   */
   take(event) {
-    const { kind, key, payload } = event;
     const place = { us: event.event_us, seq: event.seq };
-    const handlers = {
-      user_turn: () => this.#userTurn(key, payload, place),
-      heard: () => this.#heard(payload, place),
-      bot_turn: () => this.#botTurn(payload, place),
-      joined: () => this.#note(key, `${callOf(payload.transport)} began`, place),
-      left: () => this.#note(key, `${callOf(payload.transport)} ended`, place),
-    };
-    handlers[kind]?.();
+    switch (event.kind) {
+      case "user_turn":
+        this.#userTurn(event.key, event.payload, place);
+        break;
+      case "heard":
+        this.#heard(event.payload, place);
+        break;
+      case "bot_turn":
+        this.#botTurn(event.payload, place);
+        break;
+      case "joined":
+        this.#note(event.key, `${callOf(event.payload.transport)} began`, place);
+        break;
+      case "left":
+        this.#note(event.key, `${callOf(event.payload.transport)} ended`, place);
+        break;
+      default:
+    }
   }
 
-  /** The person says something here, for the first time or again. */
+  /**
+   * Show a turn that the user sends from this page, for the first time or again.
+   *
+   * @param {string} key
+   * @param {string} text
+   */
   ask(key, text) {
-    const begun = this.#known.get(replyTo(key));
+    const begun = this.#turns.get(replyTo(key));
     if (begun?.streamed) {
-      this.#known.delete(replyTo(key));
+      this.#turns.delete(replyTo(key));
       this.#remove(begun);
     }
     this.#userTurn(key, { text, transport: "text" }, PENDING);
   }
 
-  /** More of the answer. */
+  /**
+   * Show more of the answer.
+   *
+   * @param {string} key
+   * @param {string} text
+   */
   piece(key, text) {
     const reply = this.#entry(replyTo(key), "bot", PENDING);
     if (!reply.streamed) {
@@ -100,28 +148,43 @@ export class SessionRecord {
     this.#bubbles.follow();
   }
 
-  /** The answer is complete and durable; `payload` is that of its event. */
+  /**
+   * Show the answer, which is complete and durable.
+   *
+   * @param {string} key
+   * @param {BotTurn} payload that of its event
+   */
   answer(key, payload) {
-    const shown = this.#known.get(replyTo(key));
+    const shown = this.#turns.get(replyTo(key));
     if (shown && payload.reply_id !== replyTo(key)) {
-      // The server calls it otherwise: its event may have come first.
-      this.#known.delete(replyTo(key));
-      if (this.#known.has(payload.reply_id)) this.#remove(shown);
-      else this.#known.set(payload.reply_id, shown);
+      // The server uses another id: its event may have come first.
+      this.#turns.delete(replyTo(key));
+      if (this.#turns.has(payload.reply_id)) this.#remove(shown);
+      else this.#turns.set(payload.reply_id, shown);
     }
     this.#botTurn(payload, PENDING);
   }
 
-  /** The person wants no more of the answer. Says whether there was anything of it. */
+  /**
+   * End the answer where it is, for the user. Return true if a part of it was shown.
+   *
+   * @param {string} key
+   */
   stop(key) {
-    const reply = this.#known.get(replyTo(key));
-    if (reply?.streamed) this.#botTurn({ reply_id: replyTo(key), text: reply.streamed.textContent, truncated: true }, PENDING);
+    const reply = this.#turns.get(replyTo(key));
+    if (reply?.streamed) this.#botTurn({ reply_id: replyTo(key), text: reply.streamed.textContent ?? "", truncated: true }, PENDING);
     return Boolean(reply);
   }
 
-  /** Nothing answered: says why, and offers to ask again. */
+  /**
+   * Show why a turn has no answer, and offer to send it again.
+   *
+   * @param {string} key
+   * @param {string} why
+   * @param {() => void} retry
+   */
   failed(key, why, retry) {
-    const { under } = this.#known.get(key);
+    const { under } = required(this.#turns.get(key), "the turn");
     const again = element("button", "retry", "Try again");
     again.type = "button";
     again.dataset.role = "retry";
@@ -130,29 +193,46 @@ export class SessionRecord {
     this.#bubbles.follow();
   }
 
-  /** What the person said was refused: it was not said. */
+  /**
+   * Remove a turn of the user that was refused: it is not part of the conversation.
+   *
+   * @param {string} key
+   */
   withdraw(key) {
-    const said = this.#known.get(key);
-    this.#known.delete(key);
+    const said = required(this.#turns.get(key), "the turn");
+    this.#turns.delete(key);
     this.#remove(said);
   }
 
-  /** Whether a reply to what was said is complete, or as complete as it will be. */
+  /**
+   * Return true if the reply to a turn is complete, or was ended.
+   *
+   * @param {string} key
+   */
   isAnswered(key) {
-    return this.#known.get(replyTo(key))?.item.dataset.final === "true";
+    return this.#turns.get(replyTo(key))?.item.dataset.final === "true";
   }
 
+  /**
+   * @param {string} key
+   * @param {UserTurn} payload
+   * @param {Place} place
+   */
   #userTurn(key, { text, transport }, place) {
     const said = this.#entry(key, "user", place);
     said.bubble.textContent = text;
     said.item.dataset.final = "true";
-    // It may be durable and unanswered: why it failed stays.
+    // It may be durable and unanswered: the reason of the failure stays.
     if (place === PENDING || !said.under.childElementCount) said.under.replaceChildren(...via(transport));
     this.#bubbles.follow();
   }
 
+  /**
+   * @param {Heard} payload
+   * @param {Place} place
+   */
   #heard({ reply_id: id, text }, place) {
-    if (!text || this.#known.get(id)?.item.dataset.final === "true") return; // a late mark of a reply that is over
+    if (!text || this.#turns.get(id)?.item.dataset.final === "true") return; // a late mark of a reply that is over
     const reply = this.#entry(id, "bot", place);
     reply.bubble.textContent = text;
     reply.item.dataset.final = "false";
@@ -160,6 +240,10 @@ export class SessionRecord {
     this.#bubbles.follow();
   }
 
+  /**
+   * @param {BotTurn} payload
+   * @param {Place} place
+   */
   #botTurn({ reply_id: id, text, truncated, unheard, transport }, place) {
     if (!text && !unheard) return;
     const reply = this.#entry(id, "bot", place);
@@ -173,23 +257,34 @@ export class SessionRecord {
     if (truncated) reply.item.dataset.cut = "true";
     else delete reply.item.dataset.cut;
     reply.under.replaceChildren(...(truncated ? [element("span", "cut", "cut off")] : []), ...via(transport));
-    this.#known.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
+    this.#turns.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
     this.#bubbles.follow();
   }
 
+  /**
+   * @param {string} key
+   * @param {string} text
+   * @param {Place} place
+   */
   #note(key, text, place) {
-    if (this.#known.has(key)) return;
-    const item = this.#bubbles.makeNote(`${text}, ${clock(place.us)}`);
-    const entry = { item };
-    this.#known.set(key, entry);
-    this.#put(entry, place);
+    if (this.#noted.has(key)) return;
+    this.#noted.add(key);
+    this.#put({ item: this.#bubbles.makeNote(`${text}, ${clock(place.us)}`) }, place);
   }
 
+  /**
+   * Return the bubble of a turn, where its place is.
+   *
+   * @param {string} id key or reply id
+   * @param {"user" | "bot"} who
+   * @param {Place} place
+   * @returns {Turn}
+   */
   #entry(id, who, place) {
-    let entry = this.#known.get(id);
+    let entry = this.#turns.get(id);
     if (!entry) {
       entry = this.#bubbles.make(who);
-      this.#known.set(id, entry);
+      this.#turns.set(id, entry);
       this.#put(entry, place);
     } else if (place !== PENDING && entry.place === PENDING) {
       this.#put(entry, place);
@@ -198,11 +293,15 @@ export class SessionRecord {
     return entry;
   }
 
+  /**
+   * @param {Entry} entry
+   * @param {Place} place
+   */
   #put(entry, place) {
     const before = this.#take(entry);
     entry.place = place;
     let at = this.#entries.length;
-    while (at > 0 && isBehind(this.#entries[at - 1].place, place)) at -= 1;
+    while (at > 0 && isBehind(this.#entries[at - 1].place ?? PENDING, place)) at -= 1;
     this.#entries.splice(at, 0, entry);
     if (this.#filling || at < this.#hidden) this.#hidden += 1;
     else if (before !== at) this.#bubbles.put(entry.item, this.#entries[at + 1]?.item);
@@ -212,12 +311,17 @@ export class SessionRecord {
     }
   }
 
+  /** @param {Entry} entry */
   #remove(entry) {
     this.#take(entry);
     entry.item.remove();
   }
 
-  /** Takes an entry out of the order; returns where it was. */
+  /**
+   * Take an entry out of the order; return where it was.
+   *
+   * @param {Entry} entry
+   */
   #take(entry) {
     const at = this.#entries.lastIndexOf(entry);
     if (at < 0) return at;
@@ -227,30 +331,44 @@ export class SessionRecord {
   }
 }
 
+/**
+ * @param {Place} one
+ * @param {Place} other
+ */
 function isBehind(one, other) {
   return one.us > other.us || (one.us === other.us && one.seq > other.seq);
 }
 
+/** @param {string | undefined} transport */
 function via(transport) {
-  const name = TRANSPORTS[transport] ?? transport;
+  const name = nameOf(transport);
   if (!name) return [];
   const mark = element("span", "via", name);
   mark.dataset.role = "via";
   return [mark];
 }
 
+/** @param {string} transport */
 function callOf(transport) {
-  const name = TRANSPORTS[transport] ?? transport;
+  const name = nameOf(transport);
   return name ? `${name[0].toUpperCase()}${name.slice(1)} call` : "Conversation";
 }
 
-// Ids that the server gives replies to typed turns: with them a reply that was cut off here is known when its event comes.
+/** @param {string | undefined} transport */
+function nameOf(transport) {
+  return transport && (TRANSPORTS[transport] ?? transport);
+}
+
+// Ids of the server for replies to typed turns: by them a reply that was cut off here is recognised when its event comes.
+/** @type {(key: string) => string} */
 const replyTo = (key) => `reply.${key}`;
+/** @type {(replyId: string) => string} */
 const askedOf = (replyId) => replyId.replace(/^reply\./, "");
 
 const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 const DAY_AND_TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+/** @param {number} us */
 function clock(us) {
   const at = new Date(us / 1_000);
   return (at.toDateString() === new Date().toDateString() ? TIME : DAY_AND_TIME).format(at);

@@ -1,5 +1,5 @@
-// The page of one session: what was said so far on any transport, and typed turns. Decides what is being answered and what the
-// person is told; the server is session_api.js and follower.js, what is shown of it record.js.
+// Page of one session: everything so far on any transport, and typed turns. Decides what is being answered and which notice the
+// user sees; the server is in session_api.js and follower.js, the bubbles in record.js.
 
 import { Bubbles } from "./bubbles.js";
 import { part, showNotice, write } from "./element.js";
@@ -9,33 +9,35 @@ import { ApiError, SessionApi, newKey } from "./session_api.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
+/** @import { SessionEvent } from "../types/server.js" */
+
 const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
 const NOT_ANSWERED = "Not answered.";
 const BACK = "The server answers again: press Try again.";
 const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";
 
 const parts = {
-  state: part("state"),
-  hero: part("hero"),
-  notice: part("notice"),
-  typing: part("typing"),
-  typed: part("typed"),
-  send: part("send"),
-  stop: part("stop"),
-  call: part("call"),
-  download: part("export"),
-  remove: part("delete"),
-  confirm: part("confirm"),
-  paths: part("paths"),
-  timeline: part("timeline"),
-  earlier: part("earlier"),
-  conversation: part("conversation"),
-  dock: part("dock"),
-  end: part("end"),
-  endTitle: part("end-title"),
-  endText: part("end-text"),
-  endLink: part("end-link"),
-  id: part("session-id"),
+  state: part("state", HTMLElement),
+  hero: part("hero", HTMLElement),
+  notice: part("notice", HTMLElement),
+  typing: part("typing", HTMLFormElement),
+  typed: part("typed", HTMLTextAreaElement),
+  send: part("send", HTMLButtonElement),
+  stop: part("stop", HTMLButtonElement),
+  call: part("call", HTMLAnchorElement),
+  download: part("export", HTMLAnchorElement),
+  remove: part("delete", HTMLButtonElement),
+  confirm: part("confirm", HTMLDialogElement),
+  paths: part("paths", HTMLElement),
+  timeline: part("timeline", HTMLDetailsElement),
+  earlier: part("earlier", HTMLButtonElement),
+  conversation: part("conversation", HTMLElement),
+  dock: part("dock", HTMLElement),
+  end: part("end", HTMLElement),
+  endTitle: part("end-title", HTMLElement),
+  endText: part("end-text", HTMLElement),
+  endLink: part("end-link", HTMLElement),
+  id: part("session-id", HTMLElement),
 };
 
 class SessionPage {
@@ -47,9 +49,11 @@ class SessionPage {
   #follower;
   #loading = true;
   #away = false;
-  #answering = null; // ends the answer that is being given
+  /** @type {AbortController | null} ends the answer that is streaming */
+  #answering = null;
   #message = "";
 
+  /** @param {SessionApi} api */
   constructor(api) {
     this.#api = api;
     this.#timeline = new Timeline(api, parts.timeline);
@@ -78,7 +82,7 @@ class SessionPage {
     parts.typed.addEventListener("input", () => this.#show());
     parts.stop.addEventListener("click", () => this.#answering?.abort());
     parts.remove.addEventListener("click", () => {
-      parts.confirm.returnValue = ""; // Escape leaves what was answered last time
+      parts.confirm.returnValue = ""; // Escape keeps the previous answer
       parts.confirm.showModal();
     });
     parts.confirm.addEventListener("close", () => parts.confirm.returnValue === "delete" && this.#delete());
@@ -103,13 +107,18 @@ class SessionPage {
     this.#show();
   }
 
+  /** @param {SessionEvent} event */
   #onEvent(event) {
     this.#record.take(event);
     this.#timeline.take(event);
     this.#show();
   }
 
-  /** What was typed in this tab and never answered comes behind everything. */
+  /**
+   * Show everything so far, then what was typed in this tab and never answered.
+   *
+   * @param {SessionEvent[]} events
+   */
   #onPast(events) {
     for (const event of events) this.#record.take(event);
     for (const [key, text] of this.#unsent.all) {
@@ -132,6 +141,10 @@ class SessionPage {
     this.#say(newKey(), text);
   }
 
+  /**
+   * @param {string} key
+   * @param {string} text
+   */
   async #say(key, text) {
     if (this.#answering) return;
     const stop = new AbortController();
@@ -142,9 +155,9 @@ class SessionPage {
     this.#bubbles.pin();
     this.#show();
     try {
-      for await (const { name, data } of this.#api.say(text, key, stop.signal)) {
-        if (name === "delta") this.#record.piece(key, data.text);
-        if (name === "done") this.#record.answer(key, data);
+      for await (const event of this.#api.say(text, key, stop.signal)) {
+        if (event.name === "delta") this.#record.piece(key, event.data.text);
+        if (event.name === "done") this.#record.answer(key, event.data);
       }
       this.#unsent.drop(key);
     } catch (error) {
@@ -152,12 +165,18 @@ class SessionPage {
       this.#onFailure(error, key, text, stop.signal.aborted);
     } finally {
       this.#answering = null;
-      stop.abort(); // after a deadline the request would go on
+      stop.abort(); // after a deadline the request would continue
       if (document.activeElement === parts.stop) parts.typed.focus();
       this.#show();
     }
   }
 
+  /**
+   * @param {ApiError} error
+   * @param {string} key
+   * @param {string} text
+   * @param {boolean} stopped
+   */
   #onFailure(error, key, text, stopped) {
     if (error.gone) {
       this.#onGone();
@@ -166,7 +185,7 @@ class SessionPage {
     } else if (error.refused) {
       this.#unsent.drop(key);
       this.#record.withdraw(key);
-      // Something else may have been typed meanwhile.
+      // Something else may have been typed in the meantime.
       parts.typed.value = [text, parts.typed.value].filter(Boolean).join("\n");
       this.#message = error.message;
     } else {
@@ -175,6 +194,11 @@ class SessionPage {
     }
   }
 
+  /**
+   * @param {string} key
+   * @param {string} text
+   * @param {string} why
+   */
   #offerAgain(key, text, why) {
     this.#record.failed(key, why, () => this.#say(key, text));
   }
@@ -198,6 +222,10 @@ class SessionPage {
     this.#end("No such conversation", "It was deleted, it belongs to another user, or the address is incomplete.");
   }
 
+  /**
+   * @param {string} title
+   * @param {string} text
+   */
   #end(title, text) {
     this.#follower.stop();
     this.#unsent.forget();
@@ -220,7 +248,13 @@ class SessionPage {
   }
 }
 
-/** Nothing to show and nothing to do here: says so, and where to go on. */
+/**
+ * Show that this page has no conversation, and where to continue.
+ *
+ * @param {string} title
+ * @param {string} text
+ * @param {{ state?: string, link?: string }} [options]
+ */
 function showEnd(title, text, { state = LABELS.gone, link = "Begin a new conversation" } = {}) {
   document.body.dataset.state = "gone";
   document.title = `${title} – Parley`;
@@ -238,7 +272,7 @@ function showEnd(title, text, { state = LABELS.gone, link = "Begin a new convers
 async function open() {
   const [, id] = location.pathname.match(/^\/s\/([^/]+)\/?$/) ?? [];
   if (id !== "new") {
-    if (SessionApi.isId(id)) new SessionPage(new SessionApi(id));
+    if (id !== undefined && SessionApi.isId(id)) new SessionPage(new SessionApi(id));
     else showEnd("No such conversation", "The address is incomplete.");
     return;
   }

@@ -1,21 +1,27 @@
-// The sessions API of the server, for one session. Decides what a failure is called and whether it can be tried again; every
-// wait has a deadline.
+// Sessions API of the server, for one session. Decides what a failure is called and whether it can be tried again; every wait
+// has a deadline.
 
 import { within } from "./deadline.js";
+import { nameOf } from "./guards.js";
 import { authorization, keepNext, signedIn } from "./token.js";
+
+/** @import { AnswerEvent, CallCode, NextToken, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
 // The most that the server gives at once.
 const PAGE_EVENTS = 1_000;
-// The server gives an answer up after a minute, and the turn of another tab may have to end first.
+// The server abandons an answer after a minute, and the turn of another tab may have to end first.
 const SILENT_MS = 130_000;
-// Asking again makes no difference: the request itself is not wanted.
+// The same request would be refused again.
 const REFUSALS = new Set([400, 401, 403, 413, 422]);
 
-/** Why something was not done, in words for the person. */
+/** Failure of a request, in words for the user. */
 export class ApiError extends Error {
-  /** @param {number} status of the answer; 0 when there was none */
+  /**
+   * @param {string} message
+   * @param {number} [status] of the answer; 0 when there was none
+   */
   constructor(message, status = 0) {
     super(message);
     this.status = status;
@@ -26,7 +32,7 @@ export class ApiError extends Error {
     return this.status === 404;
   }
 
-  /** It is there, and another client's. */
+  /** It exists and belongs to another client. */
   get denied() {
     return this.status === 401 || this.status === 403;
   }
@@ -37,7 +43,7 @@ export class ApiError extends Error {
   }
 }
 
-/** A key that makes a repeated request harmless. Outside https and localhost browsers have no randomUUID. */
+/** Make a key that makes a repeated request harmless. Outside https and localhost browsers have no randomUUID. */
 export function newKey() {
   if (crypto.randomUUID) return crypto.randomUUID();
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -46,25 +52,35 @@ export function newKey() {
 export class SessionApi {
   #path;
 
+  /** @param {string} id */
   constructor(id) {
     this.id = id;
     this.#path = `/api/sessions/${id}`;
   }
 
-  /** Whether a text can be the id of a session. */
+  /**
+   * Return true if a text can be the id of a session.
+   *
+   * @param {string | null | undefined} text
+   */
   static isId(text) {
     return SESSION_ID.test(text ?? "");
   }
 
-  /** A new session on the server. Throws ApiError. */
+  /** Begin a session on the server. Throws ApiError. */
   static async create() {
     await signedIn();
-    const made = await requestJson("POST", "/api/sessions", authorization());
+    /** @type {SessionInfo & NextToken} */
+    const made = await requestJson("POST", "/api/sessions", { headers: authorization() });
     keepNext(made);
     return new SessionApi(made.id);
   }
 
-  /** A code that goes on with the session in a telephone call, the number to call, and for how long. Throws ApiError. */
+  /**
+   * Request a code that continues the session in a telephone call. Throws ApiError.
+   *
+   * @returns {Promise<CallCode>}
+   */
   callCode() {
     return requestJson("POST", `${this.#path}/call-code`);
   }
@@ -73,48 +89,65 @@ export class SessionApi {
     return `${this.#path}/export`;
   }
 
-  /** Its state; `last_seq` is how many events it has. Throws ApiError. */
+  /**
+   * Read its state. Throws ApiError.
+   *
+   * @returns {Promise<SessionInfo>}
+   */
   info() {
     return requestJson("GET", this.#path);
   }
 
-  /** Events in order of their time, and the place where the next ones begin (null at the end). Throws ApiError. */
+  /**
+   * Read a page of events in order of their time. Throws ApiError.
+   *
+   * @param {{ after?: string | null, limit: number }} options
+   * @returns {Promise<TimelinePage>}
+   */
   timeline({ after = null, limit }) {
     const query = new URLSearchParams({ limit: String(limit) });
     if (after) query.set("after", after);
     return requestJson("GET", `${this.#path}/timeline?${query}`);
   }
 
-  /** Every event so far, in order of their time. Throws ApiError. */
+  /** Read all events so far, in order of their time. Throws ApiError. */
   async past() {
     const { last_seq: lastSeq } = await this.info();
+    /** @type {SessionEvent[]} */
     const events = [];
+    /** @type {string | null} */
     let after = null;
     do {
+      /** @type {TimelinePage} */
       const page = await this.timeline({ after, limit: PAGE_EVENTS });
       events.push(...page.events);
       after = page.after;
     } while (after);
-    // What happens while this is read comes live; late or not, its seq is higher.
+    // Events that are committed while this is read arrive live: their seq is higher.
     return events.filter(({ seq }) => seq <= lastSeq);
   }
 
-  /** The place behind an event. */
+  /**
+   * Return the place after an event.
+   *
+   * @param {Pick<SessionEvent, "event_us" | "seq">} event
+   */
   static placeBehind({ event_us: us, seq }) {
     return `${us}.${seq}`;
   }
 
-  /** Every trace of it goes. Throws ApiError. */
+  /** Delete it completely. Throws ApiError. */
   async remove() {
     await request("DELETE", this.#path, { signal: AbortSignal.timeout(REQUEST_MS) });
   }
 
   /**
-   * Says something; yields what comes back as `{ name, data }`. Throws ApiError, also when the answer breaks off.
+   * Send a typed turn; yield the events of its answer. Throws ApiError, also when the answer breaks off.
    *
    * @param {string} text
-   * @param {string} key the same one when the same is said again
-   * @param {AbortSignal} stop the person wants no more of the answer
+   * @param {string} key the same one for a repeated request
+   * @param {AbortSignal} stop ends the answer for the user
+   * @returns {AsyncGenerator<AnswerEvent>}
    */
   async *say(text, key, stop) {
     const response = await within(
@@ -127,19 +160,30 @@ export class SessionApi {
     ).catch(asApiError);
     for await (const event of serverSentEvents(response.body)) {
       if (event.name === "error") throw new ApiError(`The server reports: ${event.data.error ?? "an error"}.`);
-      yield event;
+      yield /** @type {AnswerEvent} */ (event);
       if (event.name === "done") return;
     }
     throw new ApiError("The answer broke off.");
   }
 
-  /** Everything that is committed behind `afterSeq`, live. */
+  /**
+   * Open the stream of everything that is committed after `afterSeq`.
+   *
+   * @param {number} afterSeq
+   */
   events(afterSeq) {
     return new EventSource(`${this.#path}/events?after_seq=${afterSeq}`);
   }
 }
 
+/** @typedef {{ name: string, data: any }} ServerSentEvent */
+
+/**
+ * @param {ReadableStream<Uint8Array<ArrayBuffer>> | null} body
+ * @returns {AsyncGenerator<ServerSentEvent>}
+ */
 async function* serverSentEvents(body) {
+  if (!body) return;
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -147,7 +191,7 @@ async function* serverSentEvents(body) {
       const { value, done } = await within(SILENT_MS, reader.read()).catch(asApiError);
       if (done) return;
       const blocks = (rest + value).split("\n\n");
-      rest = blocks.pop();
+      rest = blocks.pop() ?? "";
       for (const block of blocks) {
         const event = parsed(block);
         if (event) yield event;
@@ -158,6 +202,10 @@ async function* serverSentEvents(body) {
   }
 }
 
+/**
+ * @param {string} block
+ * @returns {ServerSentEvent | null}
+ */
 function parsed(block) {
   const fields = Object.fromEntries(
     block.split("\n").filter((line) => !line.startsWith(":")).map((line) => {
@@ -168,12 +216,25 @@ function parsed(block) {
   return fields.data === undefined ? null : { name: fields.event ?? "message", data: JSON.parse(fields.data) };
 }
 
-async function requestJson(method, path, headers = {}) {
-  const response = await request(method, path, { headers, signal: AbortSignal.timeout(REQUEST_MS) });
+/**
+ * Send a request to the server and return its answer. Throws ApiError.
+ *
+ * @param {string} method
+ * @param {string} path
+ * @param {RequestInit} [options]
+ * @returns {Promise<any>}
+ */
+export async function requestJson(method, path, options = {}) {
+  const response = await request(method, path, { signal: AbortSignal.timeout(REQUEST_MS), ...options });
   return response.json().catch(asApiError);
 }
 
-export async function request(method, path, options) {
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {RequestInit} options
+ */
+async function request(method, path, options) {
   await signedIn();
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;
@@ -182,9 +243,13 @@ export async function request(method, path, options) {
   throw new ApiError(`The server reports: ${reason}.`, response.status);
 }
 
+/**
+ * @param {unknown} error
+ * @returns {never}
+ */
 function asApiError(error) {
   if (error instanceof ApiError) throw error;
   throw new ApiError(
-    error.name === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
+    nameOf(error) === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
   );
 }

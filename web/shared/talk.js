@@ -1,14 +1,18 @@
-// The talk page: buttons, state and notices around one call at a time. Decides when a call begins and ends; the call itself is
-// call.js, what was said is transcript.js, which conversation it is a part of is binding.js.
+// Talk page: buttons, state and notices of one call at a time. Decides when a call begins and ends; the call itself is in call.js,
+// the bubbles are in transcript.js, the conversation to which it belongs is in binding.js.
 
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openCamera, openMicrophone } from "./call.js";
 import { part, showNotice, write } from "./element.js";
 import { watchLevel } from "./level.js";
+import { messageOf, nameOf, required } from "./guards.js";
 import { Mode } from "./mode.js";
 import { LABELS, inCall, next } from "./states.js";
 import { Transcript } from "./transcript.js";
+
+/** @import { LineQueue, RtviMessage, ServerMessage, Status } from "../types/server.js" */
+/** @import { State, StateEvent } from "./states.js" */
 
 const STATUS_MS = 10_000;
 // An answer that brings no sound leaves the page listening again.
@@ -19,47 +23,55 @@ const TYPE_INSTEAD = "You can type below.";
 const KEEP_BUBBLES = 400;
 
 const parts = {
-  state: part("state"),
-  elapsed: part("elapsed"),
-  hero: part("hero"),
-  notice: part("notice"),
-  talk: part("talk"),
-  talkLabel: part("talk-label"),
-  microphone: part("microphone"),
-  microphoneCaption: part("microphone-caption"),
-  camera: part("camera"),
-  cameraControl: part("camera-control"),
-  cameraCaption: part("camera-caption"),
-  preview: part("preview"),
-  level: part("level"),
-  typing: part("typing"),
-  typed: part("typed"),
-  send: part("send"),
-  engines: part("engines"),
-  floor: part("floor"),
-  sound: part("remote-audio"),
-  byPhone: part("by-phone"),
+  state: part("state", HTMLElement),
+  elapsed: part("elapsed", HTMLElement),
+  hero: part("hero", HTMLElement),
+  notice: part("notice", HTMLElement),
+  talk: part("talk", HTMLButtonElement),
+  talkLabel: part("talk-label", HTMLElement),
+  microphone: part("microphone", HTMLButtonElement),
+  microphoneCaption: part("microphone-caption", HTMLElement),
+  camera: part("camera", HTMLButtonElement),
+  cameraControl: part("camera-control", HTMLElement),
+  cameraCaption: part("camera-caption", HTMLElement),
+  preview: part("preview", HTMLVideoElement),
+  level: part("level", HTMLElement),
+  typing: part("typing", HTMLFormElement),
+  typed: part("typed", HTMLInputElement),
+  send: part("send", HTMLButtonElement),
+  engines: part("engines", HTMLElement),
+  floor: part("floor", HTMLElement),
+  sound: part("remote-audio", HTMLAudioElement),
+  byPhone: part("by-phone", HTMLButtonElement),
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
-const bubbles = new Bubbles(part("conversation"), { keep: KEEP_BUBBLES });
+const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
 const transcript = new Transcript(bubbles);
 const mode = new Mode();
 
 class TalkPage {
+  /** @type {State} */
   #state = "ready";
+  /** @type {Call | null} */
   #call = null;
+  /** @type {MediaStream | null} */
   #microphone = null;
+  /** @type {MediaStream | null} */
   #camera = null;
   #asking = false;
+  /** @type {AudioContext | null} */
   #context = null;
+  /** @type {(() => void)[]} functions that end the watching of a level */
   #watches = [];
   #startedAt = 0;
-  #clock = 0;
-  #silent = 0;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #clock;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #silent;
   #binding = new Binding(bubbles);
-  #lost = ""; // why the conversation is no longer in this call
-  #refused = ""; // why there is no line or no worker for it
-  #telephone = ""; // number by which a conversation goes on; empty: by none
+  #lost = ""; // reason for which the conversation is no longer in this call
+  #refused = ""; // reason for which there is no line or no worker
+  #telephone = ""; // number by which a conversation continues; empty without one
 
   constructor() {
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
@@ -71,19 +83,20 @@ class TalkPage {
     });
     parts.typed.addEventListener("input", () => this.#show());
     parts.byPhone.addEventListener("click", () => this.#tellCode());
-    // The server notices a page that is gone by itself; saying so frees the line at once.
+    // The server notices by itself that a page is gone; a goodbye frees the line at once.
     window.addEventListener("pagehide", () => this.#call && this.#hangUp());
     this.#show();
     this.#showEarlier();
   }
 
-  /** What was said before in the conversation that the address names. */
+  /** Show the earlier turns of the conversation that the address names. */
   async #showEarlier() {
     const problem = await this.#binding.showEarlier();
     if (problem && !this.#call) this.#say(problem, { bad: true });
     this.#show();
   }
 
+  /** @param {{ speak: boolean }} options */
   async #start({ speak }) {
     this.#go("start");
     this.#lost = this.#refused = "";
@@ -96,7 +109,7 @@ class TalkPage {
     });
     this.#call = call;
     this.#show();
-    // Made while the click still counts as one: sound that nobody asked for stays blocked.
+    // Made while the click still counts as one: browsers block sound without a click.
     this.#context = new AudioContext();
     try {
       const microphone = speak ? await this.#openMicrophone(call) : null;
@@ -110,12 +123,17 @@ class TalkPage {
       this.#go("up");
       if (parts.typed.value.trim() && !speak) this.#sendTyped();
     } catch (error) {
-      const deleted = error.status === 404 ? await this.#binding.dropDeleted() : "";
-      if (call !== this.#call) return; // hung up meanwhile
+      const isMissing = error instanceof CallError && error.status === 404;
+      const deleted = isMissing ? await this.#binding.dropDeleted() : "";
+      if (call !== this.#call) return; // hung up in the meantime
       this.#fail(deleted ? new CallError(deleted) : error);
     }
   }
 
+  /**
+   * @param {Call} call
+   * @returns {Promise<MediaStream | null>}
+   */
   async #openMicrophone(call) {
     try {
       const stream = await openMicrophone({ raw });
@@ -129,10 +147,11 @@ class TalkPage {
     }
   }
 
+  /** @param {MediaStream} stream */
   #watchMicrophone(stream) {
-    const bars = [...parts.level.children];
+    const bars = [...parts.level.querySelectorAll("i")];
     this.#watches.push(
-      watchLevel(this.#context, stream, (level) => {
+      watchLevel(required(this.#context, "the audio context"), stream, (level) => {
         parts.level.setAttribute("aria-valuenow", String(Math.round(level * 100)));
         bars.forEach((bar, at) => bar.style.setProperty("--level", clamp(level * bars.length - at)));
       }),
@@ -145,10 +164,11 @@ class TalkPage {
     });
   }
 
+  /** @param {MediaStream} stream the bot's voice */
   #play(stream) {
     parts.sound.srcObject = stream;
     parts.sound.play().catch((error) => {
-      if (error.name !== "NotAllowedError") return; // replaced or closed meanwhile
+      if (nameOf(error) !== "NotAllowedError") return; // replaced or closed in the meantime
       this.#say("The browser has blocked audio: click anywhere to hear Parley.");
       const release = () => {
         parts.sound.play().then(() => this.#say(""), () => {});
@@ -156,11 +176,17 @@ class TalkPage {
       document.addEventListener("pointerdown", release, { once: true });
     });
     this.#watches.push(
-      watchLevel(this.#context, stream, (level) => parts.talk.style.setProperty("--voice", level.toFixed(2))),
+      watchLevel(required(this.#context, "the audio context"), stream, (level) => {
+        parts.talk.style.setProperty("--voice", level.toFixed(2));
+      }),
     );
   }
 
-  /** The server has a number that people call. */
+  /**
+   * Offer to continue by telephone.
+   *
+   * @param {string} number of the server
+   */
   offerTelephone(number) {
     this.#telephone = number;
     this.#show();
@@ -170,7 +196,7 @@ class TalkPage {
     try {
       this.#say(await this.#binding.byPhone());
     } catch (error) {
-      this.#say(`There is no code to continue by telephone. ${error.message}`, { bad: true });
+      this.#say(`There is no code to continue by telephone. ${messageOf(error)}`, { bad: true });
     }
   }
 
@@ -207,6 +233,7 @@ class TalkPage {
     this.#show();
   }
 
+  /** @param {Call} call */
   async #addCamera(call) {
     const camera = await openCamera();
     if (call.closed) {
@@ -217,7 +244,7 @@ class TalkPage {
       await call.useCamera(camera);
     } catch (error) {
       stopTracks(camera);
-      throw new CallError(`The camera could not be used: ${error.message}`);
+      throw new CallError(`The camera could not be used: ${messageOf(error)}`);
     }
     if (call.closed) {
       stopTracks(camera);
@@ -240,6 +267,7 @@ class TalkPage {
     if (this.#call && !this.#call.closed) await this.#call.useCamera(null);
   }
 
+  /** @param {Call} call */
   async #addMicrophone(call) {
     const microphone = await this.#openMicrophone(call);
     if (!microphone) return;
@@ -247,7 +275,7 @@ class TalkPage {
       await call.useMicrophone(microphone);
     } catch (error) {
       stopTracks(microphone);
-      this.#say(`The microphone could not be used: ${error.message}`, { bad: true });
+      this.#say(`The microphone could not be used: ${messageOf(error)}`, { bad: true });
       return;
     }
     if (call.closed) {
@@ -266,57 +294,79 @@ class TalkPage {
   }
 
   #sendTyped() {
-    this.#call.type(parts.typed.value.trim());
+    this.#call?.type(parts.typed.value.trim());
     parts.typed.value = "";
     this.#say("");
     this.#show();
   }
 
+  /** @param {RtviMessage} message */
   #onMessage(message) {
-    const { type, data } = message;
     transcript.take(message);
-    const handlers = {
-      "user-started-speaking": () => this.#go("userStarted"),
-      "bot-llm-started": () => this.#go("thinking"),
-      "bot-llm-stopped": () => {
+    switch (message.type) {
+      case "user-started-speaking":
+        this.#go("userStarted");
+        break;
+      case "bot-llm-started":
+        this.#go("thinking");
+        break;
+      case "bot-llm-stopped":
         clearTimeout(this.#silent);
         this.#silent = setTimeout(() => this.#go("quiet"), NO_SOUND_MS);
-      },
-      "bot-started-speaking": () => {
+        break;
+      case "bot-started-speaking":
         clearTimeout(this.#silent);
         this.#go("botStarted");
-      },
-      "bot-stopped-speaking": () => this.#go("botStopped"),
-      "server-message": () => this.#onServerMessage(data),
-      error: () => this.#say(`The server reports: ${String(data?.error ?? "an error").slice(0, 200)}`, { bad: true }),
-      "error-response": () => this.#say(`The server refused that: ${String(data?.error ?? "").slice(0, 200)}`, { bad: true }),
-    };
-    handlers[type]?.();
-  }
-
-  #onServerMessage(data) {
-    if (data?.kind === "session") {
-      this.#binding.bind(data.id);
-      this.#show();
-    } else if (data?.kind === "session_lost") {
-      this.#onLost();
-    } else if (data?.kind === "server_shutdown") {
-      this.#say("The server is being restarted.");
-    } else if (data?.kind === "grants_expired") {
-      this.#say(`The server ends the call: ${String(data.reason ?? "").slice(0, 200)}.`, { bad: true });
-    } else if (data?.kind === "queue") {
-      this.#onQueue(data);
-    } else if (data?.kind === "votes") {
-      mode.take(data);
+        break;
+      case "bot-stopped-speaking":
+        this.#go("botStopped");
+        break;
+      case "server-message":
+        if (message.data) this.#onServerMessage(message.data);
+        break;
+      case "error":
+        this.#say(`The server reports: ${shortened(message.data?.error ?? "an error")}`, { bad: true });
+        break;
+      case "error-response":
+        this.#say(`The server refused that: ${shortened(message.data?.error ?? "")}`, { bad: true });
+        break;
+      default:
     }
   }
 
+  /** @param {ServerMessage} data */
+  #onServerMessage(data) {
+    switch (data.kind) {
+      case "session":
+        this.#binding.bind(data.id);
+        this.#show();
+        break;
+      case "session_lost":
+        this.#onLost();
+        break;
+      case "server_shutdown":
+        this.#say("The server is being restarted.");
+        break;
+      case "grants_expired":
+        this.#say(`The server ends the call: ${shortened(data.reason ?? "")}.`, { bad: true });
+        break;
+      case "queue":
+        this.#onQueue(data);
+        break;
+      case "votes":
+        mode.take(data);
+        break;
+      default:
+    }
+  }
+
+  /** @param {LineQueue} place */
   #onQueue({ position, wait_s: waitS, refused }) {
     this.#refused = refused ? `The server reports: ${refused}.` : "";
     if (refused) this.#say(this.#refused, { bad: true });
     else if (!position) this.#say("");
     else {
-      const wait = Number.isFinite(waitS) ? `, about ${duration(waitS * 1000)} to go` : "";
+      const wait = typeof waitS === "number" ? `, about ${duration(waitS * 1000)} to go` : "";
       this.#say(`All lines are in use. You are number ${position} in the queue${wait}.`);
     }
   }
@@ -330,25 +380,31 @@ class TalkPage {
   }
 
   #hangUp() {
-    this.#call.close();
+    this.#call?.close();
     this.#settle("hungUp");
   }
 
+  /** @param {CallError | null} error */
   #onEnd(error) {
     if (error) this.#fail(error);
     else if (this.#state === "connecting") this.#fail(new CallError("The server ended the call before it began."));
     else this.#settle("ended");
   }
 
+  /** @param {unknown} error */
   #fail(error) {
-    this.#call.close();
+    this.#call?.close();
     this.#settle("failed");
-    const why = error instanceof CallError ? error.message : `The call failed: ${error.message}`;
+    const why = error instanceof CallError ? error.message : `The call failed: ${messageOf(error)}`;
     this.#say(this.#lost || this.#refused || why, { bad: true });
     if (!(error instanceof CallError)) console.error(error);
   }
 
-  /** Puts everything of the call away. */
+  /**
+   * Release everything that belongs to the call.
+   *
+   * @param {"hungUp" | "ended" | "failed"} event
+   */
   #settle(event) {
     const lasted = this.#startedAt ? ` after ${duration(Date.now() - this.#startedAt)}` : "";
     const ending = { hungUp: "You hung up", ended: "Parley ended the call", failed: "The call broke off" }[event];
@@ -372,6 +428,7 @@ class TalkPage {
     this.#go(event);
   }
 
+  /** @param {StateEvent} event */
   #go(event) {
     this.#state = next(this.#state, event);
     this.#show();
@@ -381,13 +438,13 @@ class TalkPage {
     const state = this.#state;
     const busy = this.#call !== null;
     const deaf = this.#microphone === null;
-    const muted = !deaf && !this.#microphone.getAudioTracks()[0].enabled;
+    const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
     document.body.dataset.state = state;
     document.body.dataset.microphone = deaf ? "none" : muted ? "muted" : "on";
     const label = state !== "listening" ? LABELS[state] : deaf ? "Mic off" : muted ? "Muted" : LABELS[state];
     write(parts.state, label);
     write(parts.talkLabel, busy ? "Hang up" : "Talk");
-    // Pressed is what says that it is muted: a name that changes too would say it backwards.
+    // The pressed state says that it is muted: a name that changes too would say the opposite.
     const [name, caption] = deaf && inCall(state)
       ? ["Turn on microphone", "Mic off"]
       : ["Mute microphone", muted ? "Unmute" : "Mute"];
@@ -412,20 +469,30 @@ class TalkPage {
     parts.elapsed.textContent = duration(Date.now() - this.#startedAt);
   }
 
-  /** One line for the person; empty takes it away. */
+  /**
+   * Show one line to the user; an empty text removes it.
+   *
+   * @param {string} text
+   * @param {{ bad?: boolean }} [options]
+   */
   #say(text, { bad = false } = {}) {
     showNotice(parts.notice, text, { bad });
   }
 }
 
-/** Names the engines, and says what to expect of the ears. */
+/**
+ * Name the engines, and say what to expect of the recogniser.
+ *
+ * @param {TalkPage} page
+ */
 async function showEngines(page) {
+  /** @type {Status | null} */
   let status;
   try {
     const response = await fetch("/status", { signal: AbortSignal.timeout(STATUS_MS) });
     status = response.ok ? await response.json() : null;
   } catch {
-    status = null; // Talk will say what is wrong
+    status = null; // a call will report the reason
   }
   if (!status) {
     mode.offer();
@@ -457,14 +524,26 @@ async function showEngines(page) {
   }
 }
 
+/** @param {number} value */
 function clamp(value) {
   return Math.min(1, Math.max(0, value)).toFixed(2);
 }
 
+/** @param {MediaStream | null} stream */
 function stopTracks(stream) {
   for (const track of stream?.getTracks() ?? []) track.stop();
 }
 
+/**
+ * Return the text of whatever the server reports, at a bounded length.
+ *
+ * @param {unknown} text
+ */
+function shortened(text) {
+  return String(text).slice(0, 200);
+}
+
+/** @param {number} ms */
 function duration(ms) {
   const seconds = Math.round(ms / 1000);
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;

@@ -1,37 +1,48 @@
-// The timeline of a session for researchers: every event with all that it says, in order of event time. Read page by page when
-// it is opened; once its end is shown, new events join where their time puts them.
+// Timeline of a session for researchers: every event with all its fields, in order of event time. Read page by page when it is
+// opened; once its end is shown, new events are inserted where their time puts them.
 
-import { element } from "./element.js";
+import { element, part } from "./element.js";
+import { messageOf } from "./guards.js";
 import { SessionApi } from "./session_api.js";
+
+/** @import { SessionEvent } from "../types/server.js" */
 
 const PAGE_EVENTS = 100;
 
 export class Timeline {
   #api;
-  #fold;
   #rows;
   #more;
   #notice;
-  #shown = []; // events, as shown
-  #seen = new Set(); // their seq
+  /** @type {SessionEvent[]} in the order in which they are shown */
+  #shown = [];
+  /** @type {Set<number>} their seq */
+  #seen = new Set();
   #complete = false;
   #reading = false;
-  #meanwhile = []; // events that came while a page was read
+  /** @type {SessionEvent[]} those that came while a page was read */
+  #meanwhile = [];
 
-  /** @param {HTMLDetailsElement} fold with the list, the button and the line for failures in it */
+  /**
+   * @param {SessionApi} api
+   * @param {HTMLDetailsElement} fold contains the list, the button and the line for failures
+   */
   constructor(api, fold) {
     this.#api = api;
-    this.#fold = fold;
-    this.#rows = fold.querySelector('[data-role="events"]');
-    this.#more = fold.querySelector('[data-role="more-events"]');
-    this.#notice = fold.querySelector('[data-role="events-notice"]');
+    this.#rows = part("events", HTMLOListElement, fold);
+    this.#more = part("more-events", HTMLButtonElement, fold);
+    this.#notice = part("events-notice", HTMLParagraphElement, fold);
     this.#more.addEventListener("click", () => this.#read());
     fold.addEventListener("toggle", () => {
       if (fold.open && !this.#shown.length) this.#read();
     });
   }
 
-  /** A new event of the session. */
+  /**
+   * Take a new event of the session.
+   *
+   * @param {SessionEvent} event
+   */
   take(event) {
     const last = this.#shown.at(-1);
     if (this.#reading) this.#meanwhile.push(event);
@@ -44,12 +55,12 @@ export class Timeline {
     this.#reading = true;
     const last = this.#shown.at(-1);
     try {
-      const page = await this.#api.timeline({ after: last && SessionApi.placeBehind(last), limit: PAGE_EVENTS });
+      const page = await this.#api.timeline({ after: last ? SessionApi.placeBehind(last) : null, limit: PAGE_EVENTS });
       for (const event of page.events) this.#insert(event);
       this.#complete = page.after === null;
       this.#say(this.#shown.length ? "" : "Nothing has happened yet.");
     } catch (error) {
-      this.#say(error.message);
+      this.#say(messageOf(error));
     } finally {
       this.#reading = false;
       for (const event of this.#meanwhile.splice(0)) this.take(event);
@@ -57,6 +68,7 @@ export class Timeline {
     this.#more.hidden = this.#complete;
   }
 
+  /** @param {SessionEvent} event */
   #insert(event) {
     if (this.#seen.has(event.seq)) return;
     this.#seen.add(event.seq);
@@ -67,20 +79,26 @@ export class Timeline {
     this.#say("");
   }
 
+  /** @param {string} text */
   #say(text) {
     this.#notice.textContent = text;
     this.#notice.hidden = !text;
   }
 }
 
+/**
+ * @param {SessionEvent} one
+ * @param {SessionEvent} other
+ */
 function isBehind(one, other) {
   return one.event_us > other.event_us || (one.event_us === other.event_us && one.seq > other.seq);
 }
 
+/** @param {SessionEvent} event */
 function row(event) {
   const item = element("li");
   item.dataset.role = "event";
-  item.dataset.seq = event.seq;
+  item.dataset.seq = String(event.seq);
   const fold = element("details");
   const head = element("summary");
   const at = new Date(event.event_us / 1_000);
@@ -94,7 +112,9 @@ function row(event) {
   return item;
 }
 
+/** @param {Date} at */
 function clock(at) {
+  /** @type {(value: number, digits?: number) => string} */
   const padded = (value, digits = 2) => String(value).padStart(digits, "0");
   const time = [at.getHours(), at.getMinutes(), at.getSeconds()].map((value) => padded(value)).join(":");
   return `${time}.${padded(at.getMilliseconds(), 3)}`;

@@ -1,10 +1,13 @@
-// The token with which this page may begin a conversation, where the server asks for one: whoever opens the page for a
-// person puts it behind the address (#token=...), which no server is sent and no log keeps. Each is good for one beginning;
-// the answer brings the next one.
+// The token with which this page may begin a conversation, where the server requires one. The page that links here puts it
+// into the fragment of the address (#token=...), which is sent to no server and appears in no log. A token begins one
+// conversation; the answer brings the next one.
+
+/** @import { NextToken } from "../types/server.js" */
 
 const KEY = "parley.token";
 const REQUEST_MS = 10_000;
 
+/** @type {Promise<unknown> | null} */
 let signing = null;
 
 function fromAddress() {
@@ -17,32 +20,40 @@ function fromAddress() {
     headers: { authorization: `Bearer ${found}` },
     signal: AbortSignal.timeout(REQUEST_MS),
   }).catch(() => {});
-  // It is nobody's to read over a shoulder, or to bookmark.
+  // It must not be read over a shoulder, or be bookmarked.
   history.replaceState(null, "", location.pathname + location.search);
 }
 
-/** Resolves once the server knows the token that this page was opened with, if there is one. */
+/** Resolve once the server has received the token that this page was opened with, if there is one. */
 export async function signedIn() {
   fromAddress();
   await signing;
 }
 
-/** Headers for a request that begins a conversation. */
+/**
+ * Return the headers of a request that begins a conversation.
+ *
+ * @returns {Record<string, string>}
+ */
 export function authorization() {
   fromAddress();
   const token = sessionStorage.getItem(KEY);
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-/** The token as a subprotocol of a WebSocket, which has no headers here. */
+/** Return the token as a subprotocol of a WebSocket, which has no headers in a browser. */
 export function subprotocols() {
   fromAddress();
   const token = sessionStorage.getItem(KEY);
-  // A browser takes no socket that selects none of what it offers, and what carries the token is never sent back.
+  // A browser refuses a socket that selects none of the offered names, and the one with the token is never sent back.
   return token ? ["parley", `parley.token.${token}`] : [];
 }
 
-/** Keeps the token for the next beginning, where an answer has one; what was used is forgotten. */
+/**
+ * Keep the token for the next conversation, where an answer has one; the used one is forgotten.
+ *
+ * @param {NextToken} answer
+ */
 export function keepNext(answer) {
   if (answer.next_token) sessionStorage.setItem(KEY, answer.next_token);
   else sessionStorage.removeItem(KEY);

@@ -1,8 +1,15 @@
-// The conversation as bubbles. Decides which words belong to which bubble and which of the bot's words were heard; takes
-// RTVI messages, writes DOM. A sentence of the bot arrives before it is spoken and is shown dim; its words arrive one by one
-// at the moment they are heard.
+// The conversation of a call as bubbles. Decides which words belong to which bubble and which of the bot's words were heard:
+// RTVI messages in, DOM out. A sentence of the bot arrives before it is spoken and is shown dim; its words arrive one by one at
+// the moment they are heard.
 
 import { element } from "./element.js";
+
+/** @import { BotOutput, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
+/** @import { Bubble, Bubbles } from "./bubbles.js" */
+
+/** @typedef {{ words: HTMLElement[], next: number }} Segment sentence of the bot; `next` is its first word not yet heard */
+/** @typedef {Bubble & { segments: Map<BotOutput["segment_id"], Segment> }} Reply */
+/** @typedef {Bubble & { settled: HTMLElement, interim: HTMLElement, stopped: boolean }} Spoken */
 
 // In the order in which the time passes; names of `spans` in the server's turn record.
 const SPAN_NAMES = {
@@ -16,33 +23,57 @@ const SPAN_NAMES = {
 
 export class Transcript {
   #bubbles;
-  #user = null; // the bubble that is being spoken into
-  #reply = null; // the bot's bubble that is being spoken
-  #latest = null; // the bot's last bubble, for the turn record that follows it
+  /** @type {Spoken | null} bubble of the turn that the user is speaking */
+  #user = null;
+  /** @type {Reply | null} bubble that the bot is speaking */
+  #reply = null;
+  /** @type {Reply | null} last bubble of the bot, for the turn record that follows it */
+  #latest = null;
 
+  /** @param {Bubbles} bubbles */
   constructor(bubbles) {
     this.#bubbles = bubbles;
   }
 
-  /** Handles an RTVI message, if it is about what was said. */
-  take({ type, data }) {
-    const handlers = {
-      "user-started-speaking": () => this.#user?.stopped && (this.#user = null),
-      "user-stopped-speaking": () => this.#user && (this.#user.stopped = true),
-      "user-input": () => this.#heardUser(data),
-      "bot-output": () => this.#botOutput(data),
-      "bot-interrupted": () => this.cut(),
-      "server-message": () => data?.kind === "turn" && this.#turn(data),
-    };
-    handlers[type]?.();
+  /**
+   * Handle an RTVI message, if it is about what was said.
+   *
+   * @param {RtviMessage} message
+   */
+  take(message) {
+    switch (message.type) {
+      case "user-started-speaking":
+        if (this.#user?.stopped) this.#user = null;
+        break;
+      case "user-stopped-speaking":
+        if (this.#user) this.#user.stopped = true;
+        break;
+      case "user-input":
+        this.#heardUser(message.data);
+        break;
+      case "bot-output":
+        this.#botOutput(message.data);
+        break;
+      case "bot-interrupted":
+        this.cut();
+        break;
+      case "server-message":
+        if (message.data?.kind === "turn") this.#turn(message.data);
+        break;
+      default:
+    }
   }
 
-  /** A line about the call itself. */
+  /**
+   * Add a line about the call itself.
+   *
+   * @param {string} text
+   */
   note(text) {
     this.#bubbles.put(this.#bubbles.makeNote(text));
   }
 
-  /** Marks what of the present reply was not heard. */
+  /** Mark the words of the present reply that were not heard. */
   cut() {
     const reply = this.#reply;
     this.#reply = null;
@@ -61,7 +92,7 @@ export class Transcript {
     this.#bubbles.follow();
   }
 
-  /** The call is over: nothing that is still open goes on. */
+  /** End everything that is still open: the call is over. */
   close() {
     this.cut();
     this.#dropInterim();
@@ -69,6 +100,7 @@ export class Transcript {
     this.#latest = null;
   }
 
+  /** @param {UserInput} input */
   #heardUser({ text, input_type: kind, final }) {
     if (kind === "chat") {
       this.#dropInterim();
@@ -80,13 +112,12 @@ export class Transcript {
       return;
     }
     if (!this.#user) {
-      this.#user = this.#bubble("user");
-      this.#user.settled = element("span", "settled");
-      // Screen readers get what was understood once it is final, not every guess.
-      this.#user.interim = element("span", "interim");
+      const bubble = this.#bubble("user");
+      this.#user = { ...bubble, settled: element("span", "settled"), interim: element("span", "interim"), stopped: false };
+      // Screen readers get the words once they are final, not every guess.
       this.#user.interim.setAttribute("aria-hidden", "true");
-      this.#user.bubble.append(this.#user.settled, this.#user.interim);
-      this.#user.item.dataset.final = "false";
+      bubble.bubble.append(this.#user.settled, this.#user.interim);
+      bubble.item.dataset.final = "false";
     }
     const { settled, interim, item } = this.#user;
     const space = settled.textContent ? " " : "";
@@ -107,26 +138,33 @@ export class Transcript {
     if (!this.#user.settled.textContent) this.#user.item.remove();
   }
 
+  /** @param {BotOutput} output */
   #botOutput({ text, spoken, segment_id: id }) {
     if (!spoken) {
       this.#segment(id, text);
       return;
     }
     // Without word times a whole sentence is reported once it was spoken, and not before.
-    if (!this.#reply?.segments.has(id)) {
+    let segment = this.#reply?.segments.get(id);
+    if (!segment) {
       if (id !== undefined && this.#latest?.segments.has(id)) return; // a late word of a reply that was cut
-      this.#segment(id, text);
+      segment = this.#segment(id, text);
     }
-    const segment = this.#reply.segments.get(id);
     for (const word of text.split(/\s+/).filter(Boolean)) brighten(segment, word);
   }
 
+  /**
+   * Add a sentence to the present reply.
+   *
+   * @param {BotOutput["segment_id"]} id
+   * @param {string} text
+   * @returns {Segment}
+   */
   #segment(id, text) {
     if (!this.#reply) {
       if (this.#user) this.#dropInterim();
       this.#user = null;
-      this.#reply = this.#bubble("bot");
-      this.#reply.segments = new Map();
+      this.#reply = { ...this.#bubble("bot"), segments: new Map() };
       this.#latest = this.#reply;
     }
     const { bubble, segments } = this.#reply;
@@ -134,10 +172,13 @@ export class Transcript {
     const line = element("span", "segment");
     for (const word of words) line.append(word, " ");
     bubble.append(line);
-    segments.set(id, { words, next: 0 });
+    const segment = { words, next: 0 };
+    segments.set(id, segment);
     this.#bubbles.follow();
+    return segment;
   }
 
+  /** @param {TurnRecord} record */
   #turn({ user_text: asked, interrupted, spans, endpoint_silence_ms: silenceMs }) {
     const reply = this.#latest;
     if (!interrupted && this.#reply) {
@@ -150,6 +191,7 @@ export class Transcript {
     this.#bubbles.follow();
   }
 
+  /** @param {"user" | "bot"} who */
   #bubble(who) {
     const made = this.#bubbles.make(who);
     this.#bubbles.put(made.item);
@@ -157,19 +199,30 @@ export class Transcript {
   }
 }
 
-/** Marks the next word of a segment as heard. The voice may say a word otherwise than it is written: look a little ahead. */
+/**
+ * Mark the next word of a segment as heard. The voice may pronounce a word in another way than it is written: look a little ahead.
+ *
+ * @param {Segment} segment
+ * @param {string} heard
+ */
 function brighten(segment, heard) {
   const { words } = segment;
-  const same = (word) => plain(word.textContent) === plain(heard);
+  /** @type {(word: HTMLElement) => boolean} */
+  const same = (word) => plain(word.textContent ?? "") === plain(heard);
   const ahead = words.slice(segment.next, segment.next + 4).findIndex(same);
   const end = Math.min(words.length, segment.next + Math.max(0, ahead) + 1);
   for (; segment.next < end; segment.next += 1) words[segment.next].classList.add("spoken");
 }
 
+/** @param {string} text */
 function plain(text) {
   return text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
 }
 
+/**
+ * @param {Spans} spans
+ * @param {number | null | undefined} silenceMs
+ */
 function answeredIn(spans, silenceMs) {
   const total = Object.values(spans).reduce((sum, ms) => sum + ms, 0);
   const rows = Object.entries(SPAN_NAMES).filter(([name]) => name in spans);
@@ -181,8 +234,8 @@ function answeredIn(spans, silenceMs) {
   let before = 0;
   for (const [name, label] of rows) {
     const bar = element("dd", "bar");
-    bar.style.setProperty("--from", total ? before / total : 0);
-    bar.style.setProperty("--share", total ? spans[name] / total : 0);
+    bar.style.setProperty("--from", String(total ? before / total : 0));
+    bar.style.setProperty("--share", String(total ? spans[name] / total : 0));
     bar.append(element("span", "", `${Math.round(spans[name])} ms`));
     table.append(element("dt", "", label), bar);
     before += spans[name];

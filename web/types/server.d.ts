@@ -1,0 +1,275 @@
+// Messages and answers of the server, as the pages read them. A field that no page reads is left out.
+// Sources: session_store/events.py, serving/gateway/, protocols/minicpm_duplex.py, telemetry/turns.py, pipelines/.
+
+/** Session of the sessions API; `last_seq` is its number of events. */
+export interface SessionInfo {
+  id: string;
+  last_seq: number;
+}
+
+/** Answer that begins a session, a call or a conversation, where the server requires tokens. */
+export interface NextToken {
+  next_token?: string;
+}
+
+export interface UserTurn {
+  text: string;
+  transport?: string;
+}
+
+export interface Heard {
+  reply_id: string;
+  text: string;
+}
+
+export interface BotTurn {
+  reply_id: string;
+  text?: string;
+  truncated?: boolean;
+  unheard?: string;
+  transport?: string;
+}
+
+export interface Visit {
+  transport: string;
+}
+
+interface EventOf<Kind extends string, Payload> {
+  seq: number;
+  /** When it happened, in microseconds of Unix time. */
+  event_us: number;
+  key: string;
+  kind: Kind;
+  payload: Payload;
+}
+
+/** Committed event of a session. */
+export type SessionEvent =
+  | EventOf<"user_turn", UserTurn>
+  | EventOf<"heard", Heard>
+  | EventOf<"bot_turn", BotTurn>
+  | EventOf<"joined" | "left", Visit>
+  | EventOf<
+      "tool_call" | "tool_result" | "state" | "summary" | "annotation" | "journal",
+      Record<string, unknown>
+    >;
+
+/** Page of a timeline; `after` is where the next one begins, null at the end. */
+export interface TimelinePage {
+  events: SessionEvent[];
+  after: string | null;
+}
+
+/** Server-sent event of a typed turn. An `error` is thrown instead. */
+export type AnswerEvent =
+  | { name: "turn"; data: SessionEvent }
+  | { name: "delta"; data: { text: string } }
+  | { name: "done"; data: BotTurn };
+
+export interface CallCode {
+  code: string;
+  number: string;
+  expires_s: number;
+}
+
+/** Milliseconds of the parts of an exchange of two turns, by name. */
+export type Spans = Record<string, number>;
+
+/** Record of an exchange of two turns. */
+export interface TurnRecord {
+  kind: "turn";
+  user_text?: string;
+  interrupted?: boolean;
+  spans?: Spans;
+  endpoint_silence_ms?: number | null;
+}
+
+/** Place of a caller in the queue for a line; 0 when the caller no longer waits. */
+export interface LineQueue {
+  kind: "queue";
+  position: number;
+  wait_s?: number | null;
+  refused?: string;
+}
+
+/** Decisions of a full-duplex engine, one letter per unit: l(istens), s(peaks), b(ackchannels), y(ields). */
+export interface Votes {
+  kind: "votes";
+  votes: string;
+  unit_ms: number;
+}
+
+export type ServerMessage =
+  | TurnRecord
+  | LineQueue
+  | Votes
+  | { kind: "session"; id: string }
+  | { kind: "session_lost"; reason?: string }
+  | { kind: "server_shutdown" }
+  | { kind: "grants_expired"; reason?: string };
+
+export interface UserInput {
+  text: string;
+  /** "chat" for typed text. */
+  input_type?: string;
+  final?: boolean;
+}
+
+export interface BotOutput {
+  text: string;
+  /** False for a sentence that is about to be spoken; true for words at the moment they are heard. */
+  spoken?: boolean;
+  segment_id?: number | string;
+}
+
+/** RTVI message of a call. */
+export type RtviMessage =
+  | { type: "user-input"; data: UserInput }
+  | { type: "bot-output"; data: BotOutput }
+  | { type: "server-message"; data?: ServerMessage }
+  | { type: "error" | "error-response"; data?: { error?: unknown } }
+  | {
+      type:
+        | "bot-ready"
+        | "user-started-speaking"
+        | "user-stopped-speaking"
+        | "bot-llm-started"
+        | "bot-llm-stopped"
+        | "bot-started-speaking"
+        | "bot-stopped-speaking"
+        | "bot-interrupted";
+      data?: undefined;
+    };
+
+/** Message of a call's data channel: RTVI, or signalling of the connection itself. */
+export type ChannelMessage = RtviMessage | { type: "signalling"; message?: { type: string } };
+
+export interface StartedCall extends NextToken {
+  sessionId: string;
+  iceConfig?: { iceServers: RTCIceServer[] };
+}
+
+export interface CallAnswer {
+  sdp: string;
+  type: RTCSdpType;
+  pc_id: string;
+}
+
+/** Place of a conversation in the queue for an engine; 0 when it no longer waits. */
+export interface EngineQueue {
+  position: number;
+  estimated_wait_s: number | null;
+}
+
+export interface Prepared extends NextToken {
+  /** Length of the engine's units. */
+  unit_ms: number;
+}
+
+/** Answer to a chunk of audio. */
+export interface DuplexResult {
+  is_listen: boolean;
+  text: string;
+  /** Float32 samples at 24 kHz as little-endian bytes in base64; empty for silence. */
+  audio_data: string;
+  end_of_turn: boolean;
+  interrupted: boolean;
+  wall_clock_ms: number;
+  kv_cache_length: number;
+}
+
+/** Message of `/ws/duplex`. */
+export type DuplexMessage =
+  | ({ type: "queued" | "queue_update" } & EngineQueue)
+  | { type: "queue_done" }
+  | ({ type: "prepared" } & Prepared)
+  | ({ type: "result" } & DuplexResult)
+  | { type: "paused" | "resumed" }
+  | { type: "error"; error: string; code: string }
+  | { type: "timeout"; reason: string }
+  | { type: "stopped" };
+
+/** State of the server, from `/status`. */
+export interface Status {
+  deployment?: string;
+  /** What a call does that names no mode. */
+  mode?: string;
+  stt?: string;
+  turn?: string;
+  llm?: string;
+  fallback?: string;
+  tts?: string;
+  omni?: string;
+  sees?: boolean;
+  telephone?: string;
+  exposure?: string;
+  calls: number;
+  waiting: number;
+  queue_length: number;
+  total_workers: number;
+  duplex_workers: number;
+  busy_workers: number;
+  idle_workers: number;
+  loading_workers: number;
+  error_workers: number;
+  offline_workers: number;
+}
+
+export interface OperatorState {
+  is_operator: boolean;
+  token_env: string;
+}
+
+export interface App {
+  app_id: string;
+  name: string;
+  route: string;
+  enabled: boolean;
+}
+
+export interface WorkerView {
+  worker_id: string;
+  host: string | null;
+  port: number | null;
+  gpu_id: number | null;
+  status: string;
+  state: string | null;
+  current_session_id: string | null;
+  total_requests: number;
+  last_heartbeat: string | null;
+  current_request_type: string | null;
+  task_started_at: string | null;
+}
+
+export interface Ticket {
+  kind: string;
+  ticket_id: string;
+  request_type: string | null;
+  session_id: string | null;
+  transport: string | null;
+  position: number;
+  estimated_wait_s: number | null;
+  wait_elapsed_s: number;
+}
+
+type Task = "chat" | "half_duplex" | "audio_duplex" | "omni_duplex";
+
+/** Baselines of the estimated lengths of conversations. */
+export type EstimateSettings = Record<`eta_${Task}_s` | "ema_alpha", number>;
+
+/** Baselines, and the lengths that were measured: null before a conversation has ended well. */
+export type Estimates = { config: EstimateSettings; ema_min_samples: number } & Record<
+  `ema_${Task}_s`,
+  number | null
+> &
+  Record<`ema_${Task}_samples`, number>;
+
+export interface Voice {
+  id: string;
+  name: string;
+  duration_ms: number;
+}
+
+export interface VoiceAdded {
+  message: string;
+}
