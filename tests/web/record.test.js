@@ -1,0 +1,159 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { openPage } from "./support/page.js";
+import { Bubbles } from "../../web/shared/bubbles.js";
+import { SessionRecord, lastTurns } from "../../web/shared/record.js";
+
+const AT_US = 1_700_000_000_000_000;
+const event = (kind, seq, payload, { key = `k${seq}`, offsetUs = seq } = {}) => ({ kind, seq, key, event_us: AT_US + offsetUs, payload });
+const user = (seq, text, options) => event("user_turn", seq, { text, transport: "text" }, options);
+const bot = (seq, id, text, more = {}) => event("bot_turn", seq, { reply_id: id, text, ...more });
+
+function shown() {
+  openPage();
+  const root = document.createElement("div");
+  const record = new SessionRecord(new Bubbles(root));
+  return {
+    record,
+    root,
+    texts: () => [...root.querySelectorAll(".bubble")].map(({ textContent }) => textContent),
+  };
+}
+
+test("the end of a list of events holds a number of turns", () => {
+  const events = [user(1, "a"), event("state", 2, {}), bot(3, "r1", "b"), event("heard", 4, {}), user(5, "c")];
+  assert.deepEqual(lastTurns(events, 2).map(({ seq }) => seq), [3, 4, 5]);
+  assert.deepEqual(lastTurns(events, 9), events);
+});
+
+test("turns are in the order of their time, not of their commit", () => {
+  const { record, texts } = shown();
+  record.take(user(1, "second", { offsetUs: 20 }));
+  record.take(user(2, "first", { offsetUs: 10 }));
+  assert.deepEqual(texts(), ["first", "second"]);
+});
+
+test("the part of a reply that is heard grows until the reply is over", () => {
+  const { record, root, texts } = shown();
+  record.take(event("heard", 1, { reply_id: "r1", text: "One" }));
+  record.take(event("heard", 2, { reply_id: "r1", text: "One two" }));
+  assert.deepEqual(texts(), ["One two"]);
+  assert.equal(root.firstElementChild.dataset.final, "false");
+  record.take(bot(3, "r1", "One two three"));
+  record.take(event("heard", 4, { reply_id: "r1", text: "One two" }));
+  assert.deepEqual(texts(), ["One two three"]);
+  assert.equal(root.firstElementChild.dataset.final, "true");
+});
+
+test("an interrupted reply shows the words that were not heard", () => {
+  const { record, root } = shown();
+  record.take(bot(1, "r1", "One", { truncated: true, unheard: "two three", transport: "twilio" }));
+  assert.equal(root.querySelector("s.unheard").textContent, "two three");
+  assert.equal(root.querySelector(".cut").textContent, "cut off");
+  assert.equal(root.querySelector('[data-role="via"]').textContent, "phone");
+});
+
+test("the beginning and the end of a call are lines, once each", () => {
+  const { record, root } = shown();
+  const joined = event("joined", 1, { transport: "webrtc" });
+  record.take(joined);
+  record.take(joined);
+  record.take(event("left", 2, { transport: "webrtc" }));
+  const lines = [...root.querySelectorAll('[data-role="note"]')].map(({ textContent }) => textContent.replace(/,.*/, ""));
+  assert.deepEqual(lines, ["Voice call began", "Voice call ended"]);
+});
+
+test("a typed turn and its streamed answer are settled by their events and not shown twice", () => {
+  const { record, root, texts } = shown();
+  record.ask("key-1", "Hello");
+  record.piece("key-1", "Hi ");
+  record.piece("key-1", "there");
+  assert.deepEqual(texts(), ["Hello", "Hi there"]);
+  assert.ok(!record.isAnswered("key-1"));
+  record.answer("key-1", { reply_id: "reply.key-1", text: "Hi there" });
+  assert.ok(record.isAnswered("key-1"));
+  record.take(user(1, "Hello", { key: "key-1" }));
+  record.take(bot(2, "reply.key-1", "Hi there"));
+  assert.deepEqual(texts(), ["Hello", "Hi there"]);
+  assert.equal(root.querySelector("[aria-hidden]"), null);
+});
+
+test("an answer whose event came first under another id is shown once", () => {
+  const { record, texts } = shown();
+  record.ask("key-1", "Hello");
+  record.piece("key-1", "Hi");
+  record.take(user(1, "Hello", { key: "key-1" }));
+  record.take(bot(2, "server-id", "Hi"));
+  record.answer("key-1", { reply_id: "server-id", text: "Hi" });
+  assert.deepEqual(texts(), ["Hello", "Hi"]);
+});
+
+test("a committed turn of another transport comes before one that is pending", () => {
+  const { record, texts } = shown();
+  record.ask("key-1", "typed");
+  record.take(user(1, "spoken"));
+  assert.deepEqual(texts(), ["spoken", "typed"]);
+});
+
+test("a turn without an answer can be sent again, and an answer removes the offer", () => {
+  const { record, root, texts } = shown();
+  let retries = 0;
+  record.ask("key-1", "Hello");
+  record.failed("key-1", "Not answered.", () => (retries += 1));
+  assert.equal(root.querySelector(".failed").textContent, "Not answered.");
+  root.querySelector('[data-role="retry"]').click();
+  assert.equal(retries, 1);
+  record.answer("key-1", { reply_id: "reply.key-1", text: "Hi" });
+  assert.equal(root.querySelector('[data-role="retry"]'), null);
+  assert.deepEqual(texts(), ["Hello", "Hi"]);
+});
+
+test("sending a turn again drops the part of the answer that had arrived", () => {
+  const { record, texts } = shown();
+  record.ask("key-1", "Hello");
+  record.piece("key-1", "Hi th");
+  record.failed("key-1", "Not answered.", () => {});
+  record.ask("key-1", "Hello");
+  assert.deepEqual(texts(), ["Hello"]);
+  record.piece("key-1", "Hi");
+  assert.deepEqual(texts(), ["Hello", "Hi"]);
+});
+
+test("an answer that the user stops keeps what had arrived", () => {
+  const { record, root, texts } = shown();
+  record.ask("key-1", "Hello");
+  assert.equal(record.stop("key-1"), false);
+  record.piece("key-1", "Hi th");
+  assert.equal(record.stop("key-1"), true);
+  assert.deepEqual(texts(), ["Hello", "Hi th"]);
+  assert.equal(root.lastElementChild.dataset.cut, "true");
+});
+
+test("a refused turn disappears", () => {
+  const { record, root } = shown();
+  record.ask("key-1", "Hello");
+  record.withdraw("key-1");
+  assert.equal(root.childElementCount, 0);
+});
+
+test("of a long record the end is shown, and earlier turns on demand", () => {
+  const { record, texts } = shown();
+  record.fill(true);
+  for (let seq = 1; seq <= 250; seq += 1) record.take(user(seq, `text ${seq}`));
+  assert.deepEqual(texts(), []);
+  record.fill(false);
+  assert.deepEqual([texts().length, texts()[0]], [100, "text 151"]);
+  assert.ok(record.hasEarlier);
+  record.showEarlier();
+  record.showEarlier();
+  assert.deepEqual([texts().length, texts()[0]], [250, "text 1"]);
+  assert.ok(!record.hasEarlier);
+});
+
+test("a record that grows for hours keeps its last 400 entries in the page, and the rest on demand", () => {
+  const { record, texts } = shown();
+  for (let seq = 1; seq <= 450; seq += 1) record.take(user(seq, `text ${seq}`));
+  assert.deepEqual([texts().length, texts()[0]], [400, "text 51"]);
+  record.showEarlier();
+  assert.deepEqual([texts().length, texts()[0]], [450, "text 1"]);
+});

@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { LABELS, inCall, next } from "../../web/shared/states.js";
+
+const STATES = Object.keys(LABELS);
+const IN_CALL = ["connecting", "listening", "thinking", "speaking"];
+
+test("a call passes through connecting, listening, thinking and speaking", () => {
+  const seen = [];
+  let state = "ready";
+  for (const event of ["start", "up", "thinking", "botStarted", "botStopped", "ended"]) {
+    state = next(state, event);
+    seen.push(state);
+  }
+  assert.deepEqual(seen, ["connecting", "listening", "thinking", "speaking", "listening", "ended"]);
+});
+
+test("an answer without sound leads back to listening", () => {
+  assert.equal(next("thinking", "quiet"), "listening");
+  assert.equal(next("speaking", "quiet"), "speaking");
+});
+
+test("a user who speaks during a reply is listened to", () => {
+  assert.equal(next("speaking", "userStarted"), "listening");
+});
+
+test("a late message of an ended call changes nothing", () => {
+  for (const state of ["ready", "ended", "error"]) {
+    for (const event of ["thinking", "botStarted", "botStopped", "userStarted", "quiet", "up"]) {
+      assert.equal(next(state, event), state, `${event} in ${state}`);
+    }
+  }
+});
+
+test("every state of a call can be left by each way in which a call ends", () => {
+  for (const state of IN_CALL) {
+    assert.equal(next(state, "hungUp"), "ready");
+    assert.equal(next(state, "ended"), "ended");
+    assert.equal(next(state, "failed"), "error");
+  }
+});
+
+test("after every end a new call can begin", () => {
+  for (const state of ["ready", "ended", "error"]) assert.equal(next(state, "start"), "connecting");
+});
+
+test("a page that is connecting is not in a call yet", () => {
+  assert.deepEqual(STATES.filter(inCall), ["listening", "thinking", "speaking"]);
+});

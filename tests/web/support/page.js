@@ -1,0 +1,29 @@
+// A page of web/pages/ in happy-dom, with the names that its modules expect of a browser.
+
+import { readFileSync } from "node:fs";
+import { Window } from "happy-dom";
+
+const NAMES = ["document", "location", "history", "sessionStorage", "localStorage", "ResizeObserver", "Element", "Node"];
+
+/** Set a global name of the browser. Some are getters in newer releases of Node.js. */
+export function setGlobal(name, value) {
+  Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+}
+
+/** Open an empty page, or one of web/pages/. Modules that look at the page when they are loaded are imported afterwards. */
+export function openPage({ file, address = "http://localhost:7860/" } = {}) {
+  const window = new Window({ url: address, width: 1280, height: 800 });
+  if (file) {
+    const html = readFileSync(new URL(`../../../web/pages/${file}`, import.meta.url), "utf8");
+    // Only the structure: happy-dom must load neither modules nor styles.
+    window.document.write(html.replace(/<(script|link)\b[^>]*>(<\/script>)?/g, ""));
+  }
+  const classes = Object.getOwnPropertyNames(window).filter((name) => name.startsWith("HTML"));
+  for (const name of [...NAMES, ...classes]) setGlobal(name, window[name]);
+  return window;
+}
+
+/** Resolve once a condition holds; the runner's timeout ends a wait in vain. */
+export async function until(condition) {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 2));
+}
