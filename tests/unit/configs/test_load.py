@@ -20,6 +20,11 @@ def test_every_shipped_deployment_is_valid(name: str):
     assert load_deployment(name).name == name
 
 
+def test_only_the_demo_extracts_facts():
+    extracting = {name for name in known_deployments() if load_deployment(name).remembering.extract_facts}
+    assert extracting == {"embedded"}
+
+
 def test_the_named_deployments_are_shipped():
     assert {"embedded", "claude", "cloud", "selfhost", "local"} <= set(known_deployments())
 

@@ -147,3 +147,13 @@ def test_a_summary_does_not_undo_what_was_said_behind_it() -> None:
     line.said("I live in Paris")
     line.summary("They met.", 1, state=carried)
     assert folded(line.visible()).values == {"home": "Paris"}
+
+
+def test_without_rules_nothing_is_extracted_and_state_events_count() -> None:
+    line = Timeline()
+    line.said("my name is Ada and I am calling about a lost card")
+    line.state(slots={"tier": "gold"})
+    line.said("no, it's Eda")
+    state = fold_state(line.events)
+    assert (state.values, state.intent) == ({"tier": "gold"}, None)
+    assert learn("my account number is 4172", state, None) == {}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from parley.core.prompt_notes import parse_notes
+from parley.language import find_language
 from parley.models.tools.arguments import argument_faults
 from parley.processors.dialogue.durable_tools import DurableTools, open_calls
 from parley.session_store.compaction import Compactor, covered_until
@@ -190,7 +191,7 @@ def test_what_is_wrong_in_a_payload_is_left_out_and_the_rest_is_there() -> None:
     line.answered("nobody called", 7)
     line.add(Kind.BOT_TURN, {"reply_id": ["r"], "text": None, "truncated": True, "unheard": 3})
     line.replied("Hello Ada.")
-    view = prompt_view(line.events, budget_tokens=5_000)
+    view = prompt_view(line.events, budget_tokens=5_000, facts=find_language("en").facts)
     assert [message["role"] for message in view.messages] == ["user", "assistant", "tool", "assistant"]
     notes, words = parse_notes(view.messages[0]["content"])
     assert words == "my name is Ada"
