@@ -57,7 +57,7 @@ class Bot(StrictModel):
     language: str = Field(
         "en",
         description="language that callers speak: its rules for turns, requests, facts and the answers from "
-        "documents (docs/extending.md). Recogniser and voice have settings of their own",
+        "documents (docs/how-to/add_language.md). Recogniser and voice have settings of their own",
     )
     greeting: str = Field(DEFAULT_GREETING, description="greeting at the start of a call; empty: none")
     greeting_interruptible: bool = Field(

@@ -26,9 +26,9 @@ from parley.evals.harness.command import exit_code, machine, positive
 from parley.evals.harness.progress import say
 from parley.evals.harness.questions import WHOLE
 from parley.evals.turns.audio import Speakers
+from parley.language.words import plain
 from parley.models.echo.webrtc import WebRtcEcho, WebRtcEchoSettings
 from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
-from parley.turn_taking.utterances import plain
 
 RATE_HZ, LINE_HZ, RNNOISE_HZ = 16_000, 8_000, 48_000
 VOICES = (("flite", "rms"), ("flite", "awb"), ("flite", "slt"))

@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from parley.turn_taking.endpointing.evidence_words import asked_for
-
 from parley.evals.turns.callers import LOOKS_MS, ScriptedCall
+from parley.language import find_language
 from parley.turn_taking.endpointing.end_predictor import PauseSigns
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage
 
@@ -31,7 +30,7 @@ def looks(calls: Iterable[ScriptedCall]) -> Iterator[Look]:
     for call in calls:
         own = CallerVoiceAverage()
         for turn in call.turns:
-            asked, text = asked_for(turn.prompt), ""
+            asked, text = find_language("en").cues.asked_for(turn.prompt), ""
             for silence in turn.silences:
                 text = f"{text} {silence.heard}".strip()
                 voice = own.signs(silence.voice_end) if silence.voice_end is not None else None

@@ -9,8 +9,7 @@ Pure.
 
 from collections.abc import Sequence
 
-from parley.turn_taking.endpointing.evidence_words import QuestionKind
-
+from parley.language.cue_words import QuestionKind
 from parley.turn_taking.endpointing.endpointer import EndpointTuning, Grounds
 from parley.turn_taking.endpointing.evidence_voice import VoiceEnd
 from parley.turn_taking.endpointing.policies import SCORE_DOUBT, Price, PricedPolicy

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from parley.turn_taking.endpointing.evidence_words import QuestionKind, WordCue, asked_for, word_cue
 
 from parley.evals.turns.callers import ScriptedCall
+from parley.language.cue_words import QuestionKind, WordCue
+from parley.language.english.cue_words import asked_for, word_cue
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage, VoiceSigns
 from research.turn_taking import synthetic_speech, tuning
 from research.turn_taking.contours import Contour, contour_of

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from parley.turn_taking.endpointing.evidence_words import asked_for
 
 from parley.evals.turns.callers import CallSpec, ScriptedCall
 from parley.evals.turns.simulator import Hearing, Outcome, run
 from parley.evals.turns.static_waits import Columns, StaticPolicy, StaticRule, best_waits
+from parley.language.english.cue_words import asked_for
 from parley.turn_taking.endpointing.boundary import least_cost_wait_ms
 from parley.turn_taking.endpointing.endpointer import Endpointer, EndpointPolicy, EndpointTuning
 from parley.turn_taking.endpointing.evidence_voice import CallerVoiceAverage

@@ -25,15 +25,10 @@ import bisect
 import math
 from dataclasses import dataclass
 
-from parley.turn_taking.endpointing.evidence_words import (
-    QUESTION_WORDS,
-    QuestionKind,
-    WordCue,
-    word_cue,
-    words_of,
-)
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from parley.language.cue_words import QuestionKind, WordCue
+from parley.language.english.cue_words import QUESTION_WORDS, word_cue, words_of
 from parley.turn_taking.endpointing.evidence_voice import VoiceSigns
 from research.turn_taking.contours import Contour
 

@@ -8,7 +8,7 @@ for claims.
 """
 
 from parley.evals.turns import overlap_calls
-from parley.turn_taking.utterances import ENGLISH
+from parley.language.english.vocabulary import UTTERANCES
 from research.turn_taking import tuning_texts
 
 _REPORTED = {
@@ -17,13 +17,13 @@ _REPORTED = {
     *overlap_calls.QUESTION_TEXTS,
     *overlap_calls.ANSWER_TEXTS,
 }
-_CLOSED = ENGLISH.negative | ENGLISH.stops | {"what", "why", "no"}
+_CLOSED = UTTERANCES.negative | UTTERANCES.stops | {"what", "why", "no"}
 # Answers that a listener does not give as a backchannel, and hums that ``sounds.hum`` makes better than a
 # synthesiser.
 _NO_LISTENER = {"please do", "i do", "i am", "go ahead", "mhm", "mm hmm", "mm", "mmm", "hm", "hmm"}
 
 LISTENING: tuple[str, ...] = (
-    *sorted((ENGLISH.affirmative | ENGLISH.backchannels) - _NO_LISTENER),
+    *sorted((UTTERANCES.affirmative | UTTERANCES.backchannels) - _NO_LISTENER),
     *("oh okay", "yeah yeah", "okay okay", "oh i see", "right right", "yeah okay", "okay sure", "yes yes"),
     *("oh yeah", "okay great", "ah okay", "oh nice", "sure sure", "all right okay", "yeah right", "oh wow"),
     *("okay thanks", "of course yes"),

@@ -8,7 +8,7 @@ import pytest
 from parley.evals.human.split import reported_clauses
 from parley.evals.turns import overlap_calls
 from parley.evals.turns.texts import sentences
-from parley.turn_taking.utterances import ENGLISH
+from parley.language.english.vocabulary import UTTERANCES
 from research.turn_taking import tuning_texts
 from research.turn_taking.floor_texts import CLAIMING
 
@@ -32,5 +32,5 @@ def test_the_texts_of_fits_are_in_no_report():
         text for name, texts in vars(overlap_calls).items() if name.endswith("_TEXTS") for text in texts
     }
     # Refusals, stop words, questions of one word and backchannels are closed classes.
-    closed = ENGLISH.negative | ENGLISH.stops | {"what", "why"}
+    closed = UTTERANCES.negative | UTTERANCES.stops | {"what", "why"}
     assert set(CLAIMING) & (reported - set(overlap_calls.BACKCHANNEL_TEXTS)) <= closed
