@@ -44,7 +44,7 @@ def test_an_unknown_deployment_lists_the_known_ones():
         (
             "bot: {nmae: x}",
             "unknown field 'bot.nmae' .known: greeting, greeting_again, greeting_interruptible, "
-            "idle, idle_timeout_ms, knowledge, name, r",
+            "idle, idle_timeout_ms, knowledge, language, name, r",
         ),
         (
             "hearing: {endpoint: {min_ms: 1}}",

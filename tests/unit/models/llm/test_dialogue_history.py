@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from parley.core.prompt_notes import PromptNotes, write_notes
+from parley.language import find_language
 from parley.language.conversation import Recalled
 from parley.language.english.small_talk import spoken_words
 from parley.models.llm import Message
@@ -284,7 +285,10 @@ async def test_unknown_questions_are_still_admitted(model: DocumentLlm) -> None:
 
 
 def as_messages(line: Timeline, budget_tokens: int) -> list[Message]:
-    shown: Sequence[dict[str, Any]] = prompt_view(line.events, budget_tokens=budget_tokens).messages
+    facts = find_language("en").facts
+    shown: Sequence[dict[str, Any]] = prompt_view(
+        line.events, budget_tokens=budget_tokens, facts=facts
+    ).messages
     return [Message(message["role"], message["content"]) for message in shown]
 
 
