@@ -15,7 +15,6 @@ Ends of turns are measured by ``evals.turns.frontier``, and voices of people ove
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import time
@@ -24,7 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.evals.harness.command import exit_code, positive
+from parley.evals.harness.command import positive
+from parley.evals.harness.report import add_outputs, markdown, run_command
 from parley.evals.turns import calls, overlap_audio
 from parley.evals.turns.overlap_calls import OF_A_CALL
 
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         help="simulated calls over which the sounds of one call are spread",
     )
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root)
     root.add_argument("--mode", choices=["cascade", "duplex"], help="mode of the calls of --webrtc")
     root.add_argument("--interruptions", type=positive, default=40, help="interruptions of --webrtc")
     root.add_argument("--per-call", type=positive, default=10, help="interruptions per call")
@@ -74,27 +74,22 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 after printing one line to standard error."""
     arguments = parser().parse_args(argv)
-    return exit_code(lambda: _run(arguments))
+    return run_command(arguments, lambda: _run(arguments), table)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Measure and print.
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure.
 
     Raises:
         AgentError: an engine is not installed or failed, or a call did.
     """
-    result, shown = _in_calls(arguments) if arguments.webrtc else _in_simulated_calls(arguments)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(shown)
-    return 0
+    return _in_calls(arguments) if arguments.webrtc else _in_simulated_calls(arguments)
 
 
-def _in_simulated_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _in_simulated_calls(arguments: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
 
     def heard(ducked_by: str | None) -> list[overlap_audio.Trial]:
-        print(f"measuring calls, ducked by {ducked_by or 'no policy'}", file=sys.stderr)
         return overlap_audio.measure(
             arguments.overlap_calls,
             arguments.seed,
@@ -113,19 +108,18 @@ def _in_simulated_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], 
         # The product's policies in the calls of the others, in which the bot does not get quieter.
         "at_full_volume": {name: policies[name] for name in overlap_audio.DUCKING},
     }
-    result = {
+    return {
         "kind": "audio",
         "seed": arguments.seed,
         "barge_in": barge_in,
         "took_s": round(time.monotonic() - began, 1),
     }
-    return result, table(barge_in)
 
 
-def _in_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _in_calls(arguments: argparse.Namespace) -> dict[str, Any]:
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     config = calls.plain(arguments.config, arguments.out_dir) if arguments.plain else arguments.config
-    result = asyncio.run(
+    return asyncio.run(
         calls.measure(
             interruptions=arguments.interruptions,
             per_call=arguments.per_call,
@@ -136,30 +130,28 @@ def _in_calls(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
             mode=arguments.mode,
         )
     )
-    return result, calls.table(result)
 
 
-def table(judged: dict[str, Any]) -> str:
-    """Return the figures of all policies as a Markdown table."""
-    kinds = list(next(iter(judged["policies"].values()))["yields"])
-    lines = [
-        f"sounds over the bot ({judged['kind']}):",
-        "",
-        f"| policy | recall | stop p50 | p95 | false yields | cut by itself | {' | '.join(kinds)} |",
-        "|" + "---|" * (6 + len(kinds)),
-    ]
-    for name, row in judged["policies"].items():
-        stops = row["barge_in_stop_ms"]
-        cells = [
+def table(result: dict[str, Any]) -> str:
+    """Return the figures as Markdown."""
+    if "barge_in" not in result:
+        return calls.table(result)
+    judged = result["barge_in"]["policies"]
+    kinds = list(next(iter(judged.values()))["yields"])
+    head = ("policy", "recall", "stop p50", "p95", "false yields", "cut by itself", *kinds)
+    rows = [
+        (
+            name,
             _share(row["barge_in_recall"]),
-            _ms(stops["p50"]),
-            _ms(stops["p95"]),
+            _ms(row["barge_in_stop_ms"]["p50"]),
+            _ms(row["barge_in_stop_ms"]["p95"]),
             _share(row["false_yield_rate"]),
-            str(row["self_interruptions"]),
+            row["self_interruptions"],
             *(_share(row["yields"][kind]) for kind in kinds),
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        )
+        for name, row in judged.items()
+    ]
+    return f"sounds over the bot (simulated calls):\n\n{markdown(head, rows)}"
 
 
 def _share(value: float | None) -> str:

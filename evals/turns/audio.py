@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from parley.audio.audible import audible_spans
 from parley.core.errors import MediaError
 from parley.core.media import WordTime, float_to_pcm16, pcm16_to_float
+from parley.evals.harness.progress import Progress
 from parley.evals.turns.callers import CallSpec, ScriptedCall, ScriptedTurn
 from parley.models.stt import STT, SpeechStream, SpeechToText
 from parley.models.stt.pocketsphinx import PocketsphinxSettings
@@ -143,7 +144,12 @@ def measure_recorded(
             pool.submit(_measured_sounds, call, sounds, spec, seed, place, recogniser)
             for place, (call, sounds) in enumerate(calls)
         ]
-        return [each.result() for each in waiting]
+        progress = Progress("callers", len(waiting))
+        measured = []
+        for each in waiting:
+            measured.append(each.result())
+            progress.step()
+        return measured
 
 
 @cache

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import ConfigError
-from parley.evals.harness.command import exit_code, positive
-from parley.evals.harness.report import percentile
+from parley.evals.harness.command import positive
+from parley.evals.harness.report import add_outputs, markdown, percentile, run_command
 from parley.evals.turns import recorded
 from parley.evals.turns.callers import CallSpec, ScriptedCall, replayed
 from parley.evals.turns.signs import looks
@@ -193,13 +193,14 @@ def columns(calls: Sequence[ScriptedCall], *, predicted: bool) -> Columns:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the frontier as Markdown."""
-    lines = ["| policy | holds cut | cut <= 1.2 s | mean | p50 | p95 |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| {row['policy']} | {row['cut']:.1%} | {row['short_cut']:.1%} | {row['mean_ms']} ms | "
-        f"{row['p50_ms']} | {row['p95_ms']} |"
-        for row in rows
-    ]
-    return "\n".join(lines)
+    waits = ("mean_ms", "p50_ms", "p95_ms")
+    return markdown(
+        ("policy", "holds cut", "cut <= 1.2 s", "mean ms", "p50", "p95"),
+        [
+            (row["policy"], f"{row['cut']:.1%}", f"{row['short_cut']:.1%}", *(row[key] for key in waits))
+            for row in rows
+        ],
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -208,13 +209,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--own-speech", type=Path, help="folder of your own recordings, instead of the sets")
     root.add_argument("--learn", action="store_true", help="let the predictive policy adapt to its caller")
     root.add_argument("--processes", type=positive, default=len(os.sched_getaffinity(0)))
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root)
     arguments = root.parse_args(argv)
-    return exit_code(lambda: _run(arguments))
+    return run_command(arguments, lambda: _run(arguments), report)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Measure, run the policies and print.
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and run the policies.
 
     Raises:
         AgentError: recordings were not fetched, weights are missing, or a set has no pauses.
@@ -224,19 +225,14 @@ def _run(arguments: argparse.Namespace) -> int:
     result: dict[str, Any] = {}
     pooled: list[ScriptedCall] = []
     for name in names:
-        print(f"measuring {name}", file=sys.stderr)
         calls = recorded.measure(name, processes=arguments.processes, own=own)
         spec = recorded.SPECS[name]
         replays = replayed(calls, spec, seed=recorded.SEED, times=REPLAYS)
         pooled += replays
         result[name] = of_set(name, replays, spec, learn=arguments.learn)
-        show(name, result[name])
     if len(names) > 1:
         result["all"] = of_set("all", pooled, spec, learn=arguments.learn)
-        show("all", result["all"])
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return 0
+    return result
 
 
 def of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: bool) -> dict[str, Any]:
@@ -258,13 +254,14 @@ def of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: 
     }
 
 
-def show(title: str, figures: dict[str, Any]) -> None:
-    """Print the figures of a set."""
-    print(f"\n{title} ({figures['ends']} ends, {figures['holds']} holds, {REPLAYS} draws of lengths)\n")
-    print(table(figures["rows"]))
-    print()
-    for rate, bench_ in figures["bench"].items():
-        print(rate, json.dumps(bench_))
+def report(result: dict[str, Any]) -> str:
+    """Return the figures of all sets as Markdown."""
+    parts = []
+    for name, figures in result.items():
+        counts = f"{figures['ends']} ends, {figures['holds']} holds, {REPLAYS} draws of lengths"
+        rates = "\n".join(f"{rate} {json.dumps(bench_)}" for rate, bench_ in figures["bench"].items())
+        parts.append(f"{name} ({counts})\n\n{table(figures['rows'])}\n\n{rates}\n")
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":

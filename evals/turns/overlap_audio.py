@@ -33,6 +33,7 @@ import numpy as np
 
 from parley.audio.gain import RampedGain
 from parley.evals.echo.rooms import RATE_HZ
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import percentile
 from parley.evals.turns import audio
 from parley.evals.turns.barge_in_policies import BargeInPolicy, Decided, VoiceTimer, cut_before, is_cut
@@ -95,7 +96,12 @@ def measure(
             )
             for place in range(calls)
         ]
-        return [trial for each in waiting for trial in each.result()]
+        progress = Progress(f"calls, bot ducked by {ducked_by or 'no policy'}", calls)
+        trials = []
+        for each in waiting:
+            trials += each.result()
+            progress.step()
+        return trials
 
 
 def _measured_there(

@@ -16,21 +16,20 @@ later on a busy machine.
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parley.core.errors import ConfigError
-from parley.evals.harness.command import exit_code, machine, positive
-from parley.evals.harness.report import percentile
+from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
+from parley.evals.harness.report import add_outputs, percentile, run_command
 from parley.evals.turns import audio
 from parley.evals.turns.barge_in_policies import BargeInPolicy, VoiceTimer
 from parley.evals.turns.overlap_audio import DuckingBot, Trial, cut_in, events_over, wilson
@@ -97,13 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     root.add_argument("--sounds", type=positive, help="number of sounds, drawn at random; default: all")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument("--processes", type=positive, default=2)
-    root.add_argument("--json", type=Path, help="write the figures to this JSON file")
+    add_outputs(root)
     arguments = root.parse_args(argv)
-    return exit_code(lambda: _run(arguments))
+    return run_command(arguments, lambda: _run(arguments), lambda result: table(result["policies"]))
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Measure and print.
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure.
 
     Raises:
         AgentError: recordings were not fetched, weights are missing, a side has no sounds.
@@ -119,11 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     figures = {name: judge(name, heard[drive]) for name, drive in drives.items()}
     settings = {name: str(value) for name, value in vars(arguments).items()}
-    text = json.dumps({"settings": settings, "policies": figures, "machine": machine()}, indent=1)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
-    print(table(figures))
-    return 0
+    return {"settings": settings, "policies": figures, "machine": machine()}
 
 
 def measured(
@@ -149,7 +144,13 @@ def measured(
             policy: [pool.submit(trials_of_call, policy, mixed, seed, place, most) for place in range(calls)]
             for policy in policies
         }
-        return {policy: [trial for one in each for trial in one.result()] for policy, each in waiting.items()}
+        progress = Progress("calls", calls * len(waiting))
+        trials: dict[str | None, list[YieldTrial]] = {policy: [] for policy in waiting}
+        for policy, each in waiting.items():
+            for one in each:
+                trials[policy] += one.result()
+                progress.step()
+        return trials
 
 
 def count_sounds(mixed: bool) -> int:

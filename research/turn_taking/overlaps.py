@@ -59,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
         names = [name for name in overlap_audio.POLICIES if name not in overlap_audio.DUCKING]
         for name in [ducked_by] if ducked_by else names:
             figures[name] = overlap_audio.judge(name, trials)
-    print(table({"kind": "audio", "policies": figures}))
+    print(table({"barge_in": {"policies": figures}}))
     print(json.dumps(figures, indent=1))
     return 0
 

@@ -42,12 +42,13 @@ def _run(arguments: argparse.Namespace) -> int:
             tuning_callers.people(processes=arguments.processes, kept=arguments.keep),
         ),
     )
-    pooled = []
+    pooled, result = [], {}
     for name, spec, calls in sets:
         pooled += replayed(calls, spec, seed=REPLAY_SEED, times=frontier.REPLAYS)
         replays = pooled[-frontier.REPLAYS * len(calls) :]
-        frontier.show(name, frontier.of_set(name, replays, spec, learn=arguments.learn))
-    frontier.show("all", frontier.of_set("all", pooled, tuning.SPEC, learn=arguments.learn))
+        result[name] = frontier.of_set(name, replays, spec, learn=arguments.learn)
+    result["all"] = frontier.of_set("all", pooled, tuning.SPEC, learn=arguments.learn)
+    print(frontier.report(result))
     return 0
 
 
