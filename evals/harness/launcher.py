@@ -4,7 +4,7 @@
 time) with everything that it started, whatever happened in between. Its output is appended to the log: a
 server that is started again continues it. When it does not start, the last line of its output is the error
 message. ``launched`` starts a program on a free port with a new log, ``running`` one of the ``SYSTEMS`` under
-comparison. ``child`` runs callers or peers, which serve nothing, beside the measuring process.
+comparison. ``child`` runs callers or peers, which serve nothing, next to the measuring process.
 """
 
 import asyncio
