@@ -16,7 +16,7 @@ from parley.models.tts.hibari import HibariTts
 from parley.models.tts.phrase_cache import PhraseCache
 from tests.fakes.tts import ToneTts
 from tests.fakes.worker import HostedTts
-from tests.speaking import pcm
+from tests.speaking import at_once, pcm
 
 ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "hibari": HibariTts,
@@ -219,16 +219,4 @@ def test_the_files_are_read_once(files_engine: TextToSpeech, tmp_path: Path):
 def test_calls_that_speak_at_the_same_time_get_what_each_alone_would_get(files_engine: TextToSpeech):
     texts = [CLAUSE, LONG, "The monthly fee is five dollars.", "One.", "Two fees here.", "Three of the fees."]
     alone = {text: pcm(speak(files_engine, text)[1]) for text in texts}
-    together: dict[str, bytes] = {}
-    start = threading.Barrier(len(texts))
-
-    def run(text: str) -> None:
-        start.wait(timeout=10)
-        together[text] = pcm(speak(files_engine, text)[1])
-
-    threads = [threading.Thread(target=run, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert together == alone
+    assert at_once(lambda text: pcm(speak(files_engine, text)[1]), texts) == alone

@@ -73,6 +73,14 @@ class Client:
     async def chunk(self, samples: np.ndarray = SECOND, **fields: Any) -> None:
         await self.send("audio_chunk", audio_base64=in_base64(samples), **fields)
 
+    async def goes_on(self, within_s: float) -> None:
+        """Send chunks until one has a result; each is answered, also while there is no engine."""
+        async with asyncio.timeout(within_s):
+            while "result" not in self.types[-1:]:
+                await self.chunk()
+                await self.next("result", "error")
+                await asyncio.sleep(0.1)
+
     async def ended(self, within_s: float = 5) -> tuple[int, str]:
         with pytest.raises(ConnectionClosed):
             async with asyncio.timeout(within_s):
@@ -312,12 +320,7 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(in_pool: Sit
         # There is no other worker: the conversation waits at the head until this one is started again.
         assert (await one.next("queued"))["position"] == 1
         await one.next("queue_done", within_s=20)
-        async with asyncio.timeout(20):
-            # Every chunk is answered, also while there is no engine.
-            while "result" not in one.types[-1:]:
-                await one.chunk()
-                await one.next("result", "error")
-                await asyncio.sleep(0.1)
+        await one.goes_on(within_s=20)
         assert len(model.prepared) == before + 2
 
 

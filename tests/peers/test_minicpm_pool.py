@@ -402,11 +402,7 @@ async def test_a_client_whose_worker_is_killed_reads_it_at_once_and_goes_on_with
                 dies.signal(signal.SIGKILL)
                 assert (await one.next("error"))["code"] == "inference_error"
                 assert time.monotonic() - killed_s < 0.25
-                async with asyncio.timeout(10):
-                    while "result" not in one.types[-1:]:
-                        await one.chunk()
-                        await one.next("result", "error")
-                        await asyncio.sleep(0.1)
+                await one.goes_on(within_s=10)
                 assert len(other.prepared) == 1
 
 
@@ -424,9 +420,5 @@ async def test_a_client_whose_worker_hangs_is_moved_at_its_deadline(tmp_path: Pa
                 assert (await one.next("error"))["code"] == "inference_error"
                 # unit_timeout_s is 1.
                 assert time.monotonic() - stopped_s < 1.8
-                async with asyncio.timeout(10):
-                    while "result" not in one.types[-1:]:
-                        await one.chunk()
-                        await one.next("result", "error")
-                        await asyncio.sleep(0.1)
+                await one.goes_on(within_s=10)
                 assert len(other.prepared) == 1

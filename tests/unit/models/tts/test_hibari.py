@@ -1,7 +1,6 @@
 """The voice with its real weights, which its package contains."""
 
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from parley.models.tts import SpeechPiece
 from parley.models.tts.edges import AUDIBLE_LEVEL
 from parley.models.tts.hibari import FILES, PACKAGE, HibariSettings, HibariTts, Spectrum, read_files
 from tests.first_piece import share_before_first_piece
-from tests.speaking import pcm, speak
+from tests.speaking import at_once, pcm, speak
 
 CLAUSE = "The monthly fee is five dollars, and you can cancel."
 # Without punctuation between them, in words of PocketSphinx's dictionary.
@@ -98,19 +97,7 @@ def test_the_same_text_gives_the_same_samples(engine: HibariTts):
 def test_calls_that_speak_at_the_same_time_get_what_each_alone_would_get(engine: HibariTts):
     texts = [CLAUSE, LONG, "One.", "Brzeczyszczykiewicz called.", "It is 3:45 p.m. in Oslo."]
     alone = {text: pcm(speak(engine, text)) for text in texts}
-    together: dict[str, bytes] = {}
-    start = threading.Barrier(len(texts))
-
-    def run(text: str) -> None:
-        start.wait(timeout=10)
-        together[text] = pcm(speak(engine, text))
-
-    threads = [threading.Thread(target=run, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert together == alone
+    assert at_once(lambda text: pcm(speak(engine, text)), texts) == alone
 
 
 def test_speed_changes_the_length_and_the_times_with_it(engine: HibariTts):
