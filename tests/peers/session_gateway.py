@@ -5,7 +5,6 @@ test.
 """
 
 import asyncio
-import socket
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from pipecat.runner.types import RunnerArguments
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
-from parley.serving.gateway.http.server import http_server
 from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
@@ -29,6 +27,7 @@ from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import BEARER, TOKEN
+from tests.served_app import served_app
 
 
 class Turns:
@@ -163,15 +162,5 @@ class Server:
 
 @asynccontextmanager
 async def served(app: FastAPI) -> AsyncIterator[Server]:
-    server = http_server(app, ServerTuning(stop_requests_s=0))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            # The socket listens already, so a request waits until the server accepts it.
-            async with httpx.AsyncClient(timeout=10) as client:
-                (await client.get(f"http://127.0.0.1:{port}/health")).raise_for_status()
-            yield Server(port)
-        finally:
-            server.should_exit = True
-            await asyncio.wait_for(serving, 10)
+    async with served_app(app, ServerTuning(stop_requests_s=0)) as here:
+        yield Server(here.port)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from parley.serving.gateway.app import create_app
-from parley.serving.gateway.http.server import http_server
 from parley.serving.gateway.settings import ServerTuning
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.webrtc_caller import Caller
+from tests.served_app import served_app
 
 EVAL_CONNECT = eval_connect_message(EvalConnectionFlags())
 HALF_A_REQUEST = b"POST /start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
@@ -74,18 +73,8 @@ async def running(**settings: Any) -> AsyncIterator[Gateway]:
         describe=dict,
         open_door=lambda on_call: Signaling(on_call, max_calls=bounds.max_calls, hang_up_s=bounds.hang_up_s),
     )
-    server = http_server(app, bounds)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            # The socket listens already, so a request waits until the server accepts it.
-            async with httpx.AsyncClient(timeout=10) as client:
-                (await client.get(f"http://127.0.0.1:{port}/health")).raise_for_status()
-            yield Gateway(server, serving, port, arguments, begun, end)
-        finally:
-            server.should_exit = True
-            await asyncio.wait_for(serving, 10)
+    async with served_app(app, bounds) as here:
+        yield Gateway(here.server, here.serving, here.port, arguments, begun, end)
 
 
 async def closed(peer: ClientConnection) -> tuple[int, str]:
