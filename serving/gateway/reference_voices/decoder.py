@@ -24,7 +24,7 @@ from parley.serving.gateway.reference_voices.decoder_child import (
 from parley.serving.gateway.reference_voices.settings import VoiceTuning
 
 RATE_HZ = 16_000
-CHILD = Path(__file__).with_name("voice_child.py")
+CHILD = Path(__file__).with_name("decoder_child.py")
 
 
 class VoiceError(AgentError):
