@@ -9,7 +9,6 @@ from memory. Calls then consist of the greeting.
 import argparse
 import asyncio
 import gc
-import importlib
 import json
 import os
 import sys
@@ -22,6 +21,10 @@ from typing import Any
 import numpy as np
 from loguru import logger
 
+from parley.command.gateway import gateway
+from parley.command.interpreter import settle
+from parley.command.listener import claim_port
+from parley.command.log import is_news
 from parley.configs.load import load_deployment
 from parley.core.errors import PeerError
 from parley.evals.harness.comparison_server import HOST
@@ -31,8 +34,6 @@ from parley.pipelines.sessions import open_conversations
 from parley.runtime import event_loop
 from parley.runtime.heap import bound_heap
 
-# The program, run as its command line does it; no module depends on it as a library.
-bot: Any = importlib.import_module("bot")
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1_048_576
 
 
@@ -145,16 +146,16 @@ async def serve(arguments: argparse.Namespace) -> None:
     """Serve until a signal."""
     deployment = load_deployment(arguments.config)
     bound_heap()
-    listener = bot.claim_port(HOST, arguments.port)
+    listener = claim_port(HOST, arguments.port)
     async with (
         await Engines.load(deployment, duplex=True) as engines,
         open_conversations(deployment, engines.answering) as conversations,
     ):
         if arguments.faked:
             fake(engines)
-        async with bot.gateway(engines, conversations, mode="cascade") as server:
+        async with gateway(engines, conversations, mode="cascade") as server:
             engines.host_front_end()
-            bot.settle()
+            settle()
             watching = [
                 asyncio.create_task(watch(samples, arguments.every_s), name="product_server.watch")
                 for samples in [arguments.samples]
@@ -178,7 +179,7 @@ def main() -> int:
     parser.add_argument("--faked", action="store_true")
     arguments = parser.parse_args()
     logger.remove()
-    logger.add(sys.stderr, level="WARNING", filter=bot.is_news)
+    logger.add(sys.stderr, level="WARNING", filter=is_news)
     event_loop.run(serve(arguments))
     return 0
 

@@ -19,9 +19,13 @@ import numpy as np
 import pytest
 import soundfile
 
+from parley.command.banner import banner
+from parley.command.file_call import call_from_file
+from parley.command.listener import address_of
 from parley.configs.load import load_deployment
 from parley.core.errors import ConfigError
 from parley.models.tts.flite import FliteSettings, FliteTts
+from parley.serving.gateway.auth.admin_token import AdminToken
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.server import ROOT
@@ -51,9 +55,7 @@ def complaint(error: str) -> str:
 
 def hold_file_call(source: Path, output: Path) -> None:
     """As ``--transport file`` does when the command line is read."""
-    import bot
-
-    bot.call_from_file(load_deployment("embedded"), source, output)
+    call_from_file(load_deployment("embedded"), source, output)
 
 
 def speech(text: str) -> bytes:
@@ -215,14 +217,11 @@ async def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monk
 
 
 def test_the_operators_address_is_shown_where_the_token_was_made():
-    import bot
-    from parley.serving.gateway.auth.admin_token import AdminToken
-
     names = {"stt": "moonshine", "turn": "-", "llm": "-", "tts": "-", "deployment": "test"}
     made = AdminToken("t" * 43, generated=True, path=Path("/data/operator_token"))
-    shown = bot.banner(dict(names), "http://localhost:7860", made)
+    shown = banner(dict(names), "http://localhost:7860", made)
     assert f"operator: http://localhost:7860/admin#token={'t' * 43} (kept in /data/operator_token)" in shown
-    assert "t" * 32 not in bot.banner(dict(names), "http://localhost:7860", AdminToken("t" * 32))
+    assert "t" * 32 not in banner(dict(names), "http://localhost:7860", AdminToken("t" * 32))
 
 
 @pytest.mark.parametrize(
@@ -236,9 +235,7 @@ def test_the_operators_address_is_shown_where_the_token_was_made():
     ],
 )
 def test_the_address_that_is_shown_can_be_opened(host: str, address: str):
-    import bot
-
-    assert bot.address_of(host, 7860) == address
+    assert address_of(host, 7860) == address
 
 
 async def test_a_typed_conversation_whatever_the_working_directory(tmp_path: Path):

@@ -18,7 +18,8 @@ from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.utils.base_object import BaseObject
 
-import bot
+from parley.command.gateway import gateway
+from parley.command.listener import claim_port
 from parley.configs.load import load_deployment
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -57,11 +58,11 @@ async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
         "hearing: {own_process: false}\n"
     )
     loaded = load_deployment(str(deployment))
-    listener = bot.claim_port("127.0.0.1", 0)
+    listener = claim_port("127.0.0.1", 0)
     async with (
         await Engines.load(loaded, duplex=True) as engines,
         open_conversations(loaded, engines.answering) as conversations,
-        bot.gateway(engines, conversations, mode="cascade") as server,
+        gateway(engines, conversations, mode="cascade") as server,
     ):
         # A thread of this pool that starts when calls are busy stays: all of them are there beforehand.
         everyone = threading.Barrier(SPEECH_THREADS)

@@ -112,7 +112,10 @@ def test_an_absolute_folder_stays(tmp_path: Path):
 
 
 def test_reading_the_command_line_imports_no_pipecat():
-    code = "import bot, sys; bot.build_parser().format_help(); print('pipecat' in sys.modules)"
+    code = (
+        "import bot, sys; from parley.command.bot_line import build_parser; build_parser().format_help(); "
+        "print('pipecat' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_DIR, capture_output=True, text=True, check=True
     )

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bot import build_parser, check_flags, print_config
+from parley.command.bot_line import build_parser
+from parley.command.flags import check_flags
+from parley.command.run import print_config
 from parley.configs.load import known_deployments, load_deployment
 from parley.configs.print_config import as_yaml
 from parley.core.errors import ConfigError

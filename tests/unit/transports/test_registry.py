@@ -15,7 +15,7 @@ from scripts.write_transports import DOCUMENT, written
 ROOT = Path(__file__).parents[3]
 PRODUCT = (
     "bot.py runner.py core audio turn_taking sequencer protocols runtime models session_store recording "
-    "telemetry transports processors serving configs pipelines"
+    "telemetry transports processors serving configs pipelines command"
 ).split()
 ROWS = TRANSPORTS.rows()
 

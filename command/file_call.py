@@ -1,0 +1,84 @@
+"""A call with a WAV as the caller."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parley.command.call_files import FILE_RATE_HZ, callers_pcm, write_document
+from parley.core.client_rules import OPERATOR, ClientRules
+from parley.core.errors import ConfigError
+from parley.pipelines.modes import CASCADE, DUPLEX
+
+if TYPE_CHECKING:
+    from parley.configs.deployment import Deployment
+
+
+def call_from_file(
+    deployment: "Deployment",
+    source: Path,
+    output: Path,
+    *,
+    session_id: str | None = None,
+    mode: str = CASCADE,
+) -> int:
+    """Play a WAV as the caller in real time; write the call in stereo and, in the same folder, as JSON.
+
+    Nothing is created before the engines are loaded, and the caller's WAV is never written to.
+
+    Raises:
+        MediaError: the input is not audio.
+        ConfigError: a file cannot be read or written, or the output would replace the input.
+        EngineError: an engine does not load.
+    """
+    pcm = callers_pcm(source, output)
+    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id, mode))
+    write_document(document, output)
+    return 0
+
+
+async def _call_from_pcm(
+    deployment: "Deployment", pcm: bytes, output: Path, session_id: str | None, mode: str
+) -> dict[str, Any]:
+    from pipecat.transports.base_transport import TransportParams
+
+    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.dispatch import pipeline_of
+    from parley.pipelines.engines.engines import Engines
+    from parley.pipelines.sessions import open_conversations
+    from parley.transports.local.file import FileCall, FileTransport
+
+    async with (
+        await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
+        open_conversations(deployment, engines.answering) as conversations,
+        conversations.open(session_id) as conversation,
+    ):
+        live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=live.on_packet)
+        except OSError as error:
+            raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
+        params = TransportParams(
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_in_sample_rate=FILE_RATE_HZ,
+            audio_out_sample_rate=FILE_RATE_HZ,
+            audio_out_end_silence_secs=0,
+        )
+        transport = FileTransport(played, params, live.events)
+
+        rules = ClientRules(OPERATOR)
+        call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
+        try:
+            await pipeline_of(mode)(engines, transport, call)
+        finally:
+            played.recording.close()
+        return {
+            "deployment": deployment.name,
+            "mode": mode,
+            "session": conversation.session_id,
+            "recording": output.name,
+            "duration_ms": played.recording.end_samples * 1000 // FILE_RATE_HZ,
+            "engines": engines.describe(),
+            "turns": [record.as_message() for record in call.live.turns.finished],
+        }
