@@ -345,6 +345,12 @@ class Deployment(StrictModel):
     """Root of all settings."""
 
     name: str = Field("embedded", description="name of this deployment, in logs and records")
+    # Read before the rest (``configs.load``), and then without a value.
+    extends: str | None = Field(
+        None,
+        description="shipped deployment, or file relative to this one, whose settings hold where this file "
+        "sets none; a list replaces its list",
+    )
     models_dir: Path = Field(Path("models-cache"), description="folder where 'make models' puts weights")
     bot: Bot = Bot()
     hearing: Hearing = Hearing()

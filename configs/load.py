@@ -1,20 +1,21 @@
 """Read YAML into a checked ``Deployment``. A ``ConfigError`` says where a fault is and what would be right.
 
-Decides what a relative folder means (``bot.knowledge``, ``models_dir``, the file of the session store), so
-that the working directory does not matter. A path in a user's file is relative to the folder of that file.
-Defaults, and everything in a shipped deployment, are relative to the project, which holds ``knowledge`` and
-the ``models-cache`` of ``make models``.
+Decides what a relative path means (``bot.knowledge``, ``models_dir``, the file of the session store). A path
+in a user's file starts at the folder of that file. Everything in a shipped deployment, and the defaults of
+what is shipped (``knowledge``, ``presets``), start at the folder of the project. The defaults of what is
+written start there too, or in the current directory when Parley is installed (``core.installation``).
 """
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from parley.configs.merging import absolute_store, anchored, merged
 from parley.configs.replaced import instead_of
 from parley.core.errors import ConfigError
+from parley.core.installation import SHIPPED_DIR, written_dir
 from parley.core.yaml_text import parse_yaml_value
 
 if TYPE_CHECKING:
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", bound=BaseModel)
 # Overrides the store's address in the deployment, because the address may hold a password.
 STORE_URL_ENV = "PARLEY_STORE_URL"
-# Matches sqlite:///folder/file.db, and not sqlite:////folder/file.db.
-RELATIVE_FILE = re.compile(r"sqlite:///(?!/)")
 CONFIG_DIR = Path(__file__).resolve().parent
-PROJECT_DIR = CONFIG_DIR.parent
+PROJECT_DIR = SHIPPED_DIR
+EXTENDS = "extends"
 
 
 def known_deployments() -> tuple[str, ...]:
@@ -64,64 +64,87 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def load_deployment(source: str | Path) -> "Deployment":
     """Read a deployment from a path or, without a folder and suffix, by the name of a shipped one.
 
-    Its folders (``bot.knowledge``, ``models_dir``) become absolute; the module docstring describes how.
+    Its folders (``bot.knowledge``, ``models_dir``) become absolute; the module docstring describes how. A
+    file with ``extends`` holds the differences from another deployment (``configs.merging``).
 
     Raises:
         ConfigError: a missing or unreadable file, no YAML, an unknown field (the known ones are listed) or a
-            wrong value. For a setting that was removed, the message names its replacement.
+            wrong value, or files that extend each other. For a setting that was removed, the message names
+            its replacement.
     """
     # Imports Pipecat, which logs at once. The log level must have been set before.
     from parley.configs.deployment import Deployment
 
+    path = _path_of(source)
+    return _with_default_folders(parse_settings(Deployment, _settings_of(path), where=str(path)))
+
+
+def _path_of(source: str | Path, folder: Path = Path()) -> Path:
+    """Return the path of a deployment by its name, or by a path that starts at ``folder``.
+
+    Raises:
+        ConfigError: there is no shipped deployment of this name.
+    """
     path = Path(source)
-    if not path.suffix and path.parent == Path("."):
-        path = CONFIG_DIR / f"{source}.yaml"
-        if not path.exists():
-            raise ConfigError(f"there is no deployment {str(source)!r}", known=known_deployments())
-    data = read_yaml(path)
-    folder = path.resolve().parent
-    base = PROJECT_DIR if folder == CONFIG_DIR else folder
-    return _with_absolute_folders(parse_settings(Deployment, data, where=str(path)), base)
+    if path.suffix or path.parent != Path("."):
+        return folder / path
+    path = CONFIG_DIR / f"{source}.yaml"
+    if not path.exists():
+        raise ConfigError(f"there is no deployment {str(source)!r}", known=known_deployments())
+    return path
 
 
-def _with_absolute_folders(deployment: "Deployment", base: Path) -> "Deployment":
-    def absolute(part: BaseModel, field: str) -> Path:
-        start = base if field in part.model_fields_set else PROJECT_DIR
-        folder: Path = start / getattr(part, field)
-        return folder
+def _settings_of(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the settings of a file together with those that it extends; paths are absolute.
 
-    bot = deployment.bot.model_copy(update={"knowledge": absolute(deployment.bot, "knowledge")})
-    remembering = deployment.remembering
-    store = remembering.store
-    given = os.environ.get(STORE_URL_ENV, "")
-    url = given or store.url
-    if not given and RELATIVE_FILE.match(url):
-        start = base if "url" in store.model_fields_set else PROJECT_DIR
-        url = f"sqlite:////{str(start / url.removeprefix('sqlite:///')).lstrip('/')}"
-    remembering = remembering.model_copy(update={"store": store.model_copy(update={"url": url})})
-    operations, voices = deployment.operations, deployment.operations.voices
-    if voices.default is not None:
-        voices = voices.model_copy(update={"default": absolute(voices, "default")})
-    duplex = deployment.duplex
-    paths = {
-        name: absolute(duplex, name)
-        for name in ("llm_voice", "tts_voice", "tick_log")
-        if getattr(duplex, name) is not None
-    }
-    folders = {
-        "bot": bot,
-        "models_dir": absolute(deployment, "models_dir"),
-        "remembering": remembering,
-        "duplex": duplex.model_copy(update=paths),
-        "operations": operations.model_copy(
-            update={
-                "data_dir": absolute(operations, "data_dir"),
-                "presets_dir": absolute(operations, "presets_dir"),
-                "voices": voices,
-            }
-        ),
-    }
-    return deployment.model_copy(update=folders)
+    Args:
+        path: of the file.
+        extending: resolved paths of the files that extend it, outermost first.
+
+    Raises:
+        ConfigError: a file cannot be read, is not YAML or holds no mapping; ``extends`` names no deployment,
+            or leads back to a file that it started from.
+    """
+    own = read_yaml(path)
+    base = own.pop(EXTENDS, None)
+    resolved = path.resolve()
+    chain = (*extending, resolved)
+    own = anchored(own, PROJECT_DIR if resolved.parent == CONFIG_DIR else resolved.parent)
+    if base is None:
+        return own
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: {EXTENDS}: expected the name of a deployment or a file, not {base!r}")
+    try:
+        extended = _path_of(base, path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {EXTENDS}: {error}") from error
+    if extended.resolve() in chain:
+        circle = " -> ".join(str(each) for each in (*chain, extended.resolve()))
+        raise ConfigError(f"{path}: {EXTENDS}: a deployment cannot extend itself ({circle})")
+    return merged(_settings_of(extended, chain), own)
+
+
+def _with_default_folders(deployment: "Deployment") -> "Deployment":
+    """Return the deployment with the paths absolute that no file gives, and the store of the environment."""
+    shipped, written = PROJECT_DIR, written_dir()
+    remembering, operations, duplex = deployment.remembering, deployment.operations, deployment.duplex
+    url = os.environ.get(STORE_URL_ENV, "") or absolute_store(remembering.store.url, written)
+    store = remembering.store.model_copy(update={"url": url})
+    tick_log = None if duplex.tick_log is None else written / duplex.tick_log
+    return deployment.model_copy(
+        update={
+            "bot": deployment.bot.model_copy(update={"knowledge": shipped / deployment.bot.knowledge}),
+            "models_dir": written / deployment.models_dir,
+            "remembering": remembering.model_copy(update={"store": store}),
+            "duplex": duplex.model_copy(update={"tick_log": tick_log}),
+            "operations": operations.model_copy(
+                update={
+                    "data_dir": written / operations.data_dir,
+                    "presets_dir": shipped / operations.presets_dir,
+                }
+            ),
+        }
+    )
 
 
 def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -> Settings:

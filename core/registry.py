@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from parley.core.errors import ConfigError
+from parley.core.installation import pip_command
 
 T = TypeVar("T")
 # Prefix of the groups of entry points by which packages add rows.
@@ -102,8 +103,7 @@ class Registry(Generic[T]):
         except (ImportError, AttributeError) as error:
             if row.extra is not None and isinstance(error, ImportError):
                 raise ConfigError(
-                    f"{self.stage} {name!r} needs the extra {row.extra!r}: "
-                    f"pip install -e '.[{row.extra}]' ({error})"
+                    f"{self.stage} {name!r} needs the extra {row.extra!r}: {pip_command(row.extra)} ({error})"
                 ) from error
             if name in self._rows:
                 raise

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from parley.core.errors import ConfigError
+from parley.core.installation import pip_command
 from parley.core.strict_model import StrictModel
 from parley.models.llm import LanguageModel
 from parley.models.llm.llamacpp.server import LlamaCppServer
@@ -83,7 +84,7 @@ class ServiceRow(ABC, Generic[S]):
         """
         if self.package is not None and not is_installed(self.package):
             raise ConfigError(
-                f"{self.name!r} needs the extra {self.extra!r}: pip install -e '.[{self.extra}]'"
+                f"{self.name!r} needs the extra {self.extra!r}: {pip_command(self.extra or '')}"
             )
         for env in self.secret_envs:
             secret(self.name, env)

@@ -22,17 +22,26 @@ HEAD = """# Settings
 Every setting of a deployment. Generated from the models by `python -m scripts.write_settings_reference`:
 change descriptions there (`configs/deployment.py` composes them), not here.
 
-A deployment is one YAML file; settings that it does not set have their defaults. `python bot.py --config FILE
---print-config` prints the effective deployment with the same descriptions, and with `--all` the settings of
-the engines that it names too. Editors that support YAML schemas complete and check a file that begins with
+A deployment is one YAML file; settings that it does not set have their defaults. `parley config --config
+FILE` prints the effective deployment with the same descriptions, and with `--all` the settings of the engines
+that it names too. Editors that support YAML schemas complete and check a file that begins with
 
 ```yaml
 # yaml-language-server: $schema=deployment.schema.json
 ```
 
-and the path of `configs/deployment.schema.json`. An unknown name is refused with a list of the known ones.
-Values in no table are constants of the program; the reason for each is given where it is used. Secrets come
-from the environment only.
+and the path of that schema (`parley config --schema` prints it). An unknown name is refused with a list of
+the known ones. Values in no table are constants of the program; the reason for each is given where it is
+used. Secrets come from the environment only.
+
+`extends: embedded` (or another shipped deployment, or the path of a file, relative to this one) takes
+what the file leaves out from there:
+
+* Mappings are merged, at every depth. Any other value replaces that of the extended deployment: a list as a
+  whole, and `null` too (`speaking: {fallback: null}` removes the fallbacks).
+* An engine with another `name` brings none of the settings of the engine that it replaces.
+* A relative path starts at the folder of the file that gives it. What no file gives has its default.
+* The extended file may extend another one. Files that extend each other are refused.
 """
 
 

@@ -14,11 +14,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from loguru import logger
 
 from parley.core.errors import AgentError, ConfigError, EngineError
+from parley.core.installation import IMPORT_DIR, IS_CHECKOUT
 
 # Environment variables that are passed to a child. Keys of services are not among them.
 PASSED_ENVIRONMENT = (
@@ -42,7 +42,6 @@ PASSED_TO_MODELS = (
     "NVIDIA_VISIBLE_DEVICES",
     "PYTORCH_CUDA_ALLOC_CONF",
 )
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def child_environment(*, on_device: bool = False) -> dict[str, str]:
@@ -50,8 +49,11 @@ def child_environment(*, on_device: bool = False) -> dict[str, str]:
     names = PASSED_ENVIRONMENT + (PASSED_TO_MODELS if on_device else ())
     # The child finds the same modules, including the deployment's own engines, from any working directory.
     own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    modules = os.pathsep.join([str(ROOT), *map(os.path.abspath, own)])
-    return {name: os.environ[name] for name in names if name in os.environ} | {"PYTHONPATH": modules}
+    # An interpreter has an installed Parley in its own packages, which are not those of another interpreter.
+    checkout = [str(IMPORT_DIR)] if IS_CHECKOUT else []
+    modules = os.pathsep.join([*checkout, *map(os.path.abspath, own)])
+    passed = {name: os.environ[name] for name in names if name in os.environ}
+    return passed | ({"PYTHONPATH": modules} if modules else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class Pool:
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings = tuned(PoolTuning, settings)
         self._clock = LoopClock()
-        self._secret = _secret(settings)
+        self._secret = pool_secret(settings)
         self.eta = Eta(settings.eta)
         self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
         self._waiters: dict[str, _Waiter] = {}
@@ -620,7 +620,12 @@ class Pool:
             self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
 
 
-def _secret(settings: PoolTuning) -> bytes:
+def pool_secret(settings: PoolTuning) -> bytes:
+    """Return the secret that the workers share with this process; a new one where all are started here.
+
+    Raises:
+        ConfigError: a worker that runs elsewhere needs one, and the environment has none.
+    """
     given = secret_in(settings.secret_env)
     if not given:
         others = [

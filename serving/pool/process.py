@@ -17,7 +17,8 @@ from contextlib import suppress
 
 from loguru import logger
 
-from parley.runtime.engine_hosting.supervisor import ROOT, RestartPauses, Supervisor, child_environment
+from parley.core.installation import written_dir
+from parley.runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 from parley.serving.pool.settings import PoolTuning, WorkerSpec
 
 
@@ -67,7 +68,7 @@ class WorkerProcess(Supervisor):
         self.starts += 1
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command(),
-            cwd=ROOT,
+            cwd=written_dir(),
             env=child_environment(on_device=True) | {"PARLEY_WORKER_SECRET": self._secret},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -104,7 +105,7 @@ class WorkerProcess(Supervisor):
 
     def _command(self) -> list[str]:
         spec = self._spec
-        command = [spec.python or sys.executable, "-P", str(ROOT / "runner.py"), "--role", "worker"]
+        command = [spec.python or sys.executable, "-P", "-m", "parley", "worker"]
         command += ["--engine", str(spec.engine), "--name", spec.name, "--port", "0", "--print-url"]
         if spec.kind is not None:
             command += ["--kind", spec.kind]

@@ -30,9 +30,10 @@ ANY_FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 # A command goes as far as the end, a comment or another command.
 COMMAND = re.compile(r"(?:^|[\s/])python3? (-m ([a-z_][\w.]*)|bot\.py|runner\.py)\b([^#|;&>]*)")
+PARLEY = re.compile(r"(?:^|\s)parley ((?:serve|text|call|worker|init|check|config|eval)\b[^#|;&>]*)")
 SERVERS = re.compile(r"(?:^|\s)(bot\.py|runner\.py)((?: --?[\w-]+[^#|;&>]*)?)$")
 MAKE_ARGUMENTS = re.compile(r"make run[^`\n]*ARGS=(\"[^\"]*\"|'[^']*')")
-OURS = ("evals", "research", "scripts", "session_store")
+OURS = ("evals", "parley", "research", "scripts", "session_store")
 # Placeholders, and the values that a reader would put in.
 PLACEHOLDERS = {"NAME": "speculation", "...": "--help"}
 OTHER_ORDER = 10
@@ -54,6 +55,8 @@ def commands() -> list[tuple[str, str, str]]:
     for document, line in documented():
         for match in COMMAND.finditer(line):
             found.setdefault((match[2] or match[1], match[3].strip()), document)
+        for match in PARLEY.finditer(line):
+            found.setdefault(("parley", match[1].strip()), document)
         for match in MAKE_ARGUMENTS.finditer(line):
             found.setdefault(("bot.py", match[1][1:-1]), document)
         # Without arguments the word is the name of a file.
@@ -95,6 +98,9 @@ def take(program: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def has_parser(program: str) -> bool:
+    if program == "parley":
+        # Each of its commands has one.
+        return True
     spec = find_spec(program)
     assert spec is not None and spec.origin is not None, f"there is no {program}"
     if spec.submodule_search_locations is not None:

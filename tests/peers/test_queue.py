@@ -28,7 +28,7 @@ def pooled(url: str) -> str:
 def worker_of(served: Served) -> psutil.Process:
     """Return the process that the server started."""
     children = psutil.Process(served.process.pid).children(recursive=True)
-    [worker] = [child for child in children if any("runner.py" in part for part in child.cmdline())]
+    [worker] = [child for child in children if child.cmdline()[3:5] == ["parley", "worker"]]
     return worker
 
 

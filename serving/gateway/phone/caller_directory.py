@@ -29,6 +29,21 @@ LEAST_KEY_CHARS = 16
 ATTEMPTS = 5
 
 
+def caller_key() -> bytes:
+    """Return the key for callers' numbers from the environment.
+
+    Raises:
+        ConfigError: it is missing or too short.
+    """
+    key = os.environ.get(CALLER_KEY_ENV, "").encode()
+    if len(key) < LEAST_KEY_CHARS:
+        raise ConfigError(
+            f"phone.remember_callers: set {CALLER_KEY_ENV} to a key of at least {LEAST_KEY_CHARS} "
+            "characters. Keep the key: with another one all known callers are forgotten"
+        )
+    return key
+
+
 class CallerDirectory:
     """Links of one process between callers and sessions.
 
@@ -58,12 +73,7 @@ class CallerDirectory:
         self.codes = None if codes is None else tuned(CallCodeTuning, codes)
         self._store = store
         self._draw = draw or _code
-        self._key = b"" if callers is None else os.environ.get(CALLER_KEY_ENV, "").encode()
-        if callers is not None and len(self._key) < LEAST_KEY_CHARS:
-            raise ConfigError(
-                f"phone.remember_callers: set {CALLER_KEY_ENV} to a key of at least {LEAST_KEY_CHARS} "
-                "characters. Keep the key: with another one all known callers are forgotten"
-            )
+        self._key = b"" if callers is None else caller_key()
         wrong = self.codes.wrong_per_minute if self.codes is not None else 1
         self._clock_s = clock_s
         self._open_until_s = -math.inf

@@ -110,8 +110,7 @@ class PhoneRoutes:
         self._check_body = check_body
         self._mode = phone.mode or default_mode
         self._clock_s = clock_s
-        _check_reach(phone, settings)
-        self._carriers = [_carrier(name, phone) for name in phone.carriers]
+        self._carriers = open_carriers(phone, settings)
         self._queue = None
         if phone.queue is not None and calls.queue is not None:
             self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
@@ -246,6 +245,16 @@ class PhoneRoutes:
         line = self._refused.line(f"a phone {what} is refused: {reason}", self._clock_s())
         if line is not None:
             logger.warning(line)
+
+
+def open_carriers(phone: PhoneRoutesSettings, settings: ServerSettings) -> list[Carrier]:
+    """Return the networks of a deployment, with the secrets by which their requests are verified.
+
+    Raises:
+        ConfigError: see ``PhoneRoutes``.
+    """
+    _check_reach(phone, settings)
+    return [_carrier(name, phone) for name in phone.carriers]
 
 
 def _check_reach(phone: PhoneRoutesSettings, settings: ServerSettings) -> None:

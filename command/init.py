@@ -1,0 +1,35 @@
+"""``parley init``: a deployment to start from, in the current folder."""
+
+import argparse
+from pathlib import Path
+
+from parley.command.exit_status import status_of
+from parley.core.errors import ConfigError
+
+STARTER = Path(__file__).with_name("starter.yaml")
+NAME = "parley.yaml"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file; return the exit status: 2 when it exists or cannot be written."""
+    parser = argparse.ArgumentParser(
+        prog="parley init",
+        description=f"Write {NAME} into the current folder: a deployment to start from, with comments.",
+    )
+    parser.parse_args(arguments)
+    return status_of(parser.prog, _write)
+
+
+def _write() -> int:
+    target = Path(NAME)
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(STARTER.read_text(encoding="utf-8"))
+    except FileExistsError as error:
+        raise ConfigError(f"{NAME} exists already; it is left as it is") from error
+    except OSError as error:
+        raise ConfigError(f"cannot write {NAME}: {error.strerror}") from error
+    print(
+        f"{NAME} is written. Check it: parley check --config {NAME}. Start it: parley serve --config {NAME}"
+    )
+    return 0

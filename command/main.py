@@ -1,0 +1,89 @@
+"""The command ``parley``: one name for all that a user does with Parley.
+
+A command's module is imported when the command is named, so that ``parley --help`` is quick and a worker
+imports no web framework.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from parley.runtime.process_exit import exit_process
+
+PROGRAM = "parley"
+WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A command of ``parley``.
+
+    Attributes:
+        target: ``"package.module:function"``; the function takes arguments and returns the exit status.
+        summary: one line for ``parley --help``.
+    """
+
+    target: str
+    summary: str
+
+
+SUBCOMMANDS: Mapping[str, Subcommand] = {
+    "serve": Subcommand("parley.command.calls:serve", "run a server for browsers, phones and programs"),
+    "text": Subcommand("parley.command.calls:text", "talk to the agent by typing in this terminal"),
+    "call": Subcommand(
+        "parley.command.calls:call", "hold one call with this microphone, a WAV file or a simulated phone"
+    ),
+    "worker": Subcommand("parley.command.worker_line:main", "host one engine for other processes"),
+    "init": Subcommand("parley.command.init:main", "write a deployment to start from, parley.yaml"),
+    "check": Subcommand(
+        "parley.command.check:main", "check a deployment: settings, keys, packages and files; start nothing"
+    ),
+    "config": Subcommand("parley.command.config:main", "print every setting of a deployment, or the schema"),
+    "eval": Subcommand("parley.command.evaluate:main", "run a measurement, or list them all"),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of what stands before a command."""
+    width = max(map(len, SUBCOMMANDS))
+    lines = [f"  {name:{width}}  {each.summary}" for name, each in SUBCOMMANDS.items()]
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        usage="parley COMMAND [OPTION ...]",
+        description="Talk to an agent in a browser, on a phone, in a terminal or from a program.",
+        epilog="\n".join(["commands:", *lines, "", "parley COMMAND --help shows the options of a command."]),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=WIDTH),
+    )
+    parser.add_argument("--version", action="version", version=f"parley {installed_version()}")
+    parser.add_argument("command", metavar="COMMAND", choices=tuple(SUBCOMMANDS), help=argparse.SUPPRESS)
+    return parser
+
+
+def installed_version() -> str:
+    """Return the version of the installed package; that of a checkout is in its changelog."""
+    try:
+        return version(PROGRAM)
+    except PackageNotFoundError:
+        return "(a checkout)"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; return its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        build_parser().print_help()
+        return 0
+    if given[0] not in SUBCOMMANDS:
+        # Shows the help or the version, or refuses the word.
+        build_parser().parse_args(given)
+    module, _, function = SUBCOMMANDS[given[0]].target.partition(":")
+    status: int = getattr(import_module(module), function)(given[1:])
+    return status
+
+
+def console_script() -> None:
+    """Run ``parley`` and end the process; an installed command calls it."""
+    exit_process(main())

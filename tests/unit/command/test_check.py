@@ -1,0 +1,73 @@
+"""``parley check``: what would keep a deployment from starting."""
+
+from pathlib import Path
+
+import pytest
+
+from parley.command.main import main
+
+KEYS = (
+    "ANTHROPIC_API_KEY",
+    "CARTESIA_API_KEY",
+    "DEEPGRAM_API_KEY",
+    "PARLEY_CALL_KEYS",
+    "PARLEY_CALLER_KEY",
+    "PARLEY_WORKER_SECRET",
+    "TWILIO_ACCOUNT_SID",
+    "TWILIO_AUTH_TOKEN",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def checked(
+    path: Path, text: str, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, list[str]]:
+    """Return the exit status and the problems of a deployment."""
+    file = path / "own.yaml"
+    file.write_text(text)
+    status = main(["check", "--config", str(file), *arguments])
+    return status, [line.removeprefix("parley check: ") for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_deployment_that_can_start_has_no_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert checked(tmp_path, "name: own\nhearing: {stt: {name: pocketsphinx}}\n", capsys) == (0, [])
+
+
+def test_the_problems_of_all_parts_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = (
+        "extends: cloud\n"
+        "speaking: {tts: {name: kokoro}, fallback: null}\n"
+        "models_dir: weights\n"
+        "phone: {public_url: 'https://talk.example.org', remember_callers: {trust: attested}}\n"
+        "workers: {workers: [{name: far, url: 'ws://192.0.2.1:22400'}]}\n"
+    )
+    status, problems = checked(tmp_path, text, capsys)
+    assert status == 2
+    told = "\n".join(problems)
+    assert "PARLEY_CALL_KEYS" in told
+    assert "TWILIO_AUTH_TOKEN" in told
+    assert "PARLEY_CALLER_KEY" in told
+    assert "PARLEY_WORKER_SECRET" in told
+    assert "DEEPGRAM_API_KEY" in told
+    assert "ANTHROPIC_API_KEY" in told
+    assert f"'kokoro' needs {tmp_path}/weights/kokoro/" in told
+    assert len(problems) == len(set(problems))
+
+
+def test_parts_that_do_not_fit_are_a_problem_of_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = "hearing: {stt: {name: pocketsphinx, settings: {max_decoders: 1}}}\nserver: {max_calls: 40}\n"
+    status, [problem] = checked(tmp_path, text, capsys)
+    assert status == 2
+    assert "max_decoders 1" in problem and "max_calls 40" in problem
+
+
+def test_a_mode_that_the_telephone_has_not_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = "phone: {signatures: false, voicemail: {}}\n"
+    assert checked(tmp_path, text, capsys) == (0, [])
+    status, [problem] = checked(tmp_path, text, capsys, "--mode", "duplex")
+    assert status == 2 and "does not detect answering machines" in problem

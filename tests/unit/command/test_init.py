@@ -1,0 +1,43 @@
+"""``parley init``: a deployment to start from."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from parley.command.main import main
+from parley.configs.load import PROJECT_DIR, load_deployment
+
+
+def test_the_written_deployment_is_the_embedded_one_with_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    assert "parley serve --config parley.yaml" in capsys.readouterr().out
+    made, embedded = load_deployment("parley.yaml"), load_deployment("embedded")
+    assert (made.name, made.bot.knowledge) == ("mine", PROJECT_DIR / "knowledge")
+    assert made.hearing == embedded.hearing and made.speaking == embedded.speaking
+
+
+def test_every_suggestion_in_it_can_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    main(["init"])
+    path = tmp_path / "parley.yaml"
+    # A line of a suggestion has the form of a setting; the others are sentences.
+    suggested = re.sub(r"(?m)^( *)# ((?:  )*[a-z_]+:(?: .*)?)$", r"\1\2", path.read_text())
+    path.write_text(suggested)
+    made = load_deployment("parley.yaml")
+    assert made.bot.knowledge == tmp_path / "documents"
+    assert made.thinking.llm.name == "anthropic" and made.thinking.fallback is not None
+    assert made.server.port == 7_860 and "endpoint" in made.hearing.model_fields_set
+
+
+def test_a_file_that_is_there_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parley.yaml").write_text("name: precious\n")
+    assert main(["init"]) == 2
+    assert capsys.readouterr().err == "parley init: parley.yaml exists already; it is left as it is\n"
+    assert (tmp_path / "parley.yaml").read_text() == "name: precious\n"
