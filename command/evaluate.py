@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
         description="Run a measurement with its own options; without a name, list them all.",
         epilog="parley eval NAME --help shows the options of a measurement.",
     )
-    parser.add_argument("name", nargs="?", help="name in the list, such as latency or turns.frontier")
+    parser.add_argument("name", nargs="?", help="name in the list, such as latency or bench.sequencer")
     given = parser.parse_args(arguments[:1])
     return status_of(PROGRAM, partial(_run, given.name, arguments[1:]))
 

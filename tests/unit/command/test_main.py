@@ -109,6 +109,6 @@ def test_config_prints_what_bot_py_prints(capsys: pytest.CaptureFixture[str]):
 
 
 def test_an_evaluation_gets_its_own_options():
-    command = [sys.executable, "-m", "parley", "eval", "sequencer", "--help"]
+    command = [sys.executable, "-m", "parley", "eval", "bench.sequencer", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--events" in done.stdout
