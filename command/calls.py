@@ -45,7 +45,7 @@ def call(arguments: list[str]) -> int:
 
 def _parser(program: str, description: str, mode: str = CASCADE) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=description, epilog=MEANING)
-    parser.set_defaults(**options.NONE_GIVEN | {"mode": mode})
+    parser.set_defaults(**{**options.NONE_GIVEN, "mode": mode})
     options.add_verbose(parser)
     return parser
 
