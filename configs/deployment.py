@@ -364,6 +364,11 @@ class Deployment(StrictModel):
     )
     phone: Phone | None = Field(None, description="phone calls; null: none")
     operations: OperationsSettings = OperationsSettings()
+    observers: tuple[Choice, ...] = Field(
+        (),
+        description="subscribers to the events of every call: a name that a package registers, or "
+        "``package.module:Class``",
+    )
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
 
     def language(self) -> Language:

@@ -27,6 +27,7 @@ from parley.pipelines.release import release_call
 from parley.processors.dialogue.rtvi import CheckedRtvi
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
+from parley.runtime.observers import ObservedCall, close_observers, open_observers
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Kind
 
@@ -153,6 +154,8 @@ async def hold(
         await runner.cancel(reason="the caller has disconnected")
 
     records = CallRecords(call)
+    observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport)
+    observers = open_observers(engines.observers, call.events, observed)
     records.note(Kind.JOINED)
     try:
         try:
@@ -164,6 +167,7 @@ async def hold(
             records.note(Kind.LEFT)
         call.live.turns.close()
     finally:
+        close_observers(observers)
         await release_call(runner, worker, transport, call)
     if failures:
         raise PeerError(f"the transport has failed: {failures[0]}")

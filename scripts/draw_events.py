@@ -27,8 +27,9 @@ everything that happens is one of these events on the stream of the call
 (`at_ms`); the records inside of `ReplyProgressed` and `ReplyFinished` have their moments on the session
 clock.
 
-An observer is a class that subscribes in its constructor, and one line in the builder. One that wants
-everything subscribes to `CallEvent`.
+An observer is a class that subscribes in its constructor: one of Parley's own, with a line in the builder,
+or one of another package, which a deployment names ([extending.md](extending.md)). One that wants everything
+subscribes to `CallEvent`.
 """
 SUBSCRIBES = ("subscribe", "wait_for", "open_queue")
 LONGEST_TEXT = 40

@@ -58,6 +58,7 @@ from parley.processors.turns.stop_words import StopWords
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.engine_process import EngineProcessSettings
 from parley.runtime.event_stream import CallEvents
+from parley.runtime.observers import OBSERVERS, ObserverFactory
 from parley.runtime.shutdown import Shutdown
 from parley.runtime.utterances import UtteranceEngine
 from parley.sequencer.calibration import LearntLatencies
@@ -219,6 +220,10 @@ class Engines:
                 preparation=planned.preparation,
                 pool=workers,
                 hosted_voices=hosted_voices,
+                observers=tuple(
+                    partial(OBSERVERS.factory(name), settings=settings)
+                    for name, settings in planned.observers
+                ),
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -354,6 +359,11 @@ class Engines:
     def pool(self) -> Pool | None:
         """Workers of the deployment; None where no engine is in them."""
         return self._loaded.pool
+
+    @property
+    def observers(self) -> tuple[ObserverFactory, ...]:
+        """Factories of the observers of a call, as the deployment names them."""
+        return self._loaded.observers
 
     @property
     def preparation(self) -> Preparation:

@@ -18,7 +18,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pydantic import BaseModel
 
-from parley.configs.deployment import Choice, Deployment, Thinking
+from parley.configs.deployment import Choice, Deployment
 from parley.configs.engines import settings_model
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import ConfigError, EngineError
@@ -29,8 +29,9 @@ from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
 from parley.models.llm.kv import Replies
 from parley.models.llm.kv.dialogue import Prefilled
 from parley.models.llm.llamacpp.server import LlamaCppServer
-from parley.models.tools import TOOLS, Tool, ToolSettings
+from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
+from parley.pipelines.engines.tool_plan import create_tool, plan_tools
 from parley.processors.dialogue.durable_tools import DurableTools, SharedTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
@@ -100,7 +101,10 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
     if isinstance(row, PoolLlmRow):
         _check_workers(deployment, row)
-    tools = _plan_tools(thinking)
+    tools = plan_tools(thinking)
+    if tools and thinking.llm.name == DOCUMENTS:
+        names = ", ".join(sorted(settings.name for _, settings in tools))
+        logger.warning(f"thinking.tools: {DOCUMENTS!r} uses no tools; {names} will never be called")
     if embedded is None:
         return AnsweringPlan(row, None, guarded=False, tools=tools)
     if not knowledge.is_dir():
@@ -127,28 +131,6 @@ def _check_workers(deployment: Deployment, row: PoolLlmRow) -> None:
     for name in row.settings.workers:
         if name not in known:
             raise ConfigError(f"thinking.llm: there is no worker {name!r}", known=known)
-
-
-def _plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
-    """Return rows of ``TOOLS`` and their settings.
-
-    Raises:
-        ConfigError: an unknown row or field, a variable that is not set, two tools of one name.
-    """
-    tools: list[tuple[str, ToolSettings]] = []
-    names: set[str] = set()
-    for index, choice in enumerate(thinking.tools):
-        where = f"thinking.tools.{index}"
-        settings = cast(ToolSettings, engine_settings(TOOLS, choice, {}, where=where))
-        if settings.name in names:
-            raise ConfigError(f"{where} ({choice.name}): there is a tool {settings.name!r} already")
-        names.add(settings.name)
-        tools.append((choice.name, settings))
-    if tools and thinking.llm.name == DOCUMENTS:
-        logger.warning(
-            f"thinking.tools: {DOCUMENTS!r} uses no tools; {', '.join(sorted(names))} will never be called"
-        )
-    return tuple(tools)
 
 
 def _service_and_engine(choice: Choice) -> tuple[Choice, Choice]:
@@ -199,7 +181,7 @@ class LlmRuntime:
         # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
         self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self._tools = SharedTools(
-            [TOOLS.create(name, settings, self.http) for name, settings in plan.tools],
+            [create_tool(name, settings, self.http) for name, settings in plan.tools],
             {settings.name: settings.clients for _, settings in plan.tools},
             take_request=lambda rules: self.usage.try_take_further(rules.counted),
         )

@@ -35,6 +35,7 @@ from parley.runtime.engine_hosting.messages import EngineSpec
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.engine_process import EngineProcess, EngineProcessSettings
 from parley.runtime.engine_thread import EngineThread
+from parley.runtime.observers import ObserverFactory
 from parley.runtime.stream_threads import StreamThreads, StreamThreadSettings
 from parley.runtime.utterances import UtteranceEngine
 from parley.serving.pool.omni import PooledOmni, PoolOmniSettings
@@ -71,6 +72,7 @@ class Loaded:
         pool: the workers of the deployment, started; None where no engine of the plan is in them.
         hosted_voices: voices that are in workers, to be closed.
         front_end: settings for the process with voice activity and echo control.
+        observers: create the observers of a call.
     """
 
     vad: VoiceActivityDetector
@@ -88,6 +90,7 @@ class Loaded:
     pool: Pool | None = None
     hosted_voices: tuple[HostedTts, ...] = ()
     front_end: FrontEndSettings | None = None
+    observers: tuple[ObserverFactory, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from parley.processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from parley.processors.perception.services import STT_SERVICES
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.services import TTS_SERVICES
+from parley.runtime.observers import OBSERVERS
 from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.streams import PoolSttSettings, PoolTtsSettings
 from parley.turn_taking.clarification import AskBackSettings
@@ -64,6 +65,7 @@ class Plan:
         omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: beginning of a conversation with an engine, with its reference voices.
+        observers: names and settings of the observers of every call.
     """
 
     hearing: Hearing
@@ -78,6 +80,7 @@ class Plan:
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
+    observers: tuple[tuple[str, BaseModel], ...] = ()
 
 
 def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
@@ -135,6 +138,10 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
         preparation=plan_preparation(deployment) if duplex else Preparation(),
+        observers=tuple(
+            (choice.name, engine_settings(OBSERVERS, choice, {}, where=f"observers.{place}"))
+            for place, choice in enumerate(deployment.observers)
+        ),
     )
 
 

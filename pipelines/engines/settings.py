@@ -20,11 +20,13 @@ from parley.models.tools import TOOLS
 from parley.models.tts import TTS
 from parley.models.turn import TURN
 from parley.models.vad import VAD
+from parley.pipelines.engines.tool_plan import tool_defaults, tool_settings_model
 from parley.processors.dialogue.services import LLM_SERVICES
 from parley.processors.duplex.services import REALTIME_SERVICES
 from parley.processors.perception.services import STT_SERVICES
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.services import TTS_SERVICES
+from parley.runtime.observers import OBSERVERS
 
 # Place in a deployment to the registries in which its names are looked up, embedded engines first.
 REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
@@ -42,6 +44,7 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
         "speaking.fallback": (TTS,),
         "duplex.engine": (OMNI, REALTIME_SERVICES),
         "duplex.fallback": (OMNI,),
+        "observers": (OBSERVERS,),
     }
 )
 
@@ -63,6 +66,8 @@ def effective_settings(deployment: Deployment, place: str, choice: Choice) -> Ba
             "folder": deployment.bot.knowledge,
             "name": deployment.bot.name,
         }
+        if place.startswith("thinking.tools"):
+            known = tool_defaults(choice.name, TOOLS.factory(choice.name))
         given = {name: value for name, value in known.items() if name in model.model_fields}
         return parse_settings(model, {**given, **choice.settings}, where=f"{place} ({choice.name})")
     except ConfigError as error:
@@ -75,5 +80,7 @@ def _model(registries: tuple[Registry[Any], ...], name: str) -> type[BaseModel] 
             factory = registry.factory(name)
             if isinstance(factory, type) and issubclass(factory, ServiceRow):
                 return cast(type[BaseModel], factory.settings_type)
+            if registry is TOOLS:
+                return tool_settings_model(factory)
             return settings_model(factory)
     return None

@@ -41,6 +41,7 @@ from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.dialogue.durable_tools import SharedTools
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
+from parley.runtime.observers import ObserverFactory
 from parley.session_store.conversation import Conversations
 from parley.session_store.events import Event
 from parley.session_store.settings import StoreTuning
@@ -170,6 +171,8 @@ def simulate(
     duplex: Mapping[str, Any] = MappingProxyType({}),
     voicemail: Mapping[str, Any] | None = None,
     rules: ClientRules | None = None,
+    observers: Sequence[ObserverFactory] = (),
+    failures: int = 0,
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
 
@@ -195,6 +198,8 @@ def simulate(
             engine.
         voicemail: the bot has placed the call, and detects who answers.
         rules: rules of the client.
+        observers: observers of the call, of other packages.
+        failures: deliveries of events that fail, in an observer.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
     model = ScriptedLanguageModel(*scripts)
@@ -263,7 +268,17 @@ def simulate(
             hosts = omni or [TwoTierHost(settings, vad=vad, turn=turn, executor=inline)]
         looked = None if looks is None else InPlaceEngine(ScriptedLooks(looks), as_transcript)
         loaded = Loaded(
-            vad, turn, ears, tts, answering, phrases, echo, spotter, looks=looked, omni=tuple(hosts)
+            vad,
+            turn,
+            ears,
+            tts,
+            answering,
+            phrases,
+            echo,
+            spotter,
+            looks=looked,
+            omni=tuple(hosts),
+            observers=tuple(observers),
         )
         executors = Executors(inline, inline, inline, inline, omni=InlineExecutor)
         async with (
@@ -324,7 +339,7 @@ def simulate(
         played.recording.close()
 
     call, events = virtual_time.run(scenario())
-    assert call.events.failures == 0
+    assert call.events.failures == failures
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
     return SimulatedCall(stereo[:whole], tuple(call.live.turns.finished), events, model, call, ends, turn)

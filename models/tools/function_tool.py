@@ -1,0 +1,128 @@
+"""Tool that is a Python function: its annotated parameters are the schema of its arguments.
+
+A plain function runs in a thread, because it may wait for a disk or a network; a coroutine function is
+awaited on the event loop, and must not block.
+
+A thread cannot be ended. When the deadline of a run has passed, its thread goes on and keeps its place: after
+``MOST_AT_ONCE`` hanging runs the tool refuses calls, and nothing else is held up.
+"""
+
+import asyncio
+import inspect
+import threading
+import typing
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from parley.core.errors import ConfigError, EngineError
+from parley.models.tools import EffectUnknownError, ToolSettings
+from parley.models.tools.arguments import schema_faults
+
+# Runs of one tool at the same time, in all calls of the process.
+MOST_AT_ONCE = 16
+
+
+def is_tool_class(factory: Callable[..., Any]) -> bool:
+    """Return whether the instances of a class are tools themselves (``Tool``), and not functions."""
+    return isinstance(factory, type) and hasattr(factory, "run")
+
+
+def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
+    """Return the model of a function's arguments.
+
+    Args:
+        function: a function, or a class whose instances are called.
+
+    Raises:
+        ConfigError: it cannot be called with arguments by name, or its schema has rules that are not checked.
+    """
+    where = f"{function.__module__}:{function.__qualname__}"
+    called = function
+    if isinstance(function, type):
+        called = function.__call__
+        if not inspect.isfunction(called):
+            raise ConfigError(f"{where} has neither 'run' nor '__call__'")
+    try:
+        hints = typing.get_type_hints(called, include_extras=True)
+        parameters = list(inspect.signature(called).parameters.values())
+    except (TypeError, ValueError, NameError) as error:
+        raise ConfigError(f"{where} is not a function with types: {error}") from error
+    fields: dict[str, Any] = {}
+    # The first parameter of a method is its instance.
+    for parameter in parameters[1:] if isinstance(function, type) else parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(f"{where}: the parameter {parameter.name!r} cannot be given by name")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+    try:
+        model: type[BaseModel] = create_model(
+            function.__qualname__, __config__=ConfigDict(extra="forbid"), **fields
+        )
+        faults = schema_faults(model.model_json_schema())
+    except (NameError, ValueError, PydanticUserError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if faults:
+        raise ConfigError(f"{where}: {'; '.join(faults)}")
+    return model
+
+
+class FunctionTool:
+    """Tool that calls a function; implements ``Tool``.
+
+    Args:
+        settings: settings of the tool.
+        function: receives the arguments by name, of the types in its signature.
+        arguments: see ``arguments_model``.
+    """
+
+    def __init__(
+        self, settings: ToolSettings, function: Callable[..., Any], arguments: type[BaseModel]
+    ) -> None:
+        self.name = settings.name
+        self.description = settings.description
+        self.parameters: Mapping[str, Any] = arguments.model_json_schema()
+        self.idempotent = settings.idempotent
+        self.timeout_s = settings.timeout_s
+        self._function = function
+        self._is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        )
+        self._arguments = arguments
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix=f"tool.{settings.name}")
+        self._places = threading.Semaphore(MOST_AT_ONCE)
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        """Call the function; return its result, or one that is not an object under ``result``."""
+        try:
+            checked = self._arguments.model_validate(arguments)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise EngineError(f"{place}: {first['msg']}", engine=self.name) from None
+        values = {name: getattr(checked, name) for name in self._arguments.model_fields}
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                if self._is_coroutine:
+                    result = await self._function(**values)
+                else:
+                    result = await self._in_thread(values)
+        except TimeoutError:
+            raise EffectUnknownError(f"no result within {self.timeout_s:g} s", engine=self.name) from None
+        try:
+            value = to_jsonable_python(result)
+        except PydanticSerializationError as error:
+            raise EffectUnknownError(f"its result is not JSON: {error}", engine=self.name) from error
+        return value if isinstance(value, dict) else {"result": value}
+
+    async def _in_thread(self, values: Mapping[str, Any]) -> Any:
+        if not self._places.acquire(blocking=False):
+            raise EngineError("too many of its runs have not ended", engine=self.name)
+        running = self._threads.submit(self._function, **values)
+        # Released at the end of the thread's work, also where the caller no longer waits for it.
+        running.add_done_callback(lambda _ended: self._places.release())
+        return await asyncio.wrap_future(running)

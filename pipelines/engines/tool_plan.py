@@ -1,0 +1,83 @@
+"""Resolution of the tools that a deployment names: a row of ``TOOLS``, or a function of another package."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+import aiohttp
+from pydantic import BaseModel
+
+from parley.configs.deployment import Choice, Thinking
+from parley.configs.engines import settings_model
+from parley.configs.load import parse_settings
+from parley.core.errors import ConfigError
+from parley.core.files import Checked
+from parley.core.registry import is_target
+from parley.models.tools import TOOLS, Tool, ToolSettings
+from parley.models.tools.function_tool import FunctionTool, arguments_model, is_tool_class
+
+
+def plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
+    """Return names in ``TOOLS`` and their checked settings.
+
+    Raises:
+        ConfigError: an unknown name or field, a variable that is not set, two tools of one name, a function
+            whose parameters cannot be described to a model.
+    """
+    tools: list[tuple[str, ToolSettings]] = []
+    names: set[str] = set()
+    for index, choice in enumerate(thinking.tools):
+        where = f"thinking.tools.{index}"
+        settings = _tool_settings(choice, where=f"{where} ({choice.name})")
+        if settings.name in names:
+            raise ConfigError(f"{where} ({choice.name}): there is already a tool {settings.name!r}")
+        names.add(settings.name)
+        tools.append((choice.name, settings))
+    return tuple(tools)
+
+
+def tool_settings_model(factory: Callable[..., Any]) -> type[BaseModel]:
+    """Return the model of the settings of a tool; a function has those of every tool."""
+    return settings_model(factory) if isinstance(factory, type) else ToolSettings
+
+
+def tool_defaults(name: str, factory: Callable[..., Any]) -> dict[str, Any]:
+    """Return the settings that a function provides itself: its name, and its docstring as description."""
+    if is_tool_class(factory):
+        return {}
+    required = {
+        field: info for field, info in tool_settings_model(factory).model_fields.items() if info.is_required()
+    }
+    known = {
+        "name": name.partition(":")[2] if is_target(name) else name,
+        "description": " ".join((inspect.getdoc(factory) or "").split()),
+    }
+    return {field: value for field, value in known.items() if value and field in required}
+
+
+def create_tool(name: str, settings: ToolSettings, http: aiohttp.ClientSession) -> Tool:
+    """Create a tool of a plan.
+
+    Args:
+        name: name in ``TOOLS``.
+        settings: checked.
+        http: HTTP session of the process, for a class of ``Tool``.
+    """
+    factory: Callable[..., Any] = TOOLS.factory(name)
+    if is_tool_class(factory):
+        return cast(Tool, factory(settings, http))
+    function = factory(settings) if isinstance(factory, type) else factory
+    return FunctionTool(settings, function, arguments_model(factory))
+
+
+def _tool_settings(choice: Choice, *, where: str) -> ToolSettings:
+    factory: Callable[..., Any] = TOOLS.factory(choice.name)
+    if not is_tool_class(factory):
+        arguments_model(factory)
+    model = tool_settings_model(factory)
+    if not issubclass(model, ToolSettings):
+        raise ConfigError(f"{where}: its settings are not derived from parley.models.tools:ToolSettings")
+    settings = parse_settings(model, {**tool_defaults(choice.name, factory), **choice.settings}, where=where)
+    if isinstance(settings, Checked):
+        settings.check()
+    return settings
