@@ -3,12 +3,12 @@
 import pytest
 from pydantic import BaseModel
 
-from parley.models.stt import SpeechStream, Transcript
+from parley.contracts.speech import PIECE_BYTES, play, understand
+from parley.models.stt import Transcript
 from parley.processors.perception.engine_stt import transcript_from_fields
 from parley.runtime.engine_process import EngineProcess
 
-# 20 ms at 16 kHz.
-PIECE_BYTES = 640
+__all__ = ["PIECE_BYTES", "Ticking", "play", "understand", "understood_in_a_child"]
 
 
 class Ticking:
@@ -21,19 +21,6 @@ class Ticking:
     def __call__(self) -> float:
         self._now_s += self._step_s
         return self._now_s
-
-
-def play(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> list[Transcript]:
-    """Feed audio in pieces; return the partials."""
-    partials = [stream.feed(pcm[at : at + piece_bytes]) for at in range(0, len(pcm), piece_bytes)]
-    return [partial for partial in partials if partial is not None]
-
-
-def understand(stream: SpeechStream, pcm: bytes, piece_bytes: int = PIECE_BYTES) -> Transcript:
-    """Feed one utterance from start to finish, and return its final transcript."""
-    stream.start()
-    play(stream, pcm, piece_bytes)
-    return stream.finish()
 
 
 async def understood_in_a_child(factory: str, settings: BaseModel, pcm: bytes) -> Transcript:

@@ -5,28 +5,10 @@ from functools import cache
 import numpy as np
 import soxr
 
-from parley.models.tts.flite import FliteSettings, FliteTts
+from parley.contracts.speech import RATE_HZ, say, silence
 from parley.models.tts.hibari import HibariTts
 
-RATE_HZ = 16_000
-
-
-@cache
-def _voice(name: str) -> FliteTts:
-    return FliteTts(FliteSettings.model_validate({"voice": name}))
-
-
-@cache
-def say(text: str, voice: str = "rms") -> bytes:
-    """Return 16-bit mono PCM at 16 kHz of ``text``."""
-    pieces: list[bytes] = []
-
-    def sink(piece: object) -> bool:
-        pieces.append(piece.pcm)  # type: ignore[attr-defined]
-        return True
-
-    _voice(voice).synthesize(text, sink)
-    return b"".join(pieces)
+__all__ = ["RATE_HZ", "bot_says", "say", "silence", "tone"]
 
 
 @cache
@@ -41,11 +23,6 @@ def bot_says(text: str) -> bytes:
 @cache
 def _bot_voice() -> HibariTts:
     return HibariTts()
-
-
-def silence(duration_ms: int) -> bytes:
-    """Return 16-bit mono PCM at 16 kHz, all zero."""
-    return bytes(RATE_HZ * duration_ms // 1000 * 2)
 
 
 def tone(duration_ms: int, hz: float = 440.0, level: float = 0.3) -> bytes:

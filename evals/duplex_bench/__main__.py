@@ -31,6 +31,7 @@ from parley.evals.harness.report import add_outputs, percentile, run_command
 from parley.evals.human.callers import SpeechKind, add_speech_option, open_callers
 from parley.evals.human.hesitations import HesitationLaw
 from parley.evals.latency.figures import LONGEST_PAUSE_MS
+from parley.models.omni import OMNI
 from parley.models.vad import VoiceActivityDetector
 
 AT_ONCE = 4
@@ -77,7 +78,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         AgentError: an error of the user, or an engine that failed.
     """
-    unknown = sorted(set(arguments.engine) - set(known()))
+    # A ``package.module:Class`` is an engine too.
+    unknown = sorted(name for name in arguments.engine if name not in known() and name not in OMNI)
     if unknown:
         raise ConfigError(f"unknown engine {unknown[0]!r}", known=known())
     settings, vad = _settings(arguments.settings), detector()

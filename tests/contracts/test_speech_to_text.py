@@ -1,30 +1,27 @@
-"""Contract of all speech-to-text engines, the fake included.
+"""Contract of all speech-to-text engines (``parley.contracts``), the fake included.
 
 Moonshine and Whisper run with the real libraries on tiny weights (``tests.tiny_moonshine``,
 ``tests.tiny_whisper``): those write a
 sentence, but do not understand one. Tests that need understanding run on ``UNDERSTANDING`` engines only.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from parley.core.errors import EngineError, ShapeError
-from parley.core.media import samples_to_ms
-from parley.models.stt import STT, SpeechStream, SpeechToText, Transcript
+from parley.contracts.speech import question, understand
+from parley.contracts.speech_to_text import SpeechToTextContract
+from parley.models.stt import STT, SpeechToText
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from parley.models.stt.moonshine_tiny import MoonshineTinyStt
 from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests import human_speech
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.worker import HostedStt, told_secret
-from tests.listening import PIECE_BYTES, play, understand
 from tests.nemo_environment import nemo_worker, until_loaded, write_models
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
-from tests.voices import say, silence
 
 # One decoder more than a stream needs: the contract uses two streams at once.
 SMALL = PocketsphinxSettings(common_words=500, warm_decoders=2, cache_dir=Path("out/test-cache"))
@@ -90,7 +87,7 @@ UNDERSTANDING = (
     "worker",
     "worker-pocketsphinx",
 )
-QUESTION = silence(200) + say("what is your pin") + silence(200)
+QUESTION = question()
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
@@ -103,141 +100,15 @@ def engine(
         made.close()
 
 
-@pytest.fixture
-def stream(engine: SpeechToText):
-    opened = engine.open_stream()
-    yield opened
-    opened.close()
-
-
 def test_every_row_of_the_registry_is_covered() -> None:
     assert set(STT.names()) <= ENGINES.keys()
 
 
-def test_silence_is_an_empty_final_transcript(stream: SpeechStream) -> None:
-    assert understand(stream, silence(600)) == Transcript("", (), 0.0, final=True)
-
-
-def test_an_utterance_without_audio_is_empty(stream: SpeechStream) -> None:
-    stream.start()
-    assert stream.finish().text == ""
-
-
-def test_speech_becomes_words_with_times_and_confidence(stream: SpeechStream) -> None:
-    heard = understand(stream, QUESTION)
-    assert heard.final
-    assert heard.text == " ".join(word.text for word in heard.words) != ""
-    assert heard.text == heard.text.lower()
-    assert 0.0 < heard.confidence <= 1.0
-    assert all(0.0 <= word.confidence <= 1.0 for word in heard.words)
-
-
-def test_word_times_follow_each_other_inside_the_utterance(stream: SpeechStream) -> None:
-    words = understand(stream, QUESTION).words
-    times = [time for word in words for time in (word.start_ms, word.end_ms)]
-    assert times == sorted(times)
-    assert all(word.start_ms < word.end_ms for word in words)
-    assert times[-1] <= samples_to_ms(len(QUESTION) // 2, 16_000)
+class TestSpeechToText(SpeechToTextContract):
+    """The contract, on every engine."""
 
 
 @pytest.mark.parametrize("engine", UNDERSTANDING, indirect=True)
-def test_the_first_word_starts_with_the_voice(stream: SpeechStream) -> None:
+def test_the_first_word_starts_with_the_voice(engine: SpeechToText) -> None:
     # The audio begins with 200 ms of silence.
-    assert understand(stream, QUESTION).words[0].start_ms >= 100
-
-
-def test_no_marks_of_the_engine_are_in_the_text(stream: SpeechStream) -> None:
-    stream.start()
-    texts = [partial.text for partial in play(stream, QUESTION + silence(800) + QUESTION)]
-    texts.append(stream.finish().text)
-    assert not any(mark in text for text in texts for mark in "<>[]()+")
-
-
-def test_partials_come_while_speaking_and_only_when_the_text_changed(stream: SpeechStream) -> None:
-    stream.start()
-    partials = play(stream, QUESTION)
-    assert partials
-    assert not any(partial.final for partial in partials)
-    assert all(before.text != after.text for before, after in zip(partials, partials[1:], strict=False))
-
-
-def test_the_piece_size_does_not_change_what_is_heard(engine: SpeechToText) -> None:
-    small, large = engine.open_stream(), engine.open_stream()
-    assert understand(small, QUESTION, 320).text == understand(large, QUESTION, 3_200).text
-
-
-def test_audio_outside_an_utterance_is_an_error(stream: SpeechStream) -> None:
-    with pytest.raises(EngineError):
-        stream.feed(silence(20))
-    understand(stream, QUESTION)
-    with pytest.raises(EngineError):
-        stream.feed(silence(20))
-
-
-def test_finishing_twice_is_an_error(stream: SpeechStream) -> None:
-    understand(stream, QUESTION)
-    with pytest.raises(EngineError):
-        stream.finish()
-
-
-def test_half_a_sample_is_refused(stream: SpeechStream) -> None:
-    stream.start()
-    with pytest.raises(ShapeError):
-        stream.feed(b"\0")
-
-
-def test_discarding_is_allowed_at_any_time(stream: SpeechStream) -> None:
-    stream.discard()
-    stream.start()
-    play(stream, QUESTION)
-    stream.discard()
-    stream.discard()
-    with pytest.raises(EngineError):
-        stream.finish()
-
-
-def test_a_new_start_forgets_the_open_utterance(stream: SpeechStream) -> None:
-    stream.start()
-    play(stream, QUESTION)
-    assert understand(stream, silence(600)).text == ""
-
-
-def test_utterances_of_one_caller_do_not_mix(stream: SpeechStream) -> None:
-    first = understand(stream, QUESTION)
-    assert understand(stream, silence(600)).text == ""
-    # An engine may adapt to the caller's channel and improve; it may not repeat itself.
-    assert 0 < len(understand(stream, QUESTION).words) <= len(first.words)
-
-
-def test_callers_do_not_hear_each_other(engine: SpeechToText) -> None:
-    alone = understand(engine.open_stream(), QUESTION)
-    one, other = engine.open_stream(), engine.open_stream()
-    one.start()
-    other.start()
-    for at in range(0, len(QUESTION), PIECE_BYTES):
-        one.feed(QUESTION[at : at + PIECE_BYTES])
-        other.feed(silence(20))
-    assert other.finish().text == ""
-    assert one.finish() == alone
-
-
-def test_streams_work_in_threads_at_the_same_time(engine: SpeechToText) -> None:
-    alone = understand(engine.open_stream(), QUESTION)
-    heard: list[Transcript] = []
-    threads = [
-        threading.Thread(target=lambda: heard.append(understand(engine.open_stream(), QUESTION)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert heard == [alone] * 3
-
-
-def test_closing_during_an_utterance_frees_what_it_held(engine: SpeechToText) -> None:
-    for _ in range(12):
-        stream = engine.open_stream()
-        stream.start()
-        stream.feed(silence(20))
-        stream.close()
+    assert understand(engine.open_stream(), QUESTION).words[0].start_ms >= 100

@@ -1,14 +1,14 @@
-"""Contract of all speech synthesis engines, the fake included."""
+"""Contract (``parley.contracts``) of all speech synthesis engines, the fake included."""
 
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from parley.models.tts import TTS, SpeechPiece, TextToSpeech
+from parley.contracts.text_to_speech import CLAUSE, TextToSpeechContract, speak
+from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.espeak import EspeakTts
 from parley.models.tts.fallback import FallbackTts
 from parley.models.tts.flite import FliteSettings, FliteTts
@@ -40,12 +40,8 @@ MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
     "piper": ("piper", lambda folder: tiny_piper(folder, durations=False)),
     "piper-durations": ("piper", lambda folder: tiny_piper(folder, durations=True)),
 }
-AUDIBLE = 164
-
-CLAUSE = "The monthly fee is five dollars, and you can cancel."
 # Fills two windows of Kokoro.
 LONG = "The monthly fee is five dollars and fifty cents, and you can cancel it whenever you want to."
-AWKWARD = '– "Your balance" is $1,250.50 at 3 p.m. & rising 🙂, e.g. see https://www.example.com/help !'
 
 
 def tiny_kokoro(folder: Path, *, durations: bool) -> TextToSpeech:
@@ -88,117 +84,13 @@ def engine_with_files(name: str, folder: Path) -> TextToSpeech:
     return build(folder)
 
 
-def speak(engine: TextToSpeech, text: str) -> tuple[bool, list[SpeechPiece]]:
-    pieces: list[SpeechPiece] = []
-
-    def sink(piece: SpeechPiece) -> bool:
-        pieces.append(piece)
-        return True
-
-    return engine.synthesize(text, sink), pieces
-
-
-def samples(pieces: list[SpeechPiece]) -> np.ndarray:
-    return np.frombuffer(pcm(pieces), dtype="<i2").astype(int)
-
-
-def words(pieces: list[SpeechPiece]) -> list[str]:
-    return [word.text for piece in pieces for word in piece.words]
-
-
 def test_the_registry_knows_the_engines():
     assert {"espeak", "flite", "kokoro", "piper"} <= set(TTS.names())
     assert TTS.create("flite").rate_hz == 16_000
 
 
-def test_a_clause_is_spoken_in_several_pieces_of_whole_samples(engine):
-    spoken, pieces = speak(engine, CLAUSE)
-    assert spoken
-    assert len(pieces) > 1
-    assert all(len(piece.pcm) % 2 == 0 for piece in pieces)
-    seconds = len(samples(pieces)) / engine.rate_hz
-    assert 0.9 < seconds < 6
-
-
-def test_the_level_is_audible_and_not_clipped(engine):
-    peak = np.abs(samples(speak(engine, CLAUSE)[1])).max()
-    assert 5_000 < peak < 32_700
-
-
-@pytest.mark.parametrize("text", [CLAUSE, AWKWARD])
-def test_the_words_are_those_of_the_text_each_once_in_order(engine, text):
-    assert " ".join(words(speak(engine, text)[1])) == " ".join(text.split())
-
-
-def test_word_times_follow_each_other_within_the_audio(engine):
-    _, pieces = speak(engine, CLAUSE)
-    times = [word for piece in pieces for word in piece.words]
-    total_ms = len(samples(pieces)) * 1000 / engine.rate_hz
-    assert times[0].start_ms < 60
-    assert all(word.start_ms < word.end_ms for word in times)
-    assert all(a.end_ms <= b.start_ms + 1 for a, b in zip(times, times[1:], strict=False))
-    assert total_ms - 260 < times[-1].end_ms <= total_ms + 1
-
-
-def test_a_word_is_reported_no_later_than_the_piece_in_which_it_ends(engine):
-    _, pieces = speak(engine, CLAUSE)
-    sent = 0
-    for piece in pieces:
-        sent_ms = sent * 1000 / engine.rate_hz
-        assert all(word.end_ms >= sent_ms - 1 for word in piece.words)
-        sent += len(piece.pcm) // 2
-
-
-def test_speech_begins_within_twenty_milliseconds_of_the_first_sample(engine):
-    audible = np.flatnonzero(np.abs(samples(speak(engine, CLAUSE)[1])) > AUDIBLE)
-    assert audible[0] <= 0.020 * engine.rate_hz
-
-
-def test_a_sink_that_says_no_stops_the_engine_at_once_and_the_next_clause_is_whole(engine):
-    whole = len(samples(speak(engine, CLAUSE)[1]))
-    taken: list[SpeechPiece] = []
-
-    def sink(piece: SpeechPiece) -> bool:
-        taken.append(piece)
-        return len(taken) < 2
-
-    assert engine.synthesize(CLAUSE, sink) is False
-    assert len(taken) == 2
-    assert len(samples(taken)) < whole / 2
-    spoken, pieces = speak(engine, CLAUSE)
-    assert spoken and words(pieces) == CLAUSE.split()
-
-
-@pytest.mark.parametrize("text", ["", "   \n", "...", "🙂 – !", "()"])
-def test_text_without_anything_to_pronounce_is_silence(engine, text):
-    spoken, pieces = speak(engine, text)
-    assert spoken
-    assert not samples(pieces).any()
-
-
-def test_what_the_sink_raises_reaches_the_caller_and_the_engine_lives(engine):
-    def broken(piece: SpeechPiece) -> bool:
-        raise ValueError("sink")
-
-    with pytest.raises(ValueError, match="sink"):
-        engine.synthesize(CLAUSE, broken)
-    assert words(speak(engine, "Hello there.")[1]) == ["Hello", "there."]
-
-
-def test_several_threads_speak_at_once_without_mixing(engine):
-    texts = ["One fee.", "Two fees here.", "Three of the fees.", "Four."]
-    results: dict[str, list[str]] = {}
-
-    def run(text: str) -> None:
-        for _ in range(3):
-            results[text] = words(speak(engine, text)[1])
-
-    threads = [threading.Thread(target=run, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert results == {text: text.split() for text in texts}
+class TestTextToSpeech(TextToSpeechContract):
+    """The contract, on every engine."""
 
 
 @pytest.fixture(params=list(MODEL_ENGINES))

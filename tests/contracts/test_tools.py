@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from parley.contracts.tools import ToolContract
 from parley.core.errors import EngineError
 from parley.models.tools import TOOLS, EffectUnknownError, Tool
-from parley.models.tools.arguments import schema_faults
 from parley.models.tools.webhook import WebhookSettings, WebhookTool
 from tests.fakes.tools import ORDER, FakeTool
 from tests.peers.webhook_server import WebhookServer
@@ -92,11 +92,20 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
         yield made
 
 
+class TestTool(ToolContract):
+    """The contract (``parley.contracts``), on every tool."""
+
+    @pytest.fixture
+    def tool(self, bench: Bench) -> Tool:
+        return bench.tool
+
+    @pytest.fixture
+    def arguments(self) -> dict[str, Any]:
+        return TEA
+
+
 async def test_it_says_what_it_is(bench: Bench):
     assert bench.tool.name == "order"
-    assert bench.tool.description
-    assert schema_faults(bench.tool.parameters) == []
-    assert bench.tool.timeout_s > 0
 
 
 async def test_it_takes_effect_with_its_arguments_and_answers_with_an_object(bench: Bench):

@@ -1,17 +1,13 @@
-"""Contract of all voice activity detectors, the fake included."""
+"""Contract (``parley.contracts``) of all voice activity detectors, the fake included."""
 
-import threading
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from parley.core.errors import ShapeError
-from parley.core.media import pcm16_to_float
+from parley.contracts.voice_activity import VoiceActivityContract
 from parley.models.vad import VAD, VoiceActivityDetector
 from parley.models.vad.silero import SileroSettings, SileroVad
 from tests.fakes.vad import EnergyVad
-from tests.voices import say
 
 DETECTORS: dict[str, Callable[[], VoiceActivityDetector]] = {
     "silero": SileroVad,
@@ -25,77 +21,9 @@ def detector(request: pytest.FixtureRequest) -> VoiceActivityDetector:
     return DETECTORS[request.param]()
 
 
-def windows(detector: VoiceActivityDetector, audio: np.ndarray) -> np.ndarray:
-    size = detector.window_samples
-    return audio[: len(audio) // size * size].reshape(-1, size)
-
-
-def speech(detector: VoiceActivityDetector) -> np.ndarray:
-    audio = pcm16_to_float(say("how do i block a lost card please"))
-    # Every second sample: flite's voices have little above 4 kHz, so the alias does not matter to a detector.
-    return windows(detector, audio[:: 16_000 // detector.rate_hz])
-
-
-def probabilities(detector: VoiceActivityDetector, audio: np.ndarray) -> list[float]:
-    stream = detector.open_stream()
-    return [stream.probability(window) for window in audio]
-
-
 def test_every_row_of_the_registry_is_covered() -> None:
     assert set(VAD.names()) <= {name.partition("-")[0] for name in DETECTORS}
 
 
-def test_silence_is_no_voice(detector: VoiceActivityDetector) -> None:
-    quiet = np.zeros((30, detector.window_samples), dtype=np.float32)
-    assert max(probabilities(detector, quiet)) < 0.3
-
-
-def test_speech_is_a_voice(detector: VoiceActivityDetector) -> None:
-    assert np.mean(np.array(probabilities(detector, speech(detector))) > 0.7) > 0.6
-
-
-def test_probabilities_lie_between_0_and_1(detector: VoiceActivityDetector) -> None:
-    loud = np.random.default_rng(0).uniform(-1, 1, (20, detector.window_samples)).astype(np.float32)
-    assert all(0.0 <= p <= 1.0 for p in probabilities(detector, loud))
-
-
-def test_another_window_length_is_refused(detector: VoiceActivityDetector) -> None:
-    stream = detector.open_stream()
-    with pytest.raises(ShapeError):
-        stream.probability(np.zeros(detector.window_samples - 1, dtype=np.float32))
-    with pytest.raises(ShapeError):
-        stream.probability(np.zeros((1, detector.window_samples), dtype=np.float32))
-
-
-def test_a_reset_stream_hears_like_a_new_one(detector: VoiceActivityDetector) -> None:
-    audio = speech(detector)
-    stream = detector.open_stream()
-    for window in audio:
-        stream.probability(window)
-    stream.reset()
-    assert [stream.probability(window) for window in audio[:20]] == probabilities(detector, audio[:20])
-
-
-def test_callers_do_not_hear_each_other(detector: VoiceActivityDetector) -> None:
-    audio = speech(detector)
-    alone = probabilities(detector, audio)
-    one, other = detector.open_stream(), detector.open_stream()
-    together = []
-    for window in audio:
-        together.append(one.probability(window))
-        other.probability(-window[::-1].copy())
-    assert together == alone
-
-
-def test_streams_work_in_threads_at_the_same_time(detector: VoiceActivityDetector) -> None:
-    audio = speech(detector)
-    alone = probabilities(detector, audio)
-    heard: list[list[float]] = []
-    threads = [
-        threading.Thread(target=lambda: heard.append(probabilities(detector, audio))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert heard == [alone] * 4
+class TestVoiceActivity(VoiceActivityContract):
+    """The contract, on every one."""

@@ -1,18 +1,25 @@
-"""The example package, installed as its README says: found by its entry point in a call and in a worker."""
+"""The example package, installed as its README says.
 
+Entry points lead to its parts in calls, in a worker and in the duplex bench; its own tests pass.
+"""
+
+import asyncio
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
 
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from tests.fakes.worker import OPENED_WITHIN_S, SECRET, told_secret
-from tests.voices import say, silence
+from tests.peers.llm_script import Turn
+from tests.peers.openai_server import OpenAiServer
+from tests.voices import say, silence, tone
 
 ROOT = Path(__file__).resolve().parents[2]
 PHRASE = "what are your opening hours on saturday"
@@ -38,40 +45,125 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(folder), "PARLEY_WORKER_SECRET": SECRET}
 
 
-def test_a_call_uses_the_recogniser_of_the_package(environment: dict[str, str], tmp_path: Path) -> None:
-    deployment = tmp_path / "parrot.yaml"
-    deployment.write_text(
-        f'name: parrot\nhearing:\n  stt: {{name: parrot, settings: {{phrase: "{PHRASE}"}}}}\n'
+async def hold_call(
+    environment: dict[str, str], folder: Path, deployment: dict[str, Any], *options: str
+) -> tuple[list[dict[str, Any]], str]:
+    """Hold a call from a file; return its turns and the log."""
+    (folder / "parrot.yaml").write_text(json.dumps({"name": "parrot", **deployment}))
+    speech = silence(300) + say("good morning") + silence(300)
+    soundfile.write(folder / "question.wav", memoryview(speech).cast("h"), 16_000, format="WAV")
+    call = ("bot.py", "--config", str(folder / "parrot.yaml"), "--transport", "file", "--verbose")
+    paths = ("--input", str(folder / "question.wav"), "--output", str(folder / "call.wav"))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *call, *paths, *options, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe
     )
-    question = tmp_path / "question.wav"
-    soundfile.write(
-        question,
-        memoryview(silence(300) + say("good morning") + silence(300)).cast("h"),
-        16_000,
-        format="WAV",
-    )
-    call = (sys.executable, "bot.py", "--config", str(deployment), "--transport", "file")
+    try:
+        async with asyncio.timeout(90):
+            _, error = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, error.decode()
+    return json.loads((folder / "call.json").read_text())["turns"], error.decode()
+
+
+async def test_a_call_uses_the_recogniser_and_the_observer(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    deployment = {
+        "hearing": {"stt": {"name": "parrot", "settings": {"phrase": PHRASE}}},
+        "observers": [
+            {"name": "turn_count", "settings": {"label": "parrot turns"}},
+            {"name": "parley_parrot.observer:TurnCount"},
+        ],
+    }
+    turns, log = await hold_call(environment, tmp_path, deployment)
+    assert turns[-1]["user_text"].lower().rstrip("?.") == PHRASE
+    assert "ten until two" in turns[-1]["bot_text"]
+    assert "parrot turns: 1 over file, slowest answer" in log
+    assert " turns: 1 over file, slowest answer" in log
+
+
+async def test_a_model_calls_the_tool(environment: dict[str, str], tmp_path: Path) -> None:
+    calls = Turn(tool="opening_hours", arguments='{"day": "saturday"}')
+    async with OpenAiServer([calls, Turn(["We open at ten."])]) as server:
+        model = {"name": "openai_compatible", "settings": {"base_url": f"{server.url}/v1", "model": "m"}}
+        deployment = {
+            "hearing": {"stt": {"name": "parrot", "settings": {"phrase": PHRASE}}},
+            "thinking": {
+                "llm": model,
+                "tools": [{"name": "opening_hours", "settings": {"idempotent": True}}],
+                "speculation": {"on": "off"},
+            },
+        }
+        turns, _ = await hold_call(environment, tmp_path, deployment)
+    assert turns[-1]["bot_text"] == "We open at ten."
+    first, second = server.requests
+    [offered] = [each["function"] for each in first["tools"]]
+    assert offered["name"] == "opening_hours"
+    assert offered["description"] == "Look up when the aviary is open at the weekend."
+    assert offered["parameters"]["properties"]["day"]["enum"] == ["saturday", "sunday"]
+    result = json.loads(second["messages"][-1]["content"])
+    assert result == {"is_open": True, "from_hour": 10, "until_hour": 14}
+
+
+async def test_a_full_duplex_call_uses_the_engine(environment: dict[str, str], tmp_path: Path) -> None:
+    deployment = {
+        "hearing": {"stt": {"name": "parrot"}},
+        "duplex": {"engine": {"name": "parrot_duplex"}, "tick_log": None},
+    }
+    turns, _ = await hold_call(environment, tmp_path, deployment, "--mode", "duplex")
+    assert turns[-1]["bot_text"] == "Squawk."
+
+
+def test_the_duplex_bench_measures_the_engine(environment: dict[str, str], tmp_path: Path) -> None:
+    bench = (sys.executable, "-m", "evals.duplex_bench", "--engine", "parrot_duplex")
+    figures = tmp_path / "figures.json"
     done = subprocess.run(
-        [*call, "--input", str(question), "--output", str(tmp_path / "call.wav")],
+        [*bench, "--part", "turn", "--clips", "2", "--json", str(figures)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    turn = json.loads((tmp_path / "call.json").read_text())["turns"][-1]
-    assert turn["user_text"].lower().rstrip("?.") == PHRASE
-    assert "ten until two" in turn["bot_text"]
+    measured = json.loads(figures.read_text())["systems"][0]
+    assert measured["name"] == "parrot_duplex"
+    assert len(measured["per_clip"]) == 2
+    assert measured["turn_tor"] == 1.0
+
+
+def test_its_own_tests_pass_without_the_tests_of_parley(environment: dict[str, str], tmp_path: Path) -> None:
+    # Parley alone is on the path, as an installed package.
+    (tmp_path / "parley").symlink_to(ROOT / "parley")
+    own = shutil.copytree(ROOT / "examples" / "parrot", tmp_path / "parrot")
+    shutil.rmtree(own / "parley_parrot")
+    path = os.pathsep.join((str(tmp_path), environment["PYTHONPATH"]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"],
+        cwd=own,
+        env={**environment, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout and "failed" not in done.stdout
 
 
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
         (("parrot",), ""),
-        (("parley_parrot:ParrotStt", "--kind", "stt"), ""),
-        (("parley_parrot:ParrotStt",), "'parley_parrot:ParrotStt' needs --kind (known: omni, stt, tts, llm)"),
-        (("parley_parrot:Cockatoo", "--kind", "stt"), "cannot be imported"),
+        (("parley_parrot.stt:ParrotStt", "--kind", "stt"), ""),
+        (
+            ("parley_parrot.stt:ParrotStt",),
+            "'parley_parrot.stt:ParrotStt' needs --kind (known: omni, stt, tts, llm)",
+        ),
+        (("parley_parrot.stt:Cockatoo", "--kind", "stt"), "cannot be imported"),
         (("parrot", "--set", "pitch=1"), "unknown field"),
     ],
 )
@@ -104,7 +196,7 @@ def test_a_worker_hosts_it_by_name_and_by_target(
         hosted = WorkerStt(WorkerSttSettings.model_validate({**settings, "open_timeout_s": OPENED_WITHIN_S}))
         stream = hosted.open_stream()
         stream.start()
-        stream.feed(silence(100))
+        stream.feed(tone(100))
         assert stream.finish().text == "hello"
         stream.close()
     finally:
