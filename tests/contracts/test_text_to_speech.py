@@ -1,7 +1,6 @@
 """Contract (``parley.contracts``) of all speech synthesis engines, the fake included."""
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
