@@ -32,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def typed_lines_of_the_tests(tmp_path_factory: pytest.TempPathFactory):
+    """Keep the lines that tests type into a console out of the user's history."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def sessions_of_the_tests(tmp_path_factory: pytest.TempPathFactory):
     """Keep the sessions of the tests, and of the servers that they start, in a folder of their own."""
     url = f"sqlite:///{tmp_path_factory.mktemp('sessions')}/sessions.db"

@@ -1,8 +1,9 @@
 """A conversation typed in the terminal: turns of a session, no audio.
 
-Lines come in, and answers are printed as they stream. End of input, or a farewell ("quit" is one), ends the
-conversation after the last answer. A question is asked when the previous answer is complete. One that takes
-longer than its deadline is given up with one line of output, and the conversation goes on.
+In a terminal this is a console (``console``). Elsewhere lines come in, and answers are printed as they
+stream. End of input, or a farewell ("quit" is one), ends the conversation after the last answer. A question
+is asked when the previous answer is complete. One that takes longer than its deadline is given up with one
+line of output, and the conversation goes on.
 
 The reader waits on the loop, which is notified when there is something to read. A thread that waits for a
 terminal cannot be ended, and would hold up the end of the process.
@@ -12,16 +13,16 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TextIO
 
 from parley.configs.deployment import Deployment
-from parley.core.client_rules import OPERATOR, ClientRules
-from parley.core.errors import CapacityError, ConfigError, EngineError, StoreUnavailableError
+from parley.core.errors import ConfigError
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from parley.pipelines.sessions import open_conversations
-from parley.pipelines.text.typed_turns import AnswerPiece, ask
+from parley.pipelines.text.printed_answer import print_answer
 from parley.serving.pool.pool import Pool
 from parley.session_store.conversation import Conversation
 
@@ -70,7 +71,13 @@ async def talk_in_terminal(
         if greeting:
             _write(out, f"{greeting}\n")
         intents = deployment.language().intents
-        await _ask_all(conversation, answering, source, out, answer_timeout_s, intents)
+        if source.isatty() and out.isatty():
+            # Imports prompt_toolkit, which a conversation from a file does not need.
+            from parley.pipelines.text.console import converse_in_console
+
+            await converse_in_console(conversation, answering, source, out, answer_timeout_s, intents)
+        else:
+            await _ask_all(conversation, answering, source, out, answer_timeout_s, intents)
     return 0
 
 
@@ -89,31 +96,12 @@ async def _ask_all(
     prompt()
     async for line in _lines(source.fileno()):
         if line:
-            await _print_answer(conversation, answering, line, out, answer_timeout_s)
+            await print_answer(
+                conversation, answering, line, partial(_write, out), answer_timeout_s=answer_timeout_s
+            )
             if intents.is_farewell(line):
                 return
         prompt()
-
-
-async def _print_answer(
-    conversation: Conversation, answering: LlmRuntime, line: str, out: TextIO, answer_timeout_s: float
-) -> None:
-    in_line = False
-    try:
-        asked = ask(
-            conversation, answering, line, answer_timeout_s=answer_timeout_s, rules=ClientRules(OPERATOR)
-        )
-        async with aclosing(asked) as events:
-            async for event in events:
-                if isinstance(event, AnswerPiece):
-                    in_line = True
-                    _write(out, event.text)
-    except (EngineError, CapacityError, StoreUnavailableError) as error:
-        said = str(error)
-        _write(out, ("\n" if in_line else "") + f"{said[:1].upper()}{said[1:]}.")
-        in_line = True
-    if in_line:
-        _write(out, "\n")
 
 
 def _write(out: TextIO, text: str) -> None:

@@ -19,7 +19,7 @@ from parley.core.grants import ClientIdentity, Grants
 from parley.models.llm import LanguageModel, Message
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.sessions import TypedTurns
-from parley.pipelines.text.terminal import _print_answer
+from parley.pipelines.text.printed_answer import print_answer
 from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.serving.gateway.limits import ShareError
@@ -597,11 +597,11 @@ def test_a_terminal_says_that_the_store_is_away_and_goes_on(tmp_path: Path):
             out = io.StringIO()
             other = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
             other.execute("BEGIN EXCLUSIVE")
-            await _print_answer(conversation, world.answering, OPEN, out, 60)
+            await print_answer(conversation, world.answering, OPEN, out.write, answer_timeout_s=60)
             other.rollback()
             other.close()
             await conversation.flushed()
-            await _print_answer(conversation, world.answering, FEE, out, 60)
+            await print_answer(conversation, world.answering, FEE, out.write, answer_timeout_s=60)
             assert out.getvalue().splitlines() == [
                 "The session store is unavailable, send the message again in a moment.",
                 "Four euros.",

@@ -1,0 +1,214 @@
+"""Console for a typed conversation in a terminal: history, commands, and answers that can be interrupted.
+
+The terminal is in raw mode during an answer too, so that Ctrl-C is a key and not a signal: it ends the answer
+and not the process. Keys that are typed during an answer go to the next prompt.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from loguru import logger
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.shortcuts import CompleteStyle
+
+from parley.language.intents import IntentRules
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.text.printed_answer import print_answer
+from parley.session_store.conversation import Conversation
+
+PROMPT = "> "
+COMMANDS: Mapping[str, str] = {
+    "/help": "list the commands",
+    "/session": "print the id of the session, with which --session resumes it",
+    "/quit": "end the conversation",
+}
+KEYS = "Up and Down recall earlier lines, Ctrl-C interrupts an answer, Ctrl-D ends the conversation."
+
+
+def history_path() -> Path:
+    """Return the file of the lines that this user has typed."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "parley" / "history"
+
+
+def open_history(path: Path) -> History:
+    """Open the history of typed lines; it is not kept where the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Only this user may read what was typed.
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600))
+    except OSError as error:
+        logger.warning(f"typed lines are not kept for later: {error}")
+        return InMemoryHistory()
+    return FileHistory(path)
+
+
+class Console:
+    """Console of one conversation.
+
+    Args:
+        conversation: the session.
+        answering: language models and tools.
+        answer_timeout_s: longest wait for the end of an answer.
+        source: the terminal's keys.
+        output: the terminal's screen.
+        history: lines that were typed before.
+        intents: rules that recognise a farewell.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        answering: LlmRuntime,
+        *,
+        answer_timeout_s: float,
+        source: Input,
+        output: Output,
+        history: History,
+        intents: IntentRules,
+    ) -> None:
+        self._conversation, self._answering = conversation, answering
+        self._answer_timeout_s = answer_timeout_s
+        self._source, self._output = source, output
+        self._intents = intents
+        self._prompt: PromptSession[str] = PromptSession(
+            PROMPT,
+            input=source,
+            output=output,
+            history=history,
+            key_bindings=_key_bindings(),
+            completer=WordCompleter(list(COMMANDS), sentence=True),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+        )
+
+    async def converse(self) -> None:
+        """Answer lines until the user ends the conversation.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C on an empty line.
+        """
+        self.write("/help lists the commands.\n")
+        while True:
+            try:
+                line = (await self._prompt.prompt_async()).strip()
+            except EOFError:
+                return
+            if line == "/quit":
+                return
+            if line.startswith("/"):
+                self._run(line)
+            elif line:
+                await self._answer(line)
+                if self._intents.is_farewell(line):
+                    return
+
+    def write(self, text: str) -> None:
+        """Write text to the screen; control characters of an answer have no effect."""
+        self._output.write(text)
+        self._output.flush()
+
+    def _run(self, command: str) -> None:
+        if command == "/help":
+            for name, effect in COMMANDS.items():
+                self.write(f"{name:<10}{effect}\n")
+            self.write(f"{KEYS}\n")
+        elif command == "/session":
+            self.write(f"{self._conversation.session_id}\n")
+        else:
+            self.write(f"Unknown command {command}; /help lists the commands.\n")
+
+    async def _answer(self, line: str) -> None:
+        printing = asyncio.create_task(
+            print_answer(
+                self._conversation,
+                self._answering,
+                line,
+                self.write,
+                answer_timeout_s=self._answer_timeout_s,
+            ),
+            name="console.answer",
+        )
+        try:
+            with self._interrupting(printing.cancel):
+                await asyncio.wait({printing})
+        finally:
+            # This process may be ending: the part of the answer that was shown is recorded first.
+            printing.cancel()
+            await asyncio.wait({printing})
+        if printing.cancelled():
+            self.write("\n(interrupted)\n")
+        else:
+            printing.result()
+
+    @contextmanager
+    def _interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """Call ``interrupt`` for Ctrl-C; keep other keys for the next prompt."""
+        later: list[KeyPress] = []
+
+        def on_keys() -> None:
+            for press in self._source.read_keys():
+                if press.key == Keys.ControlC:
+                    interrupt()
+                else:
+                    later.append(press)
+
+        try:
+            with self._source.raw_mode(), self._source.attach(on_keys):
+                yield
+        finally:
+            store_typeahead(self._source, later)
+
+
+async def converse_in_console(
+    conversation: Conversation,
+    answering: LlmRuntime,
+    source: TextIO,
+    out: TextIO,
+    answer_timeout_s: float,
+    intents: IntentRules,
+) -> None:
+    """Hold a conversation in the console of a terminal."""
+    output = create_output(out)
+    if isinstance(output, Vt100_Output):
+        # Without a menu below the prompt the position of the cursor is not needed. Some terminals do not
+        # report it, and each prompt would wait for a second.
+        output.enable_cpr = False
+    console = Console(
+        conversation,
+        answering,
+        answer_timeout_s=answer_timeout_s,
+        source=create_input(source),
+        output=output,
+        history=open_history(history_path()),
+        intents=intents,
+    )
+    await console.converse()
+
+
+def _key_bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add(Keys.ControlC, filter=has_focus(DEFAULT_BUFFER))
+    def clear_or_end(event: KeyPressEvent) -> None:
+        """Discard the line; with an empty line end the process, as Ctrl-C does everywhere."""
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt)
+
+    return bindings
