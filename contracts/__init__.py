@@ -13,5 +13,14 @@ Parley's own engines pass the same tests. Needs the package pytest, and flite's 
 
 import pytest
 
-# A failed assertion of a module of this package is explained as one of a test's own.
-pytest.register_assert_rewrite(__name__)
+STAGES = (
+    "echo_canceller",
+    "omni_engine",
+    "speech_to_text",
+    "text_to_speech",
+    "tools",
+    "turn_completeness",
+    "voice_activity",
+)
+# A failed assertion of these modules is explained as one of a test's own.
+pytest.register_assert_rewrite(*(f"{__name__}.{stage}" for stage in STAGES))

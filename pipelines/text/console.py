@@ -16,6 +16,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
+from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.typeahead import store_typeahead
@@ -30,7 +31,8 @@ from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.text.printed_answer import print_answer
 from parley.session_store.conversation import Conversation
 
-PROMPT = "> "
+# In colour, so that typed lines stand out from answers in a long conversation.
+PROMPT = FormattedText([("ansigreen", "> ")])
 COMMANDS: Mapping[str, str] = {
     "/help": "list the commands",
     "/session": "print the id of the session, with which --session resumes it",

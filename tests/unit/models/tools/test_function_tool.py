@@ -119,7 +119,7 @@ def release() -> Iterator[threading.Event]:
     held.set()
 
 
-def tool(name: str, **settings: Any) -> Tool:
+def tool(name: str, /, **settings: Any) -> Tool:
     """Return a tool of this module, as a deployment has it."""
     [(target, checked)] = plan_tools(thinking(f"{HERE}:{name}", **settings))
 
@@ -127,7 +127,7 @@ def tool(name: str, **settings: Any) -> Tool:
     return create_tool(target, checked, http=None)  # type: ignore[arg-type]
 
 
-def thinking(name: str, **settings: Any) -> Thinking:
+def thinking(name: str, /, **settings: Any) -> Thinking:
     return Thinking.model_validate({"tools": [{"name": name, "settings": settings}]})
 
 
