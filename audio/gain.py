@@ -48,4 +48,5 @@ class RampedGain:
         factor = min(self._target, self._factor * _RISE)
         ramp = np.linspace(self._factor, factor, len(samples) + 1)[1:]
         self._factor = factor
-        return np.rint(samples * ramp).astype("<i2").tobytes()
+        result: bytes = np.rint(samples * ramp).astype("<i2").tobytes()
+        return result

@@ -75,7 +75,7 @@ class Resampler:
             ((places + step - 1) // step, 2 * self._half),
             (known.itemsize * step, known.itemsize),
         )
-        made = np.einsum("nt,pt->np", windows, self._filters).ravel()
+        made: np.ndarray = np.einsum("nt,pt->np", windows, self._filters).ravel()
         return made if self._up == 1 else made[self._next - first * self._up :: self._down][:count]
 
     def feed(self, samples: np.ndarray) -> np.ndarray:
@@ -116,7 +116,8 @@ def sinc_filters(phases: np.ndarray, half: int, cut_off: float) -> np.ndarray:
     distance = np.arange(-half + 1, half + 1)[None, :] - phases[:, None]
     window = np.i0(KAISER_BETA * np.sqrt(np.maximum(0.0, 1 - (distance / half) ** 2))) / np.i0(KAISER_BETA)
     filters = np.sinc(cut_off * distance) * window
-    return (filters / filters.sum(axis=1, keepdims=True)).astype(np.float32)
+    result: np.ndarray = (filters / filters.sum(axis=1, keepdims=True)).astype(np.float32)
+    return result
 
 
 class FineReader:
@@ -142,4 +143,5 @@ class FineReader:
             raise ShapeError(f"{len(known)} samples do not surround {first} to {places[-1]}")
         phases = np.rint((places - whole) * FINE_PHASES).astype(np.int64)
         windows = known[(whole - self.half + 1)[:, None] + self._taps]
-        return np.einsum("nt,nt->n", windows, self._filters[phases])
+        result: np.ndarray = np.einsum("nt,nt->n", windows, self._filters[phases])
+        return result

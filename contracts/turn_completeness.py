@@ -8,7 +8,7 @@ import pytest
 from parley.contracts.speech import say, silence
 from parley.core.errors import ShapeError
 from parley.core.media import pcm16_to_float
-from parley.models.turn import TurnCompleteness
+from parley.models.turn import TurnCompleteness, TurnEstimate
 
 
 def turn(text: str = "how do i block a lost card") -> np.ndarray:
@@ -41,7 +41,7 @@ class TurnCompletenessContract:
     def test_calls_may_overlap(self, model: TurnCompleteness) -> None:
         audio = turn()
         alone = model.estimate(audio)
-        heard: list[float] = []
+        heard: list[TurnEstimate] = []
         threads = [threading.Thread(target=lambda: heard.append(model.estimate(audio))) for _ in range(3)]
         for thread in threads:
             thread.start()

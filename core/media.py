@@ -31,7 +31,8 @@ def pcm16_to_float(pcm: bytes) -> np.ndarray:
     """
     if len(pcm) % PCM_BYTES_PER_SAMPLE:
         raise ShapeError(f"{len(pcm)} bytes are not a whole number of 16-bit samples")
-    return np.multiply(np.frombuffer(pcm, dtype="<i2"), 1 / PCM_FULL_SCALE, dtype=np.float32)
+    result: np.ndarray = np.multiply(np.frombuffer(pcm, dtype="<i2"), 1 / PCM_FULL_SCALE, dtype=np.float32)
+    return result
 
 
 def float_to_pcm16(samples: np.ndarray) -> bytes:

@@ -8,7 +8,7 @@ decoded here, so that the decoding can happen off the event loop.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -159,6 +159,7 @@ class Close(_Given):
     type: Literal["close"]
 
 
+T = TypeVar("T")
 StreamingMessage = Prefill | Generate | CompleteTurn | Stop | Close
 _STREAMING: TypeAdapter[StreamingMessage] = TypeAdapter(
     Annotated[StreamingMessage, Field(discriminator="type")]
@@ -296,7 +297,7 @@ def _not_understood(where: str, item: Item) -> ProtocolError:
     )
 
 
-def _checked(adapter: TypeAdapter[Any], message: Message) -> Any:
+def _checked(adapter: TypeAdapter[T], message: Message) -> T:
     try:
         return adapter.validate_python(message)
     except ValidationError as error:

@@ -20,7 +20,8 @@ from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, markdown, ranked, run_command
 from parley.runtime.event_loop import run
 from parley.session_store.events import Draft, Kind
-from parley.session_store.store import SessionStore, SessionWriter, StoreTuning
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore, SessionWriter
 
 WARMUP_S = 0.5
 # Length of a user's turn with the reports about it.

@@ -15,7 +15,15 @@ from parley.evals.duplex_bench import backchannels, figures
 from parley.evals.duplex_bench.clips import Clip, Kind, Part
 from parley.evals.duplex_bench.overlaps import Behaviour, Overlap, overlap, talked_into
 from parley.evals.duplex_bench.panel import Counted, count, counts, panel
-from parley.evals.duplex_bench.spoken import TALK_GAP_MS, Segment, Spoken, Word, first_talk, takes_turn
+from parley.evals.duplex_bench.spoken import (
+    TALK_GAP_MS,
+    Segment,
+    Spoken,
+    Word,
+    first_talk,
+    is_backchannel,
+    takes_turn,
+)
 
 # A bot that begins to talk sooner than this after the end of a pause cannot have reacted to the voice.
 REACTION_MS = 200
@@ -154,7 +162,7 @@ def _talk_behind(each: Heard) -> Segment | None:
     talks = [
         talk
         for talk in each.spoken.joined(TALK_GAP_MS)
-        if not backchannels.is_backchannel(talk, each.spoken.words_in(talk))
+        if not is_backchannel(talk, each.spoken.words_in(talk))
     ]
     new = next((talk for talk in talks if talk.began_ms >= event.began_ms), None)
     return new or next((talk for talk in talks if talk.ended_ms > event.ended_ms), None)

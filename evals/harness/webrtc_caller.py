@@ -88,7 +88,7 @@ class Microphone(MediaStreamTrack):
         self.sent: list[Sent] = []
         self.send_late_us: list[int] = []
 
-    async def recv(self) -> Packet:
+    async def recv(self) -> "Packet[Any]":
         """Return the packet of the next slot, when the slot is over."""
         if self.readyState != "live":
             raise MediaStreamError

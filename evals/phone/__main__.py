@@ -98,10 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             greeting=given.greeting,
         )
     elif given.part == "concealment":
+        from parley.evals.latency.questions import WHOLE
         from parley.evals.phone import concealment
 
         measured = concealment.measure(
-            given.draws, given.loss_percent / 100, questions=concealment.WHOLE[: given.questions]
+            given.draws, given.loss_percent / 100, questions=WHOLE[: given.questions]
         )
     else:
         from parley.evals.phone import load

@@ -196,7 +196,8 @@ class EchoControl:
         gains = self._gain + (gain - self._gain) * self._ramp
         shares = self._share + (share - self._share) * self._ramp
         self._gain, self._share = gain, share
-        return (gains * left * (1 - shares) + passed * shares).astype(np.float32)
+        result: np.ndarray = (gains * left * (1 - shares) + passed * shares).astype(np.float32)
+        return result
 
 
 def _db(samples: np.ndarray) -> float:

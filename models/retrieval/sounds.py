@@ -112,7 +112,7 @@ def _distances(
     """
     rows = np.arange(len(one))
     before = np.concatenate([np.zeros((len(one), 1), np.float32), np.cumsum(_GAP[other], axis=1)], axis=1)
-    result = before[rows, other_lengths]
+    result: np.ndarray = before[rows, other_lengths]
     for at in range(one.shape[1]):
         gap = _GAP[one[:, at]]
         row = np.empty_like(before)

@@ -316,7 +316,8 @@ class NemoStream:
 
     def _full_frames(self) -> int:
         engine = self._engine
-        return max(0, (self._heard_samples - engine.half_window_samples) // engine.hop_samples)
+        result: int = max(0, (self._heard_samples - engine.half_window_samples) // engine.hop_samples)
+        return result
 
     def _take_chunks(self, decoded: Decoded, *, is_last: bool) -> bool:
         chunks, taken = self._engine.chunks, False

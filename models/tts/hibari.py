@@ -297,7 +297,8 @@ def _edges(phonemes: Sequence[str], ends: np.ndarray, length: int) -> np.ndarray
         elif space is not None:
             edges[index] = edges[space]
             space = None if sounds(phoneme) else space
-    return np.maximum(edges, 0)
+    result: np.ndarray = np.maximum(edges, 0)
+    return result
 
 
 def _placed(

@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from kokoro_onnx import SAMPLE_RATE, Kokoro
+from kokoro_onnx import Kokoro
+from kokoro_onnx.config import SAMPLE_RATE
 from kokoro_onnx.session import resolve_providers
 from pydantic import Field, field_validator
 

@@ -140,7 +140,8 @@ def estimated_edges(phonemes: Sequence[str], first: int, last: int) -> np.ndarra
         if phonemes[index] in SENTENCE_MARKS + CLAUSE_MARKS:
             weights[index] = _MARK_WEIGHT
     shares = np.concatenate([[0.0], np.cumsum(weights)]) / max(1.0, weights.sum())
-    return np.round(first + shares * (last - first)).astype(np.int64)
+    result: np.ndarray = np.round(first + shares * (last - first)).astype(np.int64)
+    return result
 
 
 def _groups(phonemes: Sequence[str]) -> list[tuple[int, int]]:

@@ -143,4 +143,5 @@ class PiperTts(PhonemizedTts):
         ids_of = [len(id_map.get(phoneme, ())) for phoneme in phonemes]
         counts = [len(id_map[_BEGIN]) + padding, *(ids + padding if ids else 0 for ids in ids_of)]
         ends = np.concatenate([[0], np.cumsum(id_samples)])
-        return np.minimum(ends[np.cumsum(counts)], length).astype(np.int64)
+        result: np.ndarray = np.minimum(ends[np.cumsum(counts)], length).astype(np.int64)
+        return result

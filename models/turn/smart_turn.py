@@ -131,7 +131,8 @@ class LogMel:
         log_mel[:, silent_frames:] = sounding
         log_mel[:, :silent_frames] = sounding[:, :1]
         log_mel = np.maximum(log_mel, log_mel.max() - DYNAMIC_RANGE_LOG10)
-        return ((log_mel + 4.0) / 4.0).astype(np.float32)
+        result: np.ndarray = ((log_mel + 4.0) / 4.0).astype(np.float32)
+        return result
 
 
 def mel_bands() -> np.ndarray:
@@ -147,4 +148,5 @@ def mel_bands() -> np.ndarray:
     low, centre, high = corners_hz[:-2, None], corners_hz[1:-1, None], corners_hz[2:, None]
     rising = (bins_hz - low) / (centre - low)
     falling = (high - bins_hz) / (high - centre)
-    return np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (high - low))
+    result: np.ndarray = np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (high - low))
+    return result

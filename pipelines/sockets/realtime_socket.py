@@ -114,7 +114,8 @@ class _AskedTools:
         if session.gone.is_set() or len(self._asked) >= MOST_ASKED:
             raise EngineError("the client cannot be reached", engine=name)
         call_id = f"call_{uuid.uuid4().hex[:24]}"
-        asked = self._asked[call_id] = asyncio.get_running_loop().create_future()
+        asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asked[call_id] = asked
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
         self._transport.tell(ToolCalled(call_id, name, arguments))
         try:

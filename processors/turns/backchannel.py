@@ -162,7 +162,8 @@ class BackchannelSpeaker:
         ramp = np.zeros(len(samples), np.float32)
         fade = min(len(samples), ms_to_samples(FADE_MS, self._rate_hz))
         ramp[:fade] = np.linspace(1, 0, fade, endpoint=False)
-        return np.rint(samples * ramp).astype("<i2").tobytes()
+        result: bytes = np.rint(samples * ramp).astype("<i2").tobytes()
+        return result
 
     # Events of the caller.
 

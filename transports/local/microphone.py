@@ -303,9 +303,12 @@ class AudioDevices:
 
     def _describe(self, side: str) -> dict[str, Any]:
         try:
-            if side == "input":
-                return self._library.get_default_input_device_info()
-            return self._library.get_default_output_device_info()
+            facts: dict[str, Any] = (
+                self._library.get_default_input_device_info()
+                if side == "input"
+                else self._library.get_default_output_device_info()
+            )
+            return facts
         except OSError as error:
             missing = "microphone" if side == "input" else "loudspeaker"
             raise ConfigError(f"there is no {missing} on this machine: {error}") from error

@@ -19,6 +19,7 @@ import asyncio
 import fractions
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import av
 import numpy as np
@@ -175,7 +176,7 @@ class PacedAudioTrack(MediaStreamTrack):
         super().stop()
         self.clear()
 
-    async def recv(self) -> Packet:
+    async def recv(self) -> "Packet[Any]":
         """Return the next packet, at the moment it is due.
 
         Raises MediaStreamError once the track has ended.

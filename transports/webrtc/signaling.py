@@ -417,7 +417,7 @@ def check_sdp(sdp: str) -> None:
 
 
 def _answer(connection: SmallWebRTCConnection) -> dict[str, str]:
-    answer = connection.get_answer()
+    answer: dict[str, str] | None = connection.get_answer()
     if answer is None:
         raise PeerError("the connection produced no answer")
     return answer

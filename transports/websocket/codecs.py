@@ -136,7 +136,8 @@ def _floats(data: bytes, codec: Codec) -> np.ndarray:
         case Codec.FLOAT32:
             if len(data) % 4:
                 raise ShapeError("not a whole number of samples")
-            return np.clip(np.frombuffer(data, "<f4"), -1, 1).astype(np.float32)
+            result: np.ndarray = np.clip(np.frombuffer(data, "<f4"), -1, 1).astype(np.float32)
+            return result
         case Codec.PCMU | Codec.PCMA:
             return pcm16_to_float(g711.decode(data, _LAWS[codec]).astype("<i2").tobytes())
         case _:

@@ -80,7 +80,8 @@ def spectral_change(audio: np.ndarray, rate_hz: int) -> np.ndarray:
     steps = np.arange(-REACH, REACH + 1)
     around = np.pad(levels, ((REACH, REACH), (0, 0)), mode="edge")
     lines = np.lib.stride_tricks.sliding_window_view(around, len(steps), axis=0) @ steps / (steps @ steps)
-    return np.mean(lines * lines, axis=1)
+    result: np.ndarray = np.mean(lines * lines, axis=1)
+    return result
 
 
 def _log_mean(squares: np.ndarray) -> float:
@@ -96,7 +97,8 @@ def _bands(size: int, rate_hz: int) -> np.ndarray:
     left, middle, right = edges[:-2], edges[1:-1], edges[2:]
     rising = (mels[:, None] - left) / (middle - left)
     falling = (right - mels[:, None]) / (right - middle)
-    return np.maximum(0.0, np.minimum(rising, falling))
+    result: np.ndarray = np.maximum(0.0, np.minimum(rising, falling))
+    return result
 
 
 def _mel(hertz: np.ndarray) -> np.ndarray:

@@ -124,7 +124,7 @@ class CallerPauses:
         self._log_weights = self._log_weights + np.log(np.maximum(likelihoods, 1e-12))
         weights = np.exp(self._log_weights - self._log_weights.max())
         self._weights = weights / weights.sum()
-        self._survival = self._weights @ self._tables
+        self._survival: np.ndarray = self._weights @ self._tables
 
 
 class CallerHabits:

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Protocol
 
 from parley.models.llm import Message
-from parley.models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
-from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
+from parley.models.llm.kv.causal import CausalLm, CausalSettings
+from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled, Remembered
+from parley.models.llm.kv.segments import CacheHandle
 from parley.serving.scheduler.scheduler import Scheduler
-from parley.serving.scheduler.types import CacheHandle, LeaseGranted, Task, WorkerCapacity, WorkerRequest
+from parley.serving.scheduler.types import LeaseGranted, Task, WorkerCapacity, WorkerRequest
 
 SYSTEM = Message("system", "You are the help line of Northwind Bank. Be brief.")
 # Common first messages.

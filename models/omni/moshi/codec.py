@@ -79,7 +79,8 @@ class EncoderStream:
         for index, kept in enumerate(cached):
             if kept is not None:
                 cached[index] = kept.clone()
-        return out.audio_codes[0]
+        result: Tensor = out.audio_codes[0]
+        return result
 
 
 class DecoderStream:
@@ -122,12 +123,14 @@ class DecoderStream:
             for part in layer.block:
                 inner = self._through(part, inner)
             return self._through(layer.shortcut, hidden) + inner
-        return layer(hidden)
+        result: Tensor = layer(hidden)
+        return result
 
     def _convolve(self, layer: MimiConv1d, hidden: Tensor) -> Tensor:
         conv = layer.conv
         reach = (conv.kernel_size[0] - 1) * conv.dilation[0] + 1 - conv.stride[0]
-        return conv(self._with_before(layer, hidden, reach))
+        result: Tensor = conv(self._with_before(layer, hidden, reach))
+        return result
 
     def _upsampled(self, layer: MimiConvTranspose1d, hidden: Tensor) -> Tensor:
         conv = layer.conv
@@ -135,7 +138,8 @@ class DecoderStream:
         # Number of inputs before its own that an output sample depends on.
         reach = -(-kernel // stride) - 1
         out = conv(self._with_before(layer, hidden, reach))
-        return out[..., reach * stride : (reach + hidden.shape[-1]) * stride]
+        result: Tensor = out[..., reach * stride : (reach + hidden.shape[-1]) * stride]
+        return result
 
     def _with_before(self, layer: nn.Module, hidden: Tensor, reach: int) -> Tensor:
         """Return the inputs preceded by the last ``reach`` ones; by zeros at the start, as the codec pads."""

@@ -74,7 +74,8 @@ class RingCache(Cache):
     @property
     def kept(self) -> int:
         """Number of positions that are kept."""
-        return min(self.get_seq_length(), self._positions)
+        result: int = min(self.get_seq_length(), self._positions)
+        return result
 
     @property
     def size_bytes(self) -> int:
