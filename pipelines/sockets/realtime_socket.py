@@ -119,7 +119,8 @@ class _AskedTools:
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
         self._transport.tell(ToolCalled(call_id, name, arguments))
         try:
-            await asyncio.wait({asked, gone}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {asked, gone}
+            await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
                 return asked.result()
             raise EffectUnknownError("the client did not answer", engine=name)
