@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     elif given.part == "concealment":
         from parley.evals.latency.questions import WHOLE
+
         from parley.evals.phone import concealment
 
         measured = concealment.measure(
