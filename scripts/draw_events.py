@@ -28,8 +28,8 @@ everything that happens is one of these events on the stream of the call
 clock.
 
 An observer is a class that subscribes in its constructor: one of Parley's own, with a line in the builder,
-or one of another package, which a deployment names ([add_observer.md](../how-to/add_observer.md)). One that wants everything
-subscribes to `CallEvent`.
+or one of another package, which a deployment names ([add_observer.md](../how-to/add_observer.md)). One that
+wants everything subscribes to `CallEvent`.
 """
 SUBSCRIBES = ("subscribe", "wait_for", "open_queue")
 LONGEST_TEXT = 40

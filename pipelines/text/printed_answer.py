@@ -1,4 +1,4 @@
-"""One typed turn, whose answer is written piece by piece as it is made."""
+"""Typed turn whose answer is written piece by piece as it is made."""
 
 from collections.abc import Callable
 from contextlib import aclosing
