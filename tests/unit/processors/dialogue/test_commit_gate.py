@@ -23,6 +23,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import QuestionReopened
+from parley.language import find_language
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
 from parley.runtime.event_stream import CallEvents
@@ -102,7 +103,8 @@ def play(
     async def whole() -> Bench:
         url = new_session_file(folder / "sessions.db")
         store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
-        opened = Conversations(store, ConversationTuning(max_pending=max_pending), compactor=Compactor())
+        compactor = Compactor(facts=find_language("en").facts)
+        opened = Conversations(store, ConversationTuning(max_pending=max_pending), compactor=compactor)
         try:
             async with opened.open() as conversation:
                 events = CallEvents()
