@@ -26,7 +26,7 @@ def check_flags(options: argparse.Namespace) -> None:
     command = command_of(options.transport)
     given = [f"--{name}" for name in ("input", "output") if getattr(options, name) is not None]
     if options.mode == "text" and options.transport is not None:
-        raise ConfigError(f"--mode text talks in this terminal: --transport {options.transport} has no place")
+        raise ConfigError(f"--mode text talks in this terminal: leave out --transport {options.transport}")
     if command is Command.RECORDING and len(given) < 2:
         raise ConfigError(f"--transport {options.transport} needs --input WAV and --output WAV")
     if options.session and options.mode != "text" and command not in WITH_SESSION:

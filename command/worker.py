@@ -109,7 +109,7 @@ def _kind(name: str, given: str | None) -> str:
     kinds = [kind for kind, names in HOSTED.items() if name in names and given in (None, kind)]
     if not kinds:
         known = KNOWN if given is None else HOSTED[given]
-        raise ConfigError(f"--engine: {name!r} is nothing that a worker hosts", known=known)
+        raise ConfigError(f"--engine: a worker cannot host {name!r}", known=known)
     if len(kinds) > 1:
         raise ConfigError(
             f"--engine: several kinds have an engine {name!r}: choose one with --kind", known=tuple(kinds)
