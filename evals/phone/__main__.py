@@ -98,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             greeting=given.greeting,
         )
     elif given.part == "concealment":
-        from parley.evals.latency.questions import WHOLE
-
+        from parley.evals.harness.questions import WHOLE
         from parley.evals.phone import concealment
 
         measured = concealment.measure(
