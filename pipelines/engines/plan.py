@@ -263,7 +263,9 @@ def _plan_recogniser(
         except ModelFileError as error:
             if hearing.fallback is None or hearing.fallback.name == hearing.stt.name:
                 raise
-            logger.warning(f"{hearing.fallback.name} listens in place of {hearing.stt.name}: {error}")
+            logger.warning(
+                f"using {hearing.fallback.name} as the recogniser instead of {hearing.stt.name}: {error}"
+            )
             stt = engine_settings(STT, hearing.fallback, given, where="hearing.fallback")
             hearing = hearing.model_copy(update={"stt": hearing.fallback})
     return _with_traits(hearing, recogniser_traits(stt)), stt

@@ -25,7 +25,7 @@ def test_a_phrase_with_its_fields_is_taken(phrase: str) -> None:
     ],
 )
 def test_another_is_refused_with_the_field_that_there_is(phrase: str) -> None:
-    with pytest.raises(ValueError, match=r"no other field than {position}$"):
+    with pytest.raises(ValueError, match=r"without fields other than {position}$"):
         validate_template(phrase, "position")
 
 

@@ -186,7 +186,7 @@ def test_an_unknown_setting_of_an_engine_lists_the_known_ones():
         (Deployment(hearing=Hearing(stt=Choice(name="decimal:Decimals"))), "cannot be imported"),
         (
             Deployment(thinking=Thinking(llm=Choice(name="parley.models.llm.documents:DocumentLlm"))),
-            "thinking.llm: 'models.llm.documents:DocumentLlm' is no row of a service",
+            "thinking.llm: 'parley.models.llm.documents:DocumentLlm' is no row of a service",
         ),
         (
             Deployment(thinking=Thinking(fallback=Choice(name="parley.models.llm.documents:DocumentLlm"))),
