@@ -24,9 +24,12 @@ from parley.evals.abuse.target import Target, serving
 # alone.
 WAVES = (
     ("regex-pattern", "tiny-opus", "big-offers", "mutate:openai", "half-open:http"),
-    ("mutate:chat", "mutate:twilio", "mutate:rtvi", "slow:http", "two-sockets"),
+    ("mutate:chat", "mutate:twilio", "mutate:rtvi", "slow:http"),
 )
-IDENTITY = ("operator-by-proxy", "wrong-tokens", "session-id-alone", "key-session-rate", "token-total")
+# Their results depend on no time.
+IDENTITY = (
+    "two-sockets", "operator-by-proxy", "wrong-tokens", "session-id-alone", "key-session-rate", "token-total",
+)  # fmt: skip
 SECONDS, SETTLE_S, IDLE_S, SEED = 8.0, 10.0, 2.0, 1
 # Wide enough for a machine that does other work too; the stalls of interest are longer. The evaluation has 60
 # ms.
