@@ -6,6 +6,8 @@ and not the process. Keys that are typed during an answer go to the next prompt.
 
 import asyncio
 import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TextIO
 from loguru import logger
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
 from prompt_toolkit.formatted_text import FormattedText
@@ -176,6 +179,20 @@ class Console:
             store_typeahead(self._source, later)
 
 
+def _open_output(out: TextIO) -> Output:
+    """Return the terminal for the console to write to."""
+    if sys.platform == "win32" or not out.isatty():
+        return create_output(out)
+
+    def size() -> Size:
+        columns, rows = shutil.get_terminal_size()
+        return Size(rows=rows, columns=columns)
+
+    # Without a menu below the prompt the position of the cursor is not needed. Some terminals do not report
+    # it, and each prompt would wait for a second.
+    return Vt100_Output(out, size, term=os.environ.get("TERM"), enable_cpr=False)
+
+
 async def converse_in_console(
     conversation: Conversation,
     answering: LlmRuntime,
@@ -185,11 +202,7 @@ async def converse_in_console(
     intents: IntentRules,
 ) -> None:
     """Hold a conversation in the console of a terminal."""
-    output = create_output(out)
-    if isinstance(output, Vt100_Output):
-        # Without a menu below the prompt the position of the cursor is not needed. Some terminals do not
-        # report it, and each prompt would wait for a second.
-        output.enable_cpr = False
+    output = _open_output(out)
     console = Console(
         conversation,
         answering,
