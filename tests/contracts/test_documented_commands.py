@@ -65,7 +65,9 @@ def commands() -> list[tuple[str, str, str]]:
     return [
         (document, program, arguments)
         for (program, arguments), document in found.items()
-        if program.endswith(".py") or program.partition(".")[0] in OURS
+        # Alone it is a name, and the command shows its help without reading options.
+        if (program, arguments) != ("parley", "")
+        and (program.endswith(".py") or program.partition(".")[0] in OURS)
     ]
 
 
