@@ -18,7 +18,8 @@ from pipecat.transports.base_transport import BaseTransport
 
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
-from parley.pipelines.lifecycle import OVER_LIMIT, call_worker, greet, introduce
+from parley.pipelines.greeting import greet, introduce
+from parley.pipelines.lifecycle import OVER_LIMIT, call_worker
 from parley.pipelines.turn_records import TurnRecords
 from parley.processors.turns.turn_events import publish_arrival, publish_bot_turns
 

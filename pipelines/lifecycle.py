@@ -7,7 +7,7 @@ from typing import Any
 
 from loguru import logger
 from pipecat.audio.vad.vad_analyzer import VADAnalyzer
-from pipecat.frames.frames import EndFrame, ErrorFrame, TTSSpeakFrame
+from pipecat.frames.frames import EndFrame, ErrorFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.audio.vad_processor import VADProcessor
@@ -16,7 +16,6 @@ from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMes
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
-from parley.configs.deployment import Bot
 from parley.core.call_events import CallEnding
 from parley.core.errors import PeerError
 from parley.pipelines.call import Call
@@ -261,40 +260,3 @@ def history_of(conversation: Conversation) -> tuple[tuple[str, str], ...]:
         for message in conversation.view().messages
         if message.get("role") in ("user", "assistant")
     )
-
-
-def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
-    """Send the other side the id of its session, with which it can resume the session later."""
-
-    @worker.rtvi.event_handler("on_client_ready")
-    async def on_ready(_rtvi: Any) -> None:
-        data = {"kind": "session", "id": conversation.session_id}
-        await worker.queue_frame(RTVIServerMessageFrame(data=data))
-
-
-def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
-    """Return the bot's first words to the caller; None when there are none."""
-    greeting = bot.greeting_again if call.conversation.events else bot.greeting
-    if not greeting or not call.client.greets:
-        return None
-    spoken = TTSSpeakFrame(greeting, append_to_context=True)
-    spoken.interruptible = bot.greeting_interruptible
-    return spoken
-
-
-def greet(
-    worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot, *, greets: bool = True
-) -> None:
-    """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
-
-    ``greets`` is False when another stage greets.
-    """
-    greeting = greeting_of(call, bot)
-    greeted = not call.client.greets or not greets
-
-    @transport.event_handler("on_client_connected")
-    async def on_connected(_transport: BaseTransport, _client: object) -> None:
-        nonlocal greeted
-        if greeting is not None and not greeted:
-            greeted = True
-            await worker.queue_frame(greeting)

@@ -1,0 +1,49 @@
+"""Beginning of a call for the other side: the id of its session, and the bot's greeting."""
+
+from typing import Any
+
+from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
+from pipecat.transports.base_transport import BaseTransport
+
+from parley.configs.deployment import Bot
+from parley.pipelines.call import Call
+from parley.session_store.conversation import Conversation
+
+
+def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
+    """Send the other side the id of its session, with which it can resume the session later."""
+
+    @worker.rtvi.event_handler("on_client_ready")
+    async def on_ready(_rtvi: Any) -> None:
+        data = {"kind": "session", "id": conversation.session_id}
+        await worker.queue_frame(RTVIServerMessageFrame(data=data))
+
+
+def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
+    """Return the bot's first words to the caller; None when there are none."""
+    greeting = bot.greeting_again if call.conversation.events else bot.greeting
+    if not greeting or not call.client.greets:
+        return None
+    spoken = TTSSpeakFrame(greeting, append_to_context=True)
+    spoken.interruptible = bot.greeting_interruptible
+    return spoken
+
+
+def greet(
+    worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot, *, greets: bool = True
+) -> None:
+    """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
+
+    ``greets`` is False when another stage greets.
+    """
+    greeting = greeting_of(call, bot)
+    greeted = not call.client.greets or not greets
+
+    @transport.event_handler("on_client_connected")
+    async def on_connected(_transport: BaseTransport, _client: object) -> None:
+        nonlocal greeted
+        if greeting is not None and not greeted:
+            greeted = True
+            await worker.queue_frame(greeting)
