@@ -113,15 +113,15 @@ def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
     )
 
 
-async def hold(
+async def run_call(
     engines: Engines,
     worker: PipelineWorker,
     transport: BaseTransport,
     call: Call,
     idle: IdleMonitor,
     *,
-    beside: Sequence[Coroutine[Any, Any, None]] = (),
-    last: Callable[[], Awaitable[None]] | None = None,
+    background: Sequence[Coroutine[Any, Any, None]] = (),
+    before_close: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Run one call until it ends, for any reason.
 
@@ -131,8 +131,8 @@ async def hold(
         transport: transport of the call, Pipecat's or ours.
         call: the call.
         idle: monitor of its silences.
-        ``beside``: coroutines to run during the call; cancelled at its end.
-        last: awaited before the end of the call is recorded, to complete the session's records.
+        background: coroutines to run during the call; cancelled at its end.
+        before_close: awaited before the end of the call is recorded, to complete the session's records.
 
     Raises:
         PeerError: the transport cannot work any more, or never could.
@@ -159,10 +159,10 @@ async def hold(
     try:
         try:
             watching = _enders(engines, idle, worker, call)
-            await _run_beside(runner, [*watching, *beside])
+            await _run_background(runner, [*watching, *background])
         finally:
-            if last is not None:
-                await last()
+            if before_close is not None:
+                await before_close()
             records.note(Kind.LEFT)
         call.live.turns.close()
     finally:
@@ -181,10 +181,10 @@ def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:
     return failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable
 
 
-async def _run_beside(runner: WorkerRunner, beside: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def _run_background(runner: WorkerRunner, background: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run until the conversation is over, with its watchers, which end with it."""
     async with asyncio.TaskGroup() as tasks:
-        watching = [tasks.create_task(each, name="conversation.watch") for each in beside]
+        watching = [tasks.create_task(each, name="conversation.watch") for each in background]
         try:
             await runner.run()
         finally:

@@ -93,14 +93,14 @@ class PhoneSessions:
             leaving = asyncio.Event()
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    beside = [tasks.create_task(codes.watch(own_id, leaving), name="phone.codes")]
+                    background = [tasks.create_task(codes.watch(own_id, leaving), name="phone.codes")]
                     if digest is not None:
                         noting = self._note(digest, own_id, linked=linked)
-                        beside.append(tasks.create_task(noting, name="phone.caller"))
+                        background.append(tasks.create_task(noting, name="phone.caller"))
                     try:
                         await hold_one(conversation, leaving)
                     finally:
-                        for task in beside:
+                        for task in background:
                             task.cancel()
             finally:
                 if self._streams.get(own_id) is stream:

@@ -19,7 +19,7 @@ from parley.core.call_events import AnswerHeard
 from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
-from parley.pipelines.lifecycle import hold, idle_keeper, voice_activity
+from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.phone.answering_machine import Screening, open_screening
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.dialogue import dialogue_of
@@ -43,7 +43,7 @@ async def run_conversation(engines: Engines, transport: BaseTransport, call: Cal
         worker, background = await _open(engines, transport, call, tools)
         # Recovery of tool calls that a crash cut off may take a slow server's time; no greeting waits for it.
         parallel = [*(start() for start in background), tools.recover()]
-        await hold(engines, worker, transport, call, idle, beside=parallel)
+        await run_call(engines, worker, transport, call, idle, background=parallel)
 
 
 async def _open(

@@ -27,7 +27,7 @@ from parley.core.errors import ConfigError
 from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
-from parley.pipelines.lifecycle import hold, idle_keeper, voice_activity
+from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_ends import OmniAllowance
@@ -73,7 +73,7 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
                 engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
             )
         parallel = [*(start() for start in background), tools.recover()]
-        await hold(engines, worker, transport, call, idle, beside=parallel)
+        await run_call(engines, worker, transport, call, idle, background=parallel)
 
 
 async def _build(

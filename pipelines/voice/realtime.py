@@ -29,7 +29,7 @@ from parley.core.errors import ConfigError
 from parley.pipelines.builder import Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
-from parley.pipelines.lifecycle import hold, idle_keeper, voice_activity
+from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
 from parley.pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
@@ -57,7 +57,15 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
     with closed_on_failure() as opened:
         opened.append(hosted := engines.open_front_end())
         built = await _build(engines, row, transport, call, hosted)
-    await hold(engines, built.worker, transport, call, idle, beside=built.beside, last=built.caller.close)
+    await run_call(
+        engines,
+        built.worker,
+        transport,
+        call,
+        idle,
+        background=built.background,
+        before_close=built.caller.close,
+    )
 
 
 @dataclass(frozen=True)
@@ -67,12 +75,12 @@ class Built:
     Attributes:
         worker: worker of the pipeline.
         caller: writes the caller's words into the session.
-        ``beside``: coroutines to run in parallel with the pipeline.
+        ``background``: coroutines to run in parallel with the pipeline.
     """
 
     worker: PipelineWorker
     caller: CallerTurns
-    beside: tuple[Coroutine[Any, Any, None], ...]
+    background: tuple[Coroutine[Any, Any, None], ...]
 
 
 async def _build(
