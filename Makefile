@@ -44,10 +44,10 @@ run: $(VENV)/.run weights
 setup: $(VENV)/.dev weights
 
 weights: $(VENV)/.run
-	@test -f $(WEIGHTS) || $(BIN)/python scripts/fetch_models.py moonshine_tiny || true
+	@test -f $(WEIGHTS) || $(BIN)/python -m parley models moonshine_tiny || true
 
 models: $(VENV)/.run
-	@$(BIN)/python scripts/fetch_models.py $(ARGS)
+	@$(BIN)/python -m parley models $(ARGS)
 
 $(BIN)/python:
 	@sh scripts/python_venv.sh "$(PYTHON)" "$(VENV)"

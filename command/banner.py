@@ -1,5 +1,6 @@
 """Lines that a server prints when it is ready."""
 
+from parley.core.installation import fetch_command
 from parley.serving.gateway.auth.admin_token import AdminToken
 
 
@@ -30,6 +31,6 @@ def banner(
     if names["stt"] == "pocketsphinx":
         lines.append(
             "  pocketsphinx understands clear, simple English only. "
-            "The neural recogniser: make models ARGS=moonshine_tiny"
+            f"The neural recogniser: {fetch_command('moonshine_tiny')}"
         )
     return "\n".join(lines)

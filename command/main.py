@@ -42,6 +42,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         "parley.command.check:main", "check a deployment: settings, keys, packages and files; start nothing"
     ),
     "config": Subcommand("parley.command.config:main", "print every setting of a deployment, or the schema"),
+    "models": Subcommand("parley.command.fetch_models:main", "fetch the weights of better local engines"),
     "eval": Subcommand("parley.command.evaluate:main", "run a measurement, or list them all"),
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from parley.core.errors import ModelFileError
+from parley.core.installation import fetch_command
 
 MODELS_DIR = Path("models-cache")
 
@@ -32,7 +33,7 @@ def require_files(engine: str, *paths: Path) -> None:
     """Check that local model files exist.
 
     Args:
-        engine: name of the engine that needs them, as ``make models`` takes it.
+        engine: name of the engine that needs them, as ``parley models`` takes it.
         *paths: the files.
 
     Raises:
@@ -41,7 +42,7 @@ def require_files(engine: str, *paths: Path) -> None:
     for path in paths:
         if not path.is_file():
             raise ModelFileError(
-                f"{engine!r} needs {path}, which does not exist: run `make models` with ARGS={engine}"
+                f"{engine!r} needs {path}, which does not exist: run `{fetch_command(engine)}`"
             )
 
 
@@ -49,7 +50,7 @@ def require_hashes(engine: str, folder: Path, sha256: Mapping[str, str]) -> None
     """Check that the files of a model exist and are the tested ones.
 
     Args:
-        engine: name of the engine that needs them, as ``make models`` takes it.
+        engine: name of the engine that needs them, as ``parley models`` takes it.
         folder: holds the files.
         sha256: name of each file to the SHA-256 of its content, in hexadecimal digits.
 
@@ -63,5 +64,5 @@ def require_hashes(engine: str, folder: Path, sha256: Mapping[str, str]) -> None
         if found != expected:
             raise ModelFileError(
                 f"{engine!r} needs {folder / name} as it was tested (SHA-256 {expected[:8]}...), but the "
-                f"file has changed ({found[:8]}...): run `make models` with ARGS={engine}"
+                f"file has changed ({found[:8]}...): run `{fetch_command(engine)}`"
             )

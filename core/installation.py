@@ -26,3 +26,8 @@ def written_dir() -> Path:
 def pip_command(extra: str) -> str:
     """Return the command that installs an optional dependency group."""
     return f"pip install -e '.[{extra}]'" if IS_CHECKOUT else f"pip install 'parley[{extra}]'"
+
+
+def fetch_command(model: str) -> str:
+    """Return the command that fetches the weights of a model."""
+    return f"make models ARGS={model}" if IS_CHECKOUT else f"parley models {model}"

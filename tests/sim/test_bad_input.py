@@ -15,6 +15,7 @@ import soundfile
 import soxr
 from loguru import logger
 
+from parley.command.fetch_models import main as fetch_models
 from parley.core.pinned_models import PINNED_MODELS
 from parley.evals.human.archives import ARCHIVES, cache_folder, is_fetched
 from parley.evals.human.recordings import edges_of
@@ -24,7 +25,6 @@ from parley.models.stt.pocketsphinx import PocketsphinxSettings
 from parley.models.stt.voice import RATE_HZ
 from parley.models.tts.espeak import EspeakSettings, EspeakTts
 from parley.pipelines.engines.plan import plan
-from scripts.fetch_models import main as fetch_models
 from tests import spoilt_speech
 from tests.human_speech import two_cities
 from tests.sim import people

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from parley.core.errors import ConfigError, ModelFileError
 from parley.core.files import MODELS_DIR
+from parley.core.installation import fetch_command
 from parley.core.strict_model import StrictModel
 
 ENGINE = "llamacpp"
@@ -88,7 +89,7 @@ class LlamaCppSettings(StrictModel):
         file = self.file
         if not file.is_file():
             raise ModelFileError(
-                f"{ENGINE!r} needs {file}, which does not exist: run `make models` with ARGS={ENGINE}, or "
+                f"{ENGINE!r} needs {file}, which does not exist: run `{fetch_command(ENGINE)}`, or "
                 "name your own GGUF file in `model`"
             )
         with file.open("rb") as opened:

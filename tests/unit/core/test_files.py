@@ -12,7 +12,7 @@ def test_the_first_missing_file_is_named_with_the_command_that_fetches_it(tmp_pa
         ConfigError, match=r"'whisper' needs .*/model.bin, which does not exist: run "
     ) as caught:
         require_files("whisper", tmp_path / "there", tmp_path / "model.bin", tmp_path / "config.json")
-    assert str(caught.value).endswith("run `make models` with ARGS=whisper")
+    assert str(caught.value).endswith("run `make models ARGS=whisper`")
 
 
 def test_files_that_are_there_are_enough(tmp_path: Path):

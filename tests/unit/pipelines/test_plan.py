@@ -66,7 +66,7 @@ def test_without_its_weights_pocketsphinx_listens_and_one_line_tells_so(
     assert planned.hearing.stt.name == "pocketsphinx"
     (line,) = lines
     assert line.startswith("using pocketsphinx as the recogniser instead of moonshine_tiny: ")
-    assert line.endswith("run `make models` with ARGS=moonshine_tiny")
+    assert line.endswith("run `make models ARGS=moonshine_tiny`")
 
 
 def test_an_altered_weight_has_pocketsphinx_listen(tmp_path: Path):

@@ -36,4 +36,4 @@ def test_run_passes_on_what_was_said_and_leaves_the_rest_to_the_deployment(
 
 
 def test_models_passes_its_arguments_on():
-    assert last_command("models", "ARGS=whisper")[-2:] == ["scripts/fetch_models.py", "whisper"]
+    assert last_command("models", "ARGS=whisper")[-4:] == ["-m", "parley", "models", "whisper"]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from parley.command.fetch_models import moonshine_files
 from parley.core.errors import ConfigError, EngineError
 from parley.models.stt import Transcript
 from parley.models.stt.moonshine import MoonshineSettings, MoonshineStream, MoonshineStt
-from scripts.fetch_models import moonshine_files
 from tests.listening import Ticking, play, understand, understood_in_a_child
 from tests.tiny_moonshine import FRAMES_PER_TOKEN, install_moonshine
 from tests.voices import say, silence, tone

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from parley.command.fetch_models import whisper_files
 from parley.core.errors import ConfigError, EngineError
 from parley.models.stt import Transcript
 from parley.models.stt.whisper import WhisperSettings, WhisperStt
-from scripts.fetch_models import whisper_files
 from tests.listening import Ticking, play, understood_in_a_child
 from tests.tiny_whisper import install_whisper
 from tests.voices import say, silence, tone

