@@ -432,7 +432,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"models to fetch, of {', '.join(known)}; default: {DEFAULT}"
     )
-    parser.add_argument("--models-dir", type=Path, default=written_dir() / "models-cache")
+    parser.add_argument(
+        "--models-dir", type=Path, default=written_dir() / "models-cache", help="folder for the files"
+    )
     parser.add_argument("--mirror", help="fetch the same paths from this host instead")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(known)):
