@@ -59,7 +59,7 @@ def listed(modules: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Print the list."""
-    print(listed({name: name for name in instruments()}))
+    print(listed({name.removeprefix("parley.evals."): name for name in instruments()}))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.routing import Mount
 
-from evals.abuse.routes import application
 from parley.configs.describe import as_markdown, described, plain, settings_of
+from parley.evals.abuse.routes import application
 from parley.serving.gateway.auth.route_access import ROUTES, SOCKET, routes_of
 from parley.serving.gateway.reference_voices.voices_api import Upload
 from parley.transports.webrtc.signaling import CandidatesRequest, OfferRequest

@@ -62,7 +62,7 @@ class Ears(audio.Listeners):
 
 
 def ears() -> Ears:
-    """Load all four; raise as ``audio.listeners``."""
+    """Load all four; raise as ``evals.turns.audio.listeners``."""
     chosen = audio.listeners()
     return Ears(chosen.vad, chosen.stt, COMMANDS.create("pocketsphinx"), WebRtcEcho())
 
@@ -71,8 +71,8 @@ def default_ears() -> Ears:
     """Load the engines of ``configs/embedded.yaml``: Moonshine tiny as recogniser, its encoder for the looks.
 
     Raises:
-        ConfigError: as ``audio.listeners``.
-        EngineError: as ``audio.listeners``, or Moonshine's files are missing.
+        ConfigError: as ``evals.turns.audio.listeners``.
+        EngineError: as ``evals.turns.audio.listeners``, or Moonshine's files are missing.
     """
     stt = MoonshineTinyStt()
     looks = LookJudge(stt.network)

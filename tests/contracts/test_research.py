@@ -1,5 +1,6 @@
-"""Modules of ``research/`` load, and nothing that they fit on is part of a report."""
+"""Modules of ``research/`` load, write what ships, and nothing that they fit on is part of a report."""
 
+import json
 from importlib import import_module
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from parley.evals.human.split import reported_clauses
 from parley.evals.turns import overlap_calls
 from parley.evals.turns.texts import sentences
 from parley.language.english.vocabulary import UTTERANCES
-from research.turn_taking import tuning_texts
+from research.turn_taking import predictor, tuning_texts
 from research.turn_taking.floor_texts import CLAIMING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,15 @@ MODULES = sorted(
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_of_research_loads(name: str):
     assert import_module(name).__doc__
+
+
+def test_the_weights_that_ship_are_those_that_the_command_writes(tmp_path: Path):
+    out = tmp_path / "weights.json"
+    assert predictor.main(["--processes", "1", "--out", str(out)]) == 0
+    written = json.loads(out.read_text())["weights"]
+    shipped = json.loads(predictor.WEIGHTS.read_text())["weights"]
+    assert written == pytest.approx(shipped, abs=1e-3)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.json"]
 
 
 def test_the_texts_of_fits_are_in_no_report():

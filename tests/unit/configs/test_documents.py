@@ -26,9 +26,9 @@ INLINE = re.compile(r"`([^`]+)`")
 SETTING = re.compile(rf"({'|'.join(Deployment.model_fields)})((?:\.[a-z_0-9]+)+)(?!\w)")
 FILES = {"bot.py", "operations.py"}
 FOLDERS = (
-    "audio command configs core docs evals knowledge models pipelines presets processors protocols "
-    "recording requirements research runtime scripts sequencer serving session_store telemetry tests "
-    "transports turn_taking web"
+    "audio changes command configs contracts core docs evals examples knowledge language models pipelines "
+    "presets processors protocols recording requirements research runtime scripts sequencer serving "
+    "session_store telemetry tests transports turn_taking web"
 ).split()
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*-]*")
 

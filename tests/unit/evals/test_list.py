@@ -16,7 +16,7 @@ def test_every_instrument_is_listed_with_one_line() -> None:
         [sys.executable, "-m", "evals"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == instruments()
+    assert [f"parley.evals.{line.split()[0]}" for line in lines] == instruments()
     assert {"parley.evals.latency", "parley.evals.turns.frontier", "parley.evals.abuse"} <= set(instruments())
 
 
