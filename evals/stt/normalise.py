@@ -1,10 +1,10 @@
 """Normalisation of references and transcripts, so that word errors count recognition errors only.
 
 English, in this order: lower case; parts in brackets dropped; hyphens replaced by spaces; numbers, times and
-sums in words as the product's voices say them (``language.english.text_normalization``); contractions
-written out as in openai-whisper's ``EnglishTextNormalizer``; fillers dropped; "okay" and "ok", "alright" and "all right"
-unified. Spelling variants stay different and count as errors. See ``measure.word_errors`` for compounds
-("voicemail", "voice mail").
+sums in words as the product's voices say them (``language.english.text_normalization``); contractions written
+out as in openai-whisper's ``EnglishTextNormalizer``; fillers dropped; "okay" and "ok", "alright" and "all
+right" unified. Spelling variants stay different and count as errors. See ``measure.word_errors`` for
+compounds ("voicemail", "voice mail").
 
 Other languages: lower case without punctuation. Spanish also loses its accents, which its references lack
 ("numero").
