@@ -36,7 +36,7 @@ SPEECH_ACTIVITY_S = 1.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
 LIMITED = "rate_limit_exceeded"
-EXPIRED = "grants_expired", "the grants of this client have ended, get another token"
+EXPIRED = "grants_expired", "the grants of this client have expired; get another token"
 
 
 def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:

@@ -171,7 +171,7 @@ def check_rates(vad: VoiceActivityDetector, echo: EchoCanceller | None) -> None:
     """
     if echo is not None and echo.rate_hz != vad.rate_hz:
         raise ConfigError(
-            f"hearing.echo works at {echo.rate_hz} Hz and hearing.vad behind it at {vad.rate_hz} Hz"
+            f"hearing.echo works at {echo.rate_hz} Hz, but hearing.vad after it at {vad.rate_hz} Hz"
         )
 
 

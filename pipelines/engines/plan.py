@@ -295,7 +295,7 @@ def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
 def _plan_echo(hearing: Hearing, traits: RecogniserTraits) -> BaseModel | None:
     if hearing.echo is None:
         if hearing.echo_mode == "on":
-            raise ConfigError("hearing.echo_mode is on, and hearing.echo names no canceller")
+            raise ConfigError("hearing.echo_mode is on, but hearing.echo names no echo canceller")
         return None
     suppression = {"noise_suppression": traits.wants_noise_suppression}
     settings = engine_settings(ECHO, hearing.echo, suppression, where="hearing.echo")

@@ -199,6 +199,6 @@ async def test_a_sender_that_leaves_is_no_failure_of_the_server():
         return {"type": "http.disconnect"}
 
     asked = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    with pytest.raises(BodyError, match="left") as refused:
+    with pytest.raises(BodyError, match="disconnected") as refused:
         await anext(read_lines(asked, max_bytes=1_000, max_line_bytes=100, within_s=5))
     assert refused.value.status == 400

@@ -196,4 +196,4 @@ async def test_a_turn_over_the_total_of_a_token_is_refused_for_good(tmp_path: Pa
         assert (await client.post(path, json={"text": "hello"}, headers=headers)).status_code == 200
         refused = await client.post(path, json={"text": "hello"}, headers=headers)
         assert refused.status_code == 403 and "retry-after" not in refused.headers
-        assert "the 1 model requests of this token" in refused.json()["error"]
+        assert "has used its 1 model requests" in refused.json()["error"]

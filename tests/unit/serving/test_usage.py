@@ -117,7 +117,7 @@ def test_a_key_begins_more_sessions_than_a_stranger():
 def test_one_address_never_holds_every_line():
     shares = CallShares(ServerTuning(max_calls=8))
     held = [shares.take(STRANGER) for _ in range(6)]
-    with pytest.raises(ShareError, match="this client has 6 calls"):
+    with pytest.raises(ShareError, match="this client has 6 concurrent calls"):
         shares.take(STRANGER)
     # Users with a token count with their address, a key does not.
     with pytest.raises(ShareError):
@@ -144,7 +144,7 @@ def test_the_calls_of_users_are_calls_of_their_key():
     shares.take(USER)
     shares.take(KEY)
     for identity in (USER, KEY):
-        with pytest.raises(ShareError, match="has 2 calls"):
+        with pytest.raises(ShareError, match="has 2 concurrent calls"):
             shares.check(identity)
 
 
@@ -210,7 +210,7 @@ def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
         client = spender("a", 3)
         usage.take(client)
         assert [usage.try_take_further(client) for _ in range(3)] == [True, True, False]
-        with pytest.raises(ShareError, match="the 3 model requests of this token"):
+        with pytest.raises(ShareError, match="has used its 3 model requests"):
             usage.take(client)
         assert all(usage.try_take_further(USER) for _ in range(1_000))
 

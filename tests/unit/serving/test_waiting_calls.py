@@ -175,7 +175,7 @@ async def test_a_newcomer_does_not_overtake_callers_who_wait():
         third = server.call()
         await asyncio.sleep(0.1)
         assert second.began_s == 1 and third.began_s is None
-        with pytest.raises(CapacityError, match="hears 1 at once"):
+        with pytest.raises(CapacityError, match="can recognise 1 at once"):
             server.call(may_wait=False)
 
 
@@ -232,7 +232,7 @@ async def test_a_full_queue_refuses_with_what_the_machine_is_full_of():
         server.call()
         server.calls.check_room(identity=ClientIdentity(), hears=False)
         for attempt in (lambda: server.calls.check_room(may_wait=True), server.call):
-            with pytest.raises(CapacityError, match="hears 1 at once; try again later"):
+            with pytest.raises(CapacityError, match="can recognise 1 at once; try again later"):
                 attempt()
 
 
@@ -300,11 +300,11 @@ async def test_a_caller_in_the_queue_has_a_part_of_the_share_of_their_address():
         for _ in range(2):
             server.call(address="192.0.2.1")
         server.call(address="192.0.2.9")
-        with pytest.raises(CapacityError, match="hears 3 at once"):
+        with pytest.raises(CapacityError, match="can recognise 3 at once"):
             server.call(address="192.0.2.1")
         other = server.call(address="192.0.2.2")
         server.call(address="192.0.2.2")
-        with pytest.raises(CapacityError, match="hears 3 at once"):
+        with pytest.raises(CapacityError, match="can recognise 3 at once"):
             server.call(address="192.0.2.2")
         await asyncio.sleep(1)
         other.leaves.set()

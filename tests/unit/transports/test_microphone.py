@@ -301,7 +301,7 @@ async def test_hardware_without_a_usable_rate_says_which_were_tried(monkeypatch:
 async def test_a_device_that_is_taken_is_said_and_the_other_one_let_go(monkeypatch: pytest.MonkeyPatch):
     binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K, opens=False))
     async with AudioDevices() as devices:
-        with pytest.raises(ConfigError, match="cannot open the loudspeaker 'rear': .*Device unavailable"):
+        with pytest.raises(ConfigError, match="the loudspeaker 'rear' does not open: .*Device unavailable"):
             await connected(devices)
     assert binding.closed == ["input", "library"]
 

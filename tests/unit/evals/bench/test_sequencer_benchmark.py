@@ -52,7 +52,7 @@ def committed(seq: int, event_us: int, *, arrival_us: int, late: bool = False) -
     [
         (1_000, committed(2, 900, arrival_us=900), "expected number 1"),
         (1_000, committed(1, 799, arrival_us=900), "out of order"),
-        (1_000, committed(1, 801, arrival_us=995, late=True), "is not"),
+        (1_000, committed(1, 801, arrival_us=995, late=True), "marked late"),
         (1_000, committed(1, 700, arrival_us=989, late=True), "waited more than a tick"),
         (1_300, committed(1, 900, arrival_us=1_289), "waited more than a tick"),
         (1_111, committed(1, 900, arrival_us=1_000), "took 211 us"),

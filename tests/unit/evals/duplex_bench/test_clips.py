@@ -100,7 +100,7 @@ def test_what_cannot_be_scored_is_refused_by_name(
 def test_what_is_no_json_and_no_audio_is_refused(tmp_path: Path) -> None:
     place = put(tmp_path, "candor_turn_taking/1")
     (place / "turn_taking.json").write_text("[{")
-    with pytest.raises(ConfigError, match="no JSON"):
+    with pytest.raises(ConfigError, match="not readable JSON"):
         load(tmp_path)
     (place / "input.wav").write_bytes(b"RIFF")
     with pytest.raises(ConfigError, match="no audio"):

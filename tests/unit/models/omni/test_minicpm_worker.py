@@ -234,7 +234,7 @@ def test_a_server_that_fails_in_a_unit_is_given_up(
         run(engine)
     engine.finalize()
     # No more requests are sent to it, and another conversation may begin.
-    with pytest.raises(EngineError, match="gone"):
+    with pytest.raises(EngineError, match="the connection is lost"):
         run(engine)
     engine.cleanup()
     server.faults = Faults()

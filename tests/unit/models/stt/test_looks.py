@@ -94,7 +94,7 @@ def test_lines_of_something_else_are_refused(other: dict[str, object], said: str
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path):
     (tmp_path / "lines.npz").write_bytes(b"no archive")
-    with pytest.raises(EngineError, match="cannot load"):
+    with pytest.raises(EngineError, match="does not load"):
         LookJudge(LevelEncoder(), tmp_path / "lines.npz")
 
 

@@ -243,7 +243,7 @@ def test_an_altered_file_is_refused_before_it_is_loaded(tmp_path: Path):
     content = bytearray(file.read_bytes())
     content[1_000] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"encoder_model\.ort .* altered .*ARGS=moonshine_tiny"):
+    with pytest.raises(ModelFileError, match=r"encoder_model\.ort .* changed .*ARGS=moonshine_tiny"):
         MoonshineTinyStt(MoonshineTinySettings(models_dir=tmp_path))
 
 

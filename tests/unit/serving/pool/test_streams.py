@@ -67,7 +67,7 @@ def test_a_state_is_newer_than_what_was_sent_before_it(workers: StreamWorkers) -
 def test_when_all_are_full_it_is_said_at_once(workers: StreamWorkers) -> None:
     for name in ("a", "b", "c"):
         workers.on_state(name, f"ws://{name}", says(4))
-    with pytest.raises(EngineBusyError, match="every stt stream of 3 is taken"):
+    with pytest.raises(EngineBusyError, match="every stt stream of 3 is in use"):
         place(workers)
 
 

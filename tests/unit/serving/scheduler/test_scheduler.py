@@ -75,7 +75,7 @@ def test_a_ticket_is_used_once() -> None:
     scheduler = pool("w")
     for ticket in "ab":
         scheduler.ask(want(ticket), 0)
-        with pytest.raises(ValueError, match="taken"):
+        with pytest.raises(ValueError, match="in use"):
             scheduler.ask(want(ticket), 0)
 
 

@@ -422,7 +422,7 @@ def test_a_worker_that_was_started_again_is_spoken_to_anew() -> None:
 def test_a_recogniser_is_no_voice(engine: GatedStt) -> None:
     from parley.core.errors import ConfigError
 
-    with recogniser(engine) as served, pytest.raises(ConfigError, match="of the kind 'stt', not 'tts'"):
+    with recogniser(engine) as served, pytest.raises(ConfigError, match="of kind 'stt', not 'tts'"):
         mouth(served)
 
 

@@ -512,7 +512,7 @@ def test_a_stop_in_the_middle_of_reading_is_no_answer(folder: Path) -> None:
 def test_a_dialogue_that_is_too_long_is_refused_and_the_next_one_answered(folder: Path) -> None:
     lm = model(folder, context_tokens=120)
     talk = Talk(lm)
-    with pytest.raises(EngineError, match="do not fit in 120"):
+    with pytest.raises(EngineError, match="does not fit into 120"):
         talk.ask("x" * 200)
     talk.dialogue[-1] = Message("user", "Hello?")
     talk.ask()

@@ -66,5 +66,5 @@ def test_a_picture_has_no_parts():
     made.crop(2)
     assert made.tokens == 2
     for wrong in (-1, 3):
-        with pytest.raises(ValueError, match="cannot keep"):
+        with pytest.raises(ValueError, match="cannot be kept"):
             made.crop(wrong)
