@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="parley check",
         description="Check a deployment: its settings, and the keys, packages and files that it needs.",
-        epilog="Exit status: 0 when a server of this deployment can start, 2 otherwise.",
+        epilog="Exit status: 0 when nothing is missing, 2 otherwise. The session store is not opened.",
     )
     options.add_mode(parser, (CASCADE, DUPLEX))
     options.add_config(parser)
@@ -64,6 +64,7 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     server, phone = deployment.server, deployment.phone
     yield from _complaint(partial(check_server, deployment, mode))
     yield from _complaint(partial(ClientKeys, server))
+    yield from _complaint(deployment.language)
     if phone is not None:
         yield from _complaint(partial(open_desk, phone))
         yield from _complaint(partial(open_carriers, phone, server))

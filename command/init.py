@@ -5,6 +5,7 @@ from pathlib import Path
 
 from parley.command.exit_status import status_of
 from parley.core.errors import ConfigError
+from parley.core.installation import pip_command
 
 STARTER = Path(__file__).with_name("starter.yaml")
 NAME = "parley.yaml"
@@ -20,11 +21,16 @@ def main(arguments: list[str]) -> int:
     return status_of(parser.prog, _write)
 
 
+def starter() -> str:
+    """Return the text of the file, with the commands that fit this installation."""
+    return STARTER.read_text(encoding="utf-8").replace("{pip_anthropic}", pip_command("anthropic"))
+
+
 def _write() -> int:
     target = Path(NAME)
     try:
         with target.open("x", encoding="utf-8") as file:
-            file.write(STARTER.read_text(encoding="utf-8"))
+            file.write(starter())
     except FileExistsError as error:
         raise ConfigError(f"{NAME} exists already; it is left as it is") from error
     except OSError as error:

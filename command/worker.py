@@ -19,6 +19,7 @@ from typing import Any
 from loguru import logger
 
 from parley.command.exit_status import EXIT_INTERRUPTED, EXIT_USAGE
+from parley.command.log import configure_log
 from parley.command.worker_options import HOSTED, KINDS, KNOWN
 from parley.configs.engines import checked_settings
 from parley.configs.load import parse_settings
@@ -52,6 +53,8 @@ def serve_engine(given: argparse.Namespace, *, program: str) -> int:
     host, port = given.host or "127.0.0.1", 22_400 if given.port is None else given.port
     # Failed handshakes of foreign clients are not worth a log line.
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
+    # INFO: the address at which it listens, conversations, failures. Values of variables stay out of it.
+    configure_log(1)
     try:
         limits = {"name": given.name, "host": host, "port": port, **_pairs(given.limit)}
         settings = parse_settings(WorkerServerSettings, limits, where="--limit")

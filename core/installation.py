@@ -5,6 +5,8 @@ by default what is written (``models-cache``, ``data``, ``sessions``). The folde
 not for data of users, so that the defaults are in the current directory there.
 """
 
+import shlex
+from importlib.metadata import requires
 from pathlib import Path
 
 import parley
@@ -13,7 +15,8 @@ import parley
 PACKAGE_DIR = Path(parley.__file__).resolve().parent
 # The folder from which ``import parley`` works.
 IMPORT_DIR = PACKAGE_DIR.parent
-IS_CHECKOUT = (IMPORT_DIR / "pyproject.toml").is_file()
+# A package next to this one may have left a pyproject.toml of its own.
+IS_CHECKOUT = (IMPORT_DIR / "pyproject.toml").is_file() and (PACKAGE_DIR / "core").is_symlink()
 # Holds what is shipped: ``configs``, ``knowledge``, ``presets``, ``web``.
 SHIPPED_DIR = IMPORT_DIR if IS_CHECKOUT else PACKAGE_DIR
 
@@ -24,8 +27,15 @@ def written_dir() -> Path:
 
 
 def pip_command(extra: str) -> str:
-    """Return the command that installs an optional dependency group."""
-    return f"pip install -e '.[{extra}]'" if IS_CHECKOUT else f"pip install 'parley[{extra}]'"
+    """Return the command that installs an optional dependency group.
+
+    That of a wheel names the packages: the public index has another project by the name of ours.
+    """
+    if IS_CHECKOUT:
+        return f"pip install -e '.[{extra}]'"
+    marked = f'extra == "{extra}"'
+    packages = [each.partition(";")[0].strip() for each in requires("parley") or () if marked in each]
+    return f"pip install {shlex.join(packages)}"
 
 
 def fetch_command(model: str) -> str:

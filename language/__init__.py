@@ -8,9 +8,11 @@ that has no rules of the kind yet.
 Other modules take a ``Language``, or one part of it, and import no language by name. Pure.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 
+from parley.core.errors import ConfigError
 from parley.core.registry import Registry, Row
 from parley.language.answers import AnswerPhrases, QuestionWords
 from parley.language.clauses import ClauseWords
@@ -84,13 +86,20 @@ def find_language(tag: str = DEFAULT) -> Language:
     """Return the language of a tag.
 
     Raises:
-        ConfigError: there is no such language; lists the known ones.
+        ConfigError: there is no such language, with the known ones, or its place holds something else.
     """
-    return LANGUAGES.create(tag)
+    factory = LANGUAGES.factory(tag)
+    try:
+        language = factory()
+    except TypeError as error:
+        raise ConfigError(f"language {tag!r} is no function without arguments: {error}") from error
+    if not isinstance(language, Language):
+        raise ConfigError(f"language {tag!r} gives {type(language).__name__}, expected a Language")
+    return language
 
 
 @cache
 def text_rules(tag: str) -> TextNormalization:
     """Return the text normalisation for a voice of this language ("en-us"); for an unknown one, none."""
-    primary = tag.lower()[:2]
+    primary = re.split("[-_]", tag.lower())[0]
     return find_language(primary).text if primary in LANGUAGES else NoNormalization()

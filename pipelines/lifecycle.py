@@ -155,8 +155,8 @@ async def run_call(
     records = CallRecords(call)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport)
     observers = open_observers(engines.observers, call.events, observed)
-    records.note(Kind.JOINED)
     try:
+        records.note(Kind.JOINED)
         try:
             watching = _enders(engines, idle, worker, call)
             await _run_background(runner, [*watching, *background])
@@ -166,8 +166,11 @@ async def run_call(
             records.note(Kind.LEFT)
         call.live.turns.close()
     finally:
-        close_observers(observers)
-        await release_call(runner, worker, transport, call)
+        try:
+            await release_call(runner, worker, transport, call)
+        finally:
+            # Handlers that still ran may have published; from here on the stream is closed.
+            close_observers(observers)
     if failures:
         raise PeerError(f"the transport has failed: {failures[0]}")
 

@@ -164,3 +164,17 @@ def test_a_language_without_rules_has_turns_and_voices_all_the_same():
         ("$5",), ("at",), ("3",), ("p.m.",)
     ]  # fmt: skip
     assert text_rules("en-us") is find_language().text
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [("json:dumps", "no function without arguments"), ("builtins:dict", "gives dict, expected a Language")],
+)
+def test_a_place_that_holds_no_language_is_refused_in_one_line(target: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        find_language(target)
+
+
+def test_a_tag_of_three_letters_is_a_language_of_its_own() -> None:
+    assert text_rules("eng") is not find_language().text
+    assert text_rules("en_GB") is find_language().text

@@ -353,7 +353,7 @@ def test_audio_that_the_engine_dropped_is_logged_once_for_each_utterance(logged:
     down, _ = call([*utterance(600), SleepFrame(0.2), *utterance(400), SleepFrame(0.2)], LossyEngine())
     assert finals(down) == ["one two", "one"]
     assert len(logged) == 2
-    assert all("too slow to hear 80 ms" in line for line in logged)
+    assert all("too slow; 80 ms of an utterance were lost" in line for line in logged)
 
 
 def test_without_audio_from_before_the_voice_nothing_older_is_heard() -> None:
