@@ -192,7 +192,9 @@ def missing_packages(locks: list[str]) -> list[str]:
     pins: dict[str, str] = {}
     for name in locks:
         lock = LOCKS / f"{name}.lock"
-        pins.update(line.split("==") for line in lock.read_text(encoding="utf-8").split())
+        for line in lock.read_text(encoding="utf-8").split():
+            package, _, pin = line.partition("==")
+            pins[package] = pin
     for package, pin in pins.items():
         if (there := installed(package)) not in (None, pin):
             print(f"{package} {there} is there and stays; Parley was tested with {pin}")
