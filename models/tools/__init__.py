@@ -14,6 +14,12 @@ from parley.core.errors import EngineError
 from parley.core.registry import Registry, Row
 from parley.core.strict_model import StrictModel
 
+# Longest result, as JSON in ASCII. More than a model can use, and far below the limit of the store for one
+# event.
+MAX_RESULT_BYTES = 262_144
+# Note in place of a result that the model cannot be given.
+NOT_SHOWN = "the call was carried out; its answer is too long, or is not JSON, and is not shown"
+
 
 class EffectUnknownError(EngineError):
     """Raised when it is unknown whether a tool took effect.

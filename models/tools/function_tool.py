@@ -3,28 +3,35 @@
 A plain function runs in a thread, because it may wait for a disk or a network; a coroutine function is
 awaited on the event loop, and must not block.
 
+A result becomes JSON in a thread as well, after it was found to be no larger than a model may be given: the
+conversion does not let other threads run.
+
 A thread cannot be ended. When the deadline of a run has passed, its thread goes on and keeps its place: after
 ``MOST_AT_ONCE`` hanging runs the tool refuses calls, and nothing else is held up.
 """
 
 import asyncio
+import dataclasses
 import inspect
+import json
 import threading
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from parley.core.errors import ConfigError, EngineError
-from parley.models.tools import EffectUnknownError, ToolSettings
+from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, EffectUnknownError, ToolSettings
 from parley.models.tools.arguments import schema_faults
 
 # Runs of one tool at the same time, in all calls of the process.
 MOST_AT_ONCE = 16
+_SIZED = (str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
 def is_tool_class(factory: Callable[..., Any]) -> bool:
@@ -52,6 +59,8 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
         parameters = list(inspect.signature(called).parameters.values())
     except (TypeError, ValueError, NameError) as error:
         raise ConfigError(f"{where} is not a function with types: {error}") from error
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigError(f"{where} is a generator: return a list instead")
     fields: dict[str, Any] = {}
     # The first parameter of a method is its instance.
     for parameter in parameters[1:] if isinstance(function, type) else parameters:
@@ -69,6 +78,10 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
     if faults:
         raise ConfigError(f"{where}: {'; '.join(faults)}")
     return model
+
+
+class _TooLargeError(Exception):
+    """Raised when a result is larger than a model may be given."""
 
 
 class FunctionTool:
@@ -108,21 +121,65 @@ class FunctionTool:
         try:
             async with asyncio.timeout(self.timeout_s):
                 if self._is_coroutine:
-                    result = await self._function(**values)
-                else:
-                    result = await self._in_thread(values)
+                    return await asyncio.to_thread(self._as_object, await self._function(**values))
+                return await self._in_thread(values)
         except TimeoutError:
             raise EffectUnknownError(f"no result within {self.timeout_s:g} s", engine=self.name) from None
-        try:
-            value = to_jsonable_python(result)
-        except PydanticSerializationError as error:
-            raise EffectUnknownError(f"its result is not JSON: {error}", engine=self.name) from error
-        return value if isinstance(value, dict) else {"result": value}
 
-    async def _in_thread(self, values: Mapping[str, Any]) -> Any:
+    async def _in_thread(self, values: Mapping[str, Any]) -> dict[str, Any]:
         if not self._places.acquire(blocking=False):
             raise EngineError("too many of its runs have not ended", engine=self.name)
-        running = self._threads.submit(self._function, **values)
+        running = self._threads.submit(lambda: self._as_object(self._function(**values)))
         # Released at the end of the thread's work, also where the caller no longer waits for it.
         running.add_done_callback(lambda _ended: self._places.release())
         return await asyncio.wrap_future(running)
+
+    def _as_object(self, result: object) -> dict[str, Any]:
+        """Return the JSON object of a result, or a note in place of one that is too large. Blocks.
+
+        Raises:
+            EffectUnknownError: it is not JSON.
+        """
+        try:
+            _check_size(result)
+            value = to_jsonable_python(result)
+            # Escaped characters make it longer. Numbers that are not finite are left to the caller.
+            if len(json.dumps(value)) > MAX_RESULT_BYTES:
+                raise _TooLargeError
+        except _TooLargeError:
+            return {"note": NOT_SHOWN}
+        except Exception as error:
+            # The classes of a result may have serializers of their own.
+            raise EffectUnknownError(f"its result is not JSON: {error}", engine=self.name) from error
+        return value if isinstance(value, dict) else {"result": value}
+
+
+def _check_size(result: object) -> None:
+    """Check that a result is small enough to be converted; in Python, so that other threads go on.
+
+    Raises:
+        _TooLargeError: it is not, or it contains itself.
+        TypeError: it has a generator, which may have no end.
+    """
+    left = MAX_RESULT_BYTES
+    waiting: list[Any] = [result]
+    while waiting:
+        value = waiting.pop()
+        parts: list[Any] = []
+        # Before anything is copied.
+        left -= len(value) if isinstance(value, _SIZED) else 1
+        if left < 0:
+            raise _TooLargeError
+        if isinstance(value, Iterator | AsyncIterator):
+            raise TypeError(f"a {type(value).__name__} is read once, and may have no end")
+        if isinstance(value, dict):
+            parts = [*value, *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            parts = list(value)
+        elif isinstance(value, BaseModel):
+            parts = [value.__dict__, value.__pydantic_extra__]
+        elif isinstance(value, Enum):
+            parts = [value.value]
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+        waiting += parts

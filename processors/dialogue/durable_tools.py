@@ -51,7 +51,7 @@ from parley.core.errors import (
     StoreError,
     UnknownSessionError,
 )
-from parley.models.tools import EffectUnknownError, Tool
+from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, EffectUnknownError, Tool
 from parley.models.tools.arguments import argument_faults, schema_faults
 from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.speculation import TurnConfirmedFrame
@@ -62,7 +62,6 @@ from parley.session_store.memory import has_client_text, text_in
 TakeRequest = Callable[[ClientRules], bool]
 # As JSON, in ASCII. More than a model can use, and far below the limit of the store for one event.
 MAX_ARGUMENT_BYTES = 65_536
-MAX_RESULT_BYTES = 262_144
 # A caller waits in silence for the commit of a call and again for that of its result.
 COMMIT_WAIT_S = 15.0
 # Time for running tools when the last user of the session leaves.
@@ -81,7 +80,6 @@ NO_RECORD = "the call was made, and its result is not written down yet"
 NOT_OFFERED = "this tool is not offered in this conversation any more; the call was not run"
 NO_REQUEST = "the client has no model request left; the call was not run"
 GONE = "the session is no longer held here"
-NOT_SHOWN = "the call was carried out; its answer is too long, or is not JSON, and is not shown"
 NO_ANSWER = "the call was carried out; it has no answer"
 REPEATED = "this call was made before; it was not made twice, and this is what came of it"
 

@@ -1,8 +1,9 @@
 """Tools that are Python functions: from a name in a deployment to the result that the model reads."""
 
 import asyncio
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,14 @@ from pydantic import Field
 
 from parley.configs.deployment import Thinking
 from parley.core.errors import ConfigError, EngineError
-from parley.models.tools import EffectUnknownError, Tool, ToolSettings
+from parley.models.tools import (
+    MAX_RESULT_BYTES,
+    NOT_SHOWN,
+    EffectUnknownError,
+    Tool,
+    ToolSettings,
+    function_tool,
+)
 from parley.models.tools.function_tool import MOST_AT_ONCE
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
 
@@ -55,6 +63,50 @@ def refuses() -> None:
 def gives_a_lock() -> object:
     """Return what is not JSON."""
     return threading.Lock()
+
+
+def is_a_generator() -> Iterator[int]:
+    """Count."""
+    yield 1
+
+
+async def is_an_endless_stream() -> AsyncIterator[int]:
+    """Count."""
+    yield 1
+
+
+def gives_a_generator() -> Iterator[int]:
+    """Count without an end."""
+    return (number for number in itertools.count())
+
+
+@dataclass
+class Page:
+    """Part of a catalogue."""
+
+    lines: list[str]
+
+
+def gives_a_large_result(lines: int) -> Page:
+    """List the catalogue."""
+    return Page(["line"] * lines)
+
+
+async def gives_a_large_result_on_the_loop(lines: int) -> Page:
+    """List the catalogue."""
+    return Page(["line"] * lines)
+
+
+def gives_escaped_text(characters: int) -> str:
+    """Return a text that is longer as JSON."""
+    return "ü" * characters
+
+
+def gives_itself() -> list[object]:
+    """Return a list that contains itself."""
+    result: list[object] = []
+    result.append(result)
+    return result
 
 
 def undescribed(day: str) -> str:
@@ -184,6 +236,48 @@ async def test_a_result_that_is_not_json_leaves_the_effect_unknown():
         await tool("gives_a_lock").run({}, key="a")
 
 
+@pytest.mark.parametrize("name", ["gives_a_large_result", "gives_a_large_result_on_the_loop"])
+async def test_a_result_that_is_too_large_is_not_converted(name: str, monkeypatch: pytest.MonkeyPatch):
+    converted: list[object] = []
+    convert = function_tool.to_jsonable_python
+
+    def counted(result: object) -> object:
+        converted.append(result)
+        return convert(result)
+
+    monkeypatch.setattr(function_tool, "to_jsonable_python", counted)
+    made = tool(name)
+    assert await made.run({"lines": 2}, key="a") == {"lines": ["line"] * 2}
+    assert await made.run({"lines": MAX_RESULT_BYTES}, key="b") == {"note": NOT_SHOWN}
+    assert converted == [Page(["line"] * 2)]
+
+
+@pytest.mark.parametrize("name", ["gives_a_large_result", "gives_a_large_result_on_the_loop"])
+async def test_a_result_is_converted_in_a_thread(name: str, monkeypatch: pytest.MonkeyPatch):
+    threads: list[threading.Thread] = []
+    convert = function_tool.to_jsonable_python
+
+    def noted(result: object) -> object:
+        threads.append(threading.current_thread())
+        return convert(result)
+
+    monkeypatch.setattr(function_tool, "to_jsonable_python", noted)
+    await tool(name).run({"lines": 1}, key="a")
+    assert len(threads) == 1 and threads[0] is not threading.current_thread()
+
+
+async def test_a_result_is_measured_as_it_is_written_down():
+    made = tool("gives_escaped_text")
+    assert await made.run({"characters": 10}, key="a") == {"result": "ü" * 10}
+    assert await made.run({"characters": MAX_RESULT_BYTES // 5}, key="b") == {"note": NOT_SHOWN}
+
+
+async def test_a_result_without_an_end_leaves_the_effect_unknown():
+    with pytest.raises(EffectUnknownError, match="a generator is read once, and may have no end"):
+        await tool("gives_a_generator").run({}, key="a")
+    assert await tool("gives_itself").run({}, key="a") == {"note": NOT_SHOWN}
+
+
 async def test_hanging_runs_are_given_up_and_then_refused(release: threading.Event):
     made = tool("hangs", timeout_s=0.1)
     runs = [made.run({}, key=str(number)) for number in range(MOST_AT_ONCE)]
@@ -210,6 +304,8 @@ async def test_hanging_runs_are_given_up_and_then_refused(release: threading.Eve
         ("undescribed", {}, "description: Field required"),
         ("takes_any", {}, "the parameter 'days' cannot be given by name"),
         ("takes_a_set", {}, "'uniqueItems' is not checked here"),
+        ("is_a_generator", {}, "is a generator: return a list instead"),
+        ("is_an_endless_stream", {}, "is a generator: return a list instead"),
         ("says_no_such_type", {}, "is not a function with types: name 'NoSuchType' is not defined"),
         ("opening_hours", {"word": "x"}, "unknown field 'word'"),
         ("Greeter", {"word": ""}, "word: String should have at least 1 character"),

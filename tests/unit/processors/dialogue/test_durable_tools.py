@@ -16,7 +16,7 @@ from pipecat.services.llm_service import FunctionCallParams
 from parley.core.client_rules import CLIENT_TEXT, OPERATOR, ClientRules, ToolClients
 from parley.core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
 from parley.core.grants import ANONYMOUS, ClientIdentity
-from parley.models.tools import EffectUnknownError
+from parley.models.tools import NOT_SHOWN, EffectUnknownError
 from parley.processors.dialogue import durable_tools
 from parley.processors.dialogue.durable_tools import DurableTools, SharedTools
 from parley.processors.dialogue.engine_llm import EngineLlmService
@@ -252,9 +252,9 @@ def test_a_slow_tool_is_given_up_in_its_time_and_its_effect_is_unknown(world: Wo
     [
         ({}, {"note": durable_tools.NO_ANSWER}),
         ([1, 2], {"result": [1, 2]}),
-        ({"at": {1, 2}}, {"note": durable_tools.NOT_SHOWN}),
-        ({"at": float("inf")}, {"note": durable_tools.NOT_SHOWN}),
-        ({"text": "x" * 300_000}, {"note": durable_tools.NOT_SHOWN}),
+        ({"at": {1, 2}}, {"note": NOT_SHOWN}),
+        ({"at": float("inf")}, {"note": NOT_SHOWN}),
+        ({"text": "x" * 300_000}, {"note": NOT_SHOWN}),
     ],
     ids=["empty", "no object", "no json", "infinite", "too long"],
 )
@@ -274,7 +274,7 @@ def test_a_result_that_is_more_than_the_store_takes_is_recorded_as_done(world: W
             await ask(conversation)
             tool = FakeTool(answer={"text": "x" * 2_000})
             given = await DurableTools([tool], conversation).call("order", TEA)
-            assert given == {"note": durable_tools.NOT_SHOWN}
+            assert given == {"note": NOT_SHOWN}
             assert told(conversation) == [CALLED, result("done")]
 
     run(scenario())
