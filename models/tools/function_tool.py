@@ -16,7 +16,7 @@ import inspect
 import json
 import threading
 import typing
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any
@@ -68,6 +68,8 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
             raise ConfigError(f"{where}: the parameter {parameter.name!r} cannot be given by name")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (hints.get(parameter.name, Any), default)
+    # Pydantic leaves names out that begin with an underscore, and those that it uses itself.
+    _check_names(where, fields, [name for name in fields if not name.startswith("_")])
     try:
         model: type[BaseModel] = create_model(
             function.__qualname__, __config__=ConfigDict(extra="forbid"), **fields
@@ -77,7 +79,14 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
         raise ConfigError(f"{where}: {error}") from error
     if faults:
         raise ConfigError(f"{where}: {'; '.join(faults)}")
+    _check_names(where, fields, model.model_fields)
     return model
+
+
+def _check_names(where: str, names: Iterable[str], possible: Container[str]) -> None:
+    for name in names:
+        if name not in possible:
+            raise ConfigError(f"{where}: a parameter cannot be named {name!r}")
 
 
 class _TooLargeError(Exception):

@@ -117,6 +117,18 @@ def takes_any(*days: str) -> None:
     """Take days."""
 
 
+def takes_a_private_name(day: str, _x: int = 0) -> None:
+    """Take a day."""
+
+
+def takes_a_name_of_pydantic(model_config: str) -> None:
+    """Take a configuration."""
+
+
+def takes_a_name_of_python(day: str, __base__: int = 0) -> None:
+    """Take a day."""
+
+
 def takes_a_set(days: set[str]) -> None:
     """Take days."""
 
@@ -303,6 +315,9 @@ async def test_hanging_runs_are_given_up_and_then_refused(release: threading.Eve
     [
         ("undescribed", {}, "description: Field required"),
         ("takes_any", {}, "the parameter 'days' cannot be given by name"),
+        ("takes_a_private_name", {}, "a parameter cannot be named '_x'"),
+        ("takes_a_name_of_pydantic", {}, "a parameter cannot be named 'model_config'"),
+        ("takes_a_name_of_python", {}, "a parameter cannot be named '__base__'"),
         ("takes_a_set", {}, "'uniqueItems' is not checked here"),
         ("is_a_generator", {}, "is a generator: return a list instead"),
         ("is_an_endless_stream", {}, "is a generator: return a list instead"),
