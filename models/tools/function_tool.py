@@ -127,21 +127,38 @@ class FunctionTool:
             place = ".".join(str(part) for part in first["loc"])
             raise EngineError(f"{place}: {first['msg']}", engine=self.name) from None
         values = {name: getattr(checked, name) for name in self._arguments.model_fields}
+        deadline = asyncio.timeout(self.timeout_s)
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with deadline:
                 if self._is_coroutine:
                     return await asyncio.to_thread(self._as_object, await self._function(**values))
                 return await self._in_thread(values)
         except TimeoutError:
+            if not deadline.expired():
+                # The function's own.
+                raise
             raise EffectUnknownError(f"no result within {self.timeout_s:g} s", engine=self.name) from None
 
     async def _in_thread(self, values: Mapping[str, Any]) -> dict[str, Any]:
         if not self._places.acquire(blocking=False):
             raise EngineError("too many of its runs have not ended", engine=self.name)
-        running = self._threads.submit(lambda: self._as_object(self._function(**values)))
+        running = self._threads.submit(lambda: self._as_object(self._called(values)))
         # Released at the end of the thread's work, also where the caller no longer waits for it.
         running.add_done_callback(lambda _ended: self._places.release())
         return await asyncio.wrap_future(running)
+
+    def _called(self, values: Mapping[str, Any]) -> Any:
+        """Call the function, in a thread.
+
+        Raises:
+            RuntimeError: it raised what would end a task of the event loop, or never reach it.
+        """
+        try:
+            return self._function(**values)
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                raise
+            raise RuntimeError(f"it raised {type(error).__name__}") from error
 
     def _as_object(self, result: object) -> dict[str, Any]:
         """Return the JSON object of a result, or a note in place of one that is too large. Blocks.

@@ -891,16 +891,17 @@ def check_tools(tools: Sequence[Tool]) -> None:
 
 async def _run(tool: Tool, call: _Call) -> tuple[ToolOutcome, Mapping[str, Any]]:
     """Run a tool; return an outcome and a result in any case."""
+    deadline = asyncio.timeout(tool.timeout_s)
     try:
-        async with asyncio.timeout(tool.timeout_s):
+        async with deadline:
             result = await tool.run(call.arguments, key=call.effect_key)
     except EffectUnknownError as error:
         return ToolOutcome.UNKNOWN, {"error": f"{error}; {UNKNOWN}"}
     except EngineError as error:
         return ToolOutcome.FAILED, {"error": str(error)}
-    except TimeoutError:
-        return ToolOutcome.UNKNOWN, {"error": f"no answer within {tool.timeout_s:g} s; {UNKNOWN}"}
     except Exception as error:
+        if isinstance(error, TimeoutError) and deadline.expired():
+            return ToolOutcome.UNKNOWN, {"error": f"no answer within {tool.timeout_s:g} s; {UNKNOWN}"}
         # Foreign code: a bug in it must not leave the call without a result.
         logger.exception(f"tool {tool.name} failed")
         return ToolOutcome.UNKNOWN, {"error": f"it broke ({type(error).__name__}); {UNKNOWN}"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -58,6 +59,31 @@ def blocking_thread_name() -> str:
 def refuses() -> None:
     """Refuse."""
     raise EngineError("the shop is closed", engine="shop")
+
+
+def waits_in_vain() -> None:
+    """Ask a peer that does not answer."""
+    raise TimeoutError("the peer does not answer")
+
+
+async def waits_in_vain_on_the_loop() -> None:
+    """Ask a peer that does not answer."""
+    raise TimeoutError("the peer does not answer")
+
+
+def takes_from_an_empty_list() -> None:
+    """Take the next one."""
+    next(iter([]))
+
+
+def exits() -> None:
+    """End the program."""
+    sys.exit(1)
+
+
+def is_cancelled() -> None:
+    """Give up."""
+    raise asyncio.CancelledError
 
 
 def gives_a_lock() -> object:
@@ -241,6 +267,25 @@ async def test_an_error_of_the_function_reaches_the_model_as_it_is():
     with pytest.raises(EngineError, match="the shop is closed") as caught:
         await tool("refuses").run({}, key="a")
     assert not isinstance(caught.value, EffectUnknownError)
+
+
+@pytest.mark.parametrize("name", ["waits_in_vain", "waits_in_vain_on_the_loop"])
+async def test_a_timeout_of_the_functions_own_is_not_that_of_the_run(name: str):
+    with pytest.raises(TimeoutError, match="the peer does not answer"):
+        await tool(name).run({}, key="a")
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("takes_from_an_empty_list", "StopIteration"),
+        ("exits", "SystemExit"),
+        ("is_cancelled", "CancelledError"),
+    ],
+)
+async def test_an_exception_that_the_loop_does_not_take_is_a_failure_of_the_function(name: str, error: str):
+    with pytest.raises(RuntimeError, match=f"it raised {error}"):
+        await tool(name, timeout_s=2).run({}, key="a")
 
 
 async def test_a_result_that_is_not_json_leaves_the_effect_unknown():
