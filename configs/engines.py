@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from parley.configs.load import parse_settings
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, one_line
 from parley.core.files import Checked
-from parley.core.registry import Registry
+from parley.core.registry import Registry, factory_text
 
 
 def checked_settings(
@@ -43,8 +43,13 @@ def settings_model(factory: Callable[..., Any]) -> type[BaseModel]:
         ConfigError: it takes none.
     """
     constructor = getattr_static(factory, "__init__") if isinstance(factory, type) else factory
-    hint = typing.get_type_hints(constructor).get("settings")
+    where = factory_text(factory)
+    try:
+        hint = typing.get_type_hints(constructor).get("settings")
+    except Exception as error:
+        # Annotations of another package are evaluated, and an instance has none.
+        raise ConfigError(f"{where} has no types of its parameters: {one_line(error)}") from error
     for part in (hint, *typing.get_args(hint)):
         if isinstance(part, type) and issubclass(part, BaseModel):
             return part
-    raise ConfigError(f"{factory.__module__}:{factory.__qualname__} takes no 'settings' of a pydantic model")
+    raise ConfigError(f"{where} takes no 'settings' of a pydantic model")

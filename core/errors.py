@@ -19,6 +19,11 @@ def _unpickled(kind: type[AgentError], arguments: tuple[Any, ...]) -> AgentError
     return kind.__new__(kind, *arguments)
 
 
+def one_line(error: BaseException) -> str:
+    """Return the type and the text of an error of foreign code, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 class ConfigError(AgentError):
     """The deployment is wrong: correct it and start again.
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, one_line
 from parley.core.installation import pip_command
 
 T = TypeVar("T")
@@ -28,6 +28,13 @@ def is_target(name: str) -> bool:
     """Return whether a name is a ``package.module:Attribute``, which no row of a table is."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def factory_text(factory: object) -> str:
+    """Return the ``package.module:Attribute`` of a class or function, or a text for an instance."""
+    if hasattr(factory, "__qualname__"):
+        return f"{factory.__module__}:{factory.__qualname__}"
+    return f"an instance of {type(factory).__module__}:{type(factory).__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -93,21 +100,28 @@ class Registry(Generic[T]):
         """Import and return the factory of a name.
 
         Raises:
-            ConfigError: unknown name, a package of the row's extra is not installed, or another package's
-                module or attribute is not there.
+            ConfigError: unknown name, a package of the row's extra is not installed, the attribute is no
+                factory, or another package's module cannot be imported or lacks the attribute.
         """
         row = self.row(name)
         module_name, _, attribute = row.target.partition(":")
         try:
-            return cast(Callable[..., T], getattr(import_module(module_name), attribute))
-        except (ImportError, AttributeError) as error:
+            found = getattr(import_module(module_name), attribute)
+        except Exception as error:
             if row.extra is not None and isinstance(error, ImportError):
                 raise ConfigError(
                     f"{self.stage} {name!r} needs the extra {row.extra!r}: {pip_command(row.extra)} ({error})"
                 ) from error
             if name in self._rows:
                 raise
-            raise ConfigError(f"{self.stage} {name!r} cannot be imported: {error}") from error
+            # Another package's module may raise anything.
+            raise ConfigError(f"{self.stage} {name!r} cannot be imported: {one_line(error)}") from error
+        if not callable(found):
+            raise ConfigError(
+                f"{self.stage} {name!r}: {row.target} is neither a class nor a function, but of the type "
+                f"{type(found).__name__}"
+            )
+        return cast(Callable[..., T], found)
 
     def create(self, name: str, *args: Any, **kwargs: Any) -> T:
         """Import the factory of a name and call it.

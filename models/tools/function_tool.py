@@ -22,10 +22,10 @@ from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
-from parley.core.errors import ConfigError, EngineError
+from parley.core.errors import ConfigError, EngineError, one_line
+from parley.core.registry import factory_text
 from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, EffectUnknownError, ToolSettings
 from parley.models.tools.arguments import schema_faults
 
@@ -48,7 +48,9 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
     Raises:
         ConfigError: it cannot be called with arguments by name, or its schema has rules that are not checked.
     """
-    where = f"{function.__module__}:{function.__qualname__}"
+    where = factory_text(function)
+    if not hasattr(function, "__qualname__"):
+        raise ConfigError(f"{where} is no tool: name a function or a class")
     called = function
     if isinstance(function, type):
         called = function.__call__
@@ -57,8 +59,9 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
     try:
         hints = typing.get_type_hints(called, include_extras=True)
         parameters = list(inspect.signature(called).parameters.values())
-    except (TypeError, ValueError, NameError) as error:
-        raise ConfigError(f"{where} is not a function with types: {error}") from error
+    except Exception as error:
+        # Its annotations are evaluated.
+        raise ConfigError(f"{where} is not a function with types: {one_line(error)}") from error
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigError(f"{where} is a generator: return a list instead")
     fields: dict[str, Any] = {}
@@ -75,8 +78,9 @@ def arguments_model(function: Callable[..., Any]) -> type[BaseModel]:
             function.__qualname__, __config__=ConfigDict(extra="forbid"), **fields
         )
         faults = schema_faults(model.model_json_schema())
-    except (NameError, ValueError, PydanticUserError) as error:
-        raise ConfigError(f"{where}: {error}") from error
+    except Exception as error:
+        # A class may describe itself to pydantic.
+        raise ConfigError(f"{where}: {one_line(error)}") from error
     if faults:
         raise ConfigError(f"{where}: {'; '.join(faults)}")
     _check_names(where, fields, model.model_fields)

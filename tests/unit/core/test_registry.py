@@ -56,6 +56,34 @@ def test_a_target_that_is_not_there_is_a_mistake_of_the_deployment(own_module: s
         registry.create(target)
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("class Parrot(:\n", "SyntaxError: "),
+        ("raise RuntimeError('no cage\\nin sight')\n", "RuntimeError: no cage in sight"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_mistake_of_the_deployment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+):
+    (tmp_path / "broken_parrot_engines.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry: Registry[object] = Registry("thing", {})
+    with pytest.raises(ConfigError) as caught:
+        registry.create("broken_parrot_engines:Parrot")
+    text = str(caught.value)
+    assert text.startswith(f"thing 'broken_parrot_engines:Parrot' cannot be imported: {message}")
+    assert "\n" not in text
+
+
+def test_what_cannot_be_called_is_no_factory():
+    registry: Registry[object] = Registry("thing", {"own": "string:digits"})
+    for name in ("own", "string:digits"):
+        with pytest.raises(ConfigError, match=r"string:digits is neither .*, but of the type str"):
+            registry.create(name)
+
+
 @pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a b:c", "a.:b", "a:b.c", "../a:b"])
 def test_what_is_no_target_is_an_unknown_name(name: str):
     registry: Registry[object] = Registry("thing", {"a": "x:y"})

@@ -1,6 +1,7 @@
 """Tools that are Python functions: from a name in a deployment to the result that the model reads."""
 
 import asyncio
+import functools
 import itertools
 import sys
 import threading
@@ -163,6 +164,14 @@ def says_no_such_type(day: "NoSuchType") -> None:  # type: ignore[name-defined] 
     """Take a day."""
 
 
+def takes_an_odd_class(hours: threading.Event) -> None:
+    """Take hours."""
+
+
+def takes_a_broken_annotation(day: "a day") -> None:  # type: ignore[syntax]  # noqa: F722
+    """Take a day."""
+
+
 class GreeterSettings(ToolSettings, frozen=True):
     """Settings of a greeter, which has a name and a deadline of its own."""
 
@@ -192,6 +201,9 @@ class NotCallable:
 
     def __init__(self, settings: GreeterSettings) -> None: ...
 
+
+greeter = Greeter(GreeterSettings(description="Greet."))
+partly_given = functools.partial(opening_hours, count=2)
 
 held = threading.Event()
 
@@ -366,18 +378,28 @@ async def test_hanging_runs_are_given_up_and_then_refused(release: threading.Eve
         ("takes_a_set", {}, "'uniqueItems' is not checked here"),
         ("is_a_generator", {}, "is a generator: return a list instead"),
         ("is_an_endless_stream", {}, "is a generator: return a list instead"),
-        ("says_no_such_type", {}, "is not a function with types: name 'NoSuchType' is not defined"),
+        (
+            "says_no_such_type",
+            {},
+            "a function with types: NameError: name 'NoSuchType' is not defined",
+        ),
         ("opening_hours", {"word": "x"}, "unknown field 'word'"),
         ("Greeter", {"word": ""}, "word: String should have at least 1 character"),
         ("WithoutSettings", {}, "takes no 'settings' of a pydantic model"),
         ("NotCallable", {}, "has neither 'run' nor '__call__'"),
         ("no_such_function", {}, "cannot be imported"),
+        ("partly_given", {}, "an instance of functools:partial is no tool: name a function or a class"),
+        ("greeter", {}, f"an instance of {HERE}:Greeter is no tool: name a function or a class"),
+        ("HERE", {}, "is neither a class nor a function, but of the type str"),
+        ("takes_an_odd_class", {}, "takes_an_odd_class: PydanticSchemaGenerationError: Unable to generate"),
+        ("takes_a_broken_annotation", {}, "is not a function with types: SyntaxError"),
     ],
 )
 def test_what_cannot_be_a_tool_is_refused_before_the_start(name: str, settings: dict[str, Any], message: str):
     with pytest.raises(ConfigError) as caught:
         plan_tools(thinking(f"{HERE}:{name}", **settings))
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
