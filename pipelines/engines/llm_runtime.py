@@ -6,7 +6,7 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -166,6 +166,7 @@ class LlmRuntime:
         documents: LanguageModel | None,
         causal: "Causal | HostedLlm | None" = None,
         llamacpp: LlamaCppServer | None = None,
+        http: aiohttp.ClientSession | None = None,
     ) -> None:
         self.documents = documents
         self._llamacpp = llamacpp
@@ -178,8 +179,7 @@ class LlmRuntime:
         self._system_prompt = deployment.bot.system_prompt
         self._guard = tuned(GuardTuning, deployment.thinking.guard)
         self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
-        # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
-        self.http = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+        self.http = _http_session() if http is None else http
         self._tools = SharedTools(
             [create_tool(name, settings, self.http) for name, settings in plan.tools],
             {settings.name: settings.clients for _, settings in plan.tools},
@@ -198,7 +198,8 @@ class LlmRuntime:
             workers: workers of the deployment, where ``plan.in_workers``.
 
         Raises:
-            ConfigError: the folder holds no passage, or a package is missing.
+            ConfigError: the folder holds no passage, a package is missing, or a tool cannot be created.
+            EngineError: a model does not load.
         """
         documents = None
         if plan.documents is not None:
@@ -206,12 +207,23 @@ class LlmRuntime:
                 LLM.create, DOCUMENTS, plan.documents, language=deployment.language()
             )
         causal: Causal | HostedLlm | None = None
-        if isinstance(plan.row, Transformers):
-            causal = await asyncio.to_thread(Causal, plan.row)
-        elif isinstance(plan.row, WorkerLlmRow | PoolLlmRow):
-            causal = await _hosted(plan.row, workers, guarded=plan.guarded)
-        llamacpp = await _start_llamacpp(plan) if isinstance(plan.row, LlamaCpp) else None
-        return cls(deployment, plan, documents, causal, llamacpp)
+        llamacpp: LlamaCppServer | None = None
+        async with AsyncExitStack() as opened:
+            if isinstance(plan.row, Transformers):
+                causal = await asyncio.to_thread(Causal, plan.row)
+            elif isinstance(plan.row, WorkerLlmRow | PoolLlmRow):
+                causal = await _hosted(plan.row, workers, guarded=plan.guarded)
+            if causal is not None:
+                opened.callback(causal.close)
+            if isinstance(plan.row, LlamaCpp):
+                llamacpp = await _start_llamacpp(plan)
+                opened.push_async_callback(llamacpp.close)
+            http = _http_session()
+            opened.push_async_callback(http.close)
+            # Creates the tools, which are code of the deployment's own.
+            loaded = cls(deployment, plan, documents, causal, llamacpp, http)
+            opened.pop_all()
+        return loaded
 
     @property
     def shared(self) -> Shared:
@@ -456,6 +468,11 @@ async def _hosted(
             raise
         logger.warning(f"no worker of thinking.llm is available, the fallback answers: {error}")
     return hosted
+
+
+def _http_session() -> aiohttp.ClientSession:
+    # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
+    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
 
 
 async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:

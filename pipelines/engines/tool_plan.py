@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from parley.configs.deployment import Choice, Thinking
 from parley.configs.engines import settings_model
 from parley.configs.load import parse_settings
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, one_line
 from parley.core.files import Checked
 from parley.core.registry import is_target
 from parley.models.tools import TOOLS, Tool, ToolSettings
@@ -62,11 +62,22 @@ def create_tool(name: str, settings: ToolSettings, http: aiohttp.ClientSession) 
         name: name in ``TOOLS``.
         settings: checked.
         http: HTTP session of the process, for a class of ``Tool``.
+
+    Raises:
+        ConfigError: its constructor fails.
     """
     factory: Callable[..., Any] = TOOLS.factory(name)
-    if is_tool_class(factory):
-        return cast(Tool, factory(settings, http))
-    function = factory(settings) if isinstance(factory, type) else factory
+    function = factory
+    try:
+        if is_tool_class(factory):
+            return cast(Tool, factory(settings, http))
+        if isinstance(factory, type):
+            function = factory(settings)
+    except ConfigError:
+        raise
+    except Exception as error:
+        # The constructor of another package.
+        raise ConfigError(f"the tool {name!r} cannot be created: {one_line(error)}") from error
     return FunctionTool(settings, function, arguments_model(factory))
 
 

@@ -196,6 +196,15 @@ class WithoutSettings:
     def __call__(self) -> None: ...
 
 
+class WithoutItsFile:
+    """Greet."""
+
+    def __init__(self, settings: GreeterSettings) -> None:
+        raise FileNotFoundError("no names.txt\nin this folder")
+
+    def __call__(self) -> None: ...
+
+
 class NotCallable:
     """Greet."""
 
@@ -400,6 +409,14 @@ def test_what_cannot_be_a_tool_is_refused_before_the_start(name: str, settings: 
         plan_tools(thinking(f"{HERE}:{name}", **settings))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_constructor_that_fails_is_a_mistake_of_the_deployment():
+    with pytest.raises(ConfigError) as caught:
+        tool("WithoutItsFile")
+    assert str(caught.value) == (
+        f"the tool '{HERE}:WithoutItsFile' cannot be created: FileNotFoundError: no names.txt in this folder"
+    )
 
 
 @pytest.fixture
