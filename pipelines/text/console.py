@@ -44,14 +44,20 @@ COMMANDS: Mapping[str, str] = {
 KEYS = "Up and Down recall earlier lines, Ctrl-C interrupts an answer, Ctrl-D ends the conversation."
 
 
-def history_path() -> Path:
-    """Return the file of the lines that this user has typed."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "parley" / "history"
+def history_path() -> Path | None:
+    """Return the file of the lines that this user has typed; None for a user without a home directory."""
+    state = os.environ.get("XDG_STATE_HOME")
+    try:
+        return Path(state or Path.home() / ".local" / "state") / "parley" / "history"
+    except RuntimeError:
+        return None
 
 
-def open_history(path: Path) -> History:
-    """Open the history of typed lines; it is not kept where the file cannot be written."""
+def open_history(path: Path | None) -> History:
+    """Open the history of typed lines; it is not kept where there is no file for it to be written to."""
+    if path is None:
+        logger.warning("typed lines are not kept for later: this user has no home directory")
+        return InMemoryHistory()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only this user may read what was typed.

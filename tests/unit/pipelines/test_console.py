@@ -208,6 +208,15 @@ def test_the_history_is_a_file_of_the_user(tmp_path: Path, monkeypatch: pytest.M
     assert isinstance(open_history(history_path()), FileHistory)
 
 
+def test_without_a_home_directory_the_history_lasts_as_long_as_the_process(monkeypatch: pytest.MonkeyPatch):
+    def without_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", without_home)
+    assert isinstance(open_history(history_path()), InMemoryHistory)
+
+
 def test_without_a_place_for_it_the_history_lasts_as_long_as_the_process(tmp_path: Path):
     (tmp_path / "parley").write_text("a file, where a folder is needed")
     assert isinstance(open_history(tmp_path / "parley" / "history"), InMemoryHistory)
