@@ -129,7 +129,7 @@ class Console:
                     return
 
     def write(self, text: str) -> None:
-        """Write text to the screen; control characters of an answer have no effect."""
+        """Write text to the screen."""
         self._output.write(text)
         self._output.flush()
 

@@ -1,5 +1,6 @@
 """Typed turn whose answer is written piece by piece as it is made."""
 
+import unicodedata
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -10,6 +11,11 @@ from parley.pipelines.text.typed_turns import AnswerPiece, ask
 from parley.session_store.conversation import Conversation
 
 
+def printable(text: str) -> str:
+    """Return text without the control characters, which a terminal could obey; lines and tabs remain."""
+    return "".join(each for each in text if each in "\n\t" or unicodedata.category(each) != "Cc")
+
+
 async def print_answer(
     conversation: Conversation,
     answering: LlmRuntime,
@@ -18,7 +24,10 @@ async def print_answer(
     *,
     answer_timeout_s: float,
 ) -> None:
-    """Ask a question and write its answer, or one line that says why there is none."""
+    """Ask a question and write its answer, or one line that says why there is none.
+
+    The answer comes from a model, so that its control characters are left out.
+    """
     in_line = False
     try:
         asked = ask(
@@ -28,9 +37,9 @@ async def print_answer(
             async for event in events:
                 if isinstance(event, AnswerPiece):
                     in_line = True
-                    write(event.text)
+                    write(printable(event.text))
     except (EngineError, CapacityError, StoreUnavailableError) as error:
-        said = str(error)
+        said = printable(str(error))
         write(("\n" if in_line else "") + f"{said[:1].upper()}{said[1:]}.")
         in_line = True
     if in_line:

@@ -117,6 +117,14 @@ async def test_answers_stream_and_ctrl_d_ends(tmp_path: Path, keys: PipeInput):
     assert terminal.asked() == ["When do you open?", "What does it cost?"]
 
 
+async def test_control_characters_of_an_answer_do_not_reach_the_terminal(tmp_path: Path, keys: PipeInput):
+    script = ("We\x1b[2J open\x07 \x9b31m", "\rat\b\tten,\nnot\x7f at n\u00efne.")
+    async with console(tmp_path, keys, script) as terminal:
+        terminal.type("When do you open?", "/quit")
+        shown = await terminal.ends()
+    assert "We[2J open 31mat\tten,\nnot at n\u00efne.\n" in shown
+
+
 async def test_the_commands(tmp_path: Path, keys: PipeInput):
     async with console(tmp_path, keys, ("Hello.",)) as terminal:
         terminal.type("/help", "/session", "/sesion", "/quit")
