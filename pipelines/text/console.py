@@ -6,6 +6,7 @@ and not the process. Keys that are typed during an answer go to the next prompt.
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.text.printed_answer import print_answer
+from parley.runtime.atomic_file import replace_file
 from parley.session_store.conversation import Conversation
 
 # In colour, so that typed lines stand out from answers in a long conversation.
@@ -42,6 +44,26 @@ COMMANDS: Mapping[str, str] = {
     "/quit": "end the conversation",
 }
 KEYS = "Up and Down recall earlier lines, Ctrl-C interrupts an answer, Ctrl-D ends the conversation."
+
+# Entries of the history that stay when it is opened.
+KEPT_ENTRIES = 2_000
+# Each entry of a history file begins with such a line; the lines that were typed begin with "+".
+_ENTRY = re.compile(rb"^# ", re.MULTILINE)
+
+
+class TypedLines(FileHistory):
+    """History in a file, which a conversation goes on without once the file cannot be written."""
+
+    _is_failing = False
+
+    def store_string(self, string: str) -> None:
+        """Write a line to the file; a failure is logged once."""
+        try:
+            super().store_string(string)
+        except OSError as error:
+            if not self._is_failing:
+                logger.warning(f"typed lines are not kept for later: {error}")
+            self._is_failing = True
 
 
 def history_path() -> Path | None:
@@ -54,7 +76,10 @@ def history_path() -> Path | None:
 
 
 def open_history(path: Path | None) -> History:
-    """Open the history of typed lines; it is not kept where there is no file for it to be written to."""
+    """Open the history of typed lines and cut it to the last ``KEPT_ENTRIES``.
+
+    It is not kept where there is no file for it to be written to.
+    """
     if path is None:
         logger.warning("typed lines are not kept for later: this user has no home directory")
         return InMemoryHistory()
@@ -62,10 +87,18 @@ def open_history(path: Path | None) -> History:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Only this user may read what was typed.
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600))
+        content = path.read_bytes()
     except OSError as error:
         logger.warning(f"typed lines are not kept for later: {error}")
         return InMemoryHistory()
-    return FileHistory(path)
+    entries = [found.start() for found in _ENTRY.finditer(content)]
+    if len(entries) > KEPT_ENTRIES:
+        try:
+            # The file may be a link to one that is kept elsewhere.
+            replace_file(path.resolve(), content[entries[-KEPT_ENTRIES] :])
+        except OSError as error:
+            logger.warning(f"the history of typed lines is not cut: {error}")
+    return TypedLines(path)
 
 
 class Console:
@@ -209,13 +242,14 @@ async def converse_in_console(
 ) -> None:
     """Hold a conversation in the console of a terminal."""
     output = _open_output(out)
+    history = await asyncio.to_thread(open_history, history_path())
     console = Console(
         conversation,
         answering,
         answer_timeout_s=answer_timeout_s,
         source=create_input(source),
         output=output,
-        history=open_history(history_path()),
+        history=history,
         intents=intents,
     )
     await console.converse()

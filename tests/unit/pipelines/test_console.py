@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import shutil
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 
 from parley.configs.deployment import Deployment
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
-from parley.pipelines.text.console import Console, history_path, open_history
+from parley.pipelines.text.console import KEPT_ENTRIES, Console, history_path, open_history
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, Conversations
@@ -228,3 +229,41 @@ def test_without_a_home_directory_the_history_lasts_as_long_as_the_process(monke
 def test_without_a_place_for_it_the_history_lasts_as_long_as_the_process(tmp_path: Path):
     (tmp_path / "parley").write_text("a file, where a folder is needed")
     assert isinstance(open_history(tmp_path / "parley" / "history"), InMemoryHistory)
+
+
+async def test_the_conversation_goes_on_when_the_history_cannot_be_written(tmp_path: Path, keys: PipeInput):
+    path = tmp_path / "state" / "history"
+    history = open_history(path)
+    shutil.rmtree(path.parent)
+    async with console(tmp_path, keys, ("At ten.",), ("Four euros.",), history=history) as terminal:
+        terminal.type("When do you open?", "What does it cost?", "/quit")
+        shown = await terminal.ends()
+    assert "At ten.\n" in shown and "Four euros.\n" in shown
+
+
+def test_a_long_history_is_cut_to_its_last_entries_when_it_is_opened(tmp_path: Path):
+    path = tmp_path / "history"
+    (tmp_path / "elsewhere").touch(0o600)
+    path.symlink_to(tmp_path / "elsewhere")
+    earlier = FileHistory(path)
+    for number in range(KEPT_ENTRIES + 10):
+        earlier.store_string(f"# line {number}\n# and more")
+    kept = list(open_history(path).load_history_strings())
+    assert (len(kept), kept[0], kept[-1]) == (
+        KEPT_ENTRIES,
+        f"# line {KEPT_ENTRIES + 9}\n# and more",
+        "# line 10\n# and more",
+    )
+    assert path.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    # What is short enough is left as it is.
+    content = path.read_bytes()
+    open_history(path)
+    assert path.read_bytes() == content
+
+
+def test_a_history_that_is_linked_to_nowhere_keeps_nothing(tmp_path: Path):
+    path = tmp_path / "history"
+    path.symlink_to("/dev/null")
+    open_history(path).store_string("When do you open?")
+    assert list(open_history(path).load_history_strings()) == []
