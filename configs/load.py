@@ -1,9 +1,10 @@
 """Read YAML into a checked ``Deployment``. A ``ConfigError`` says where a fault is and what would be right.
 
 Decides what a relative path means (``bot.knowledge``, ``models_dir``, the file of the session store). A path
-in a user's file starts at the folder of that file. Everything in a shipped deployment, and the defaults of
-what is shipped (``knowledge``, ``presets``), start at the folder of the project. The defaults of what is
-written start there too, or in the current directory when Parley is installed (``core.installation``).
+in a user's file starts at the folder of that file, also when it is read by a link to it. Everything in a
+shipped deployment, and the defaults of what is shipped (``knowledge``, ``presets``), start at the folder of
+the project. The defaults of what is written start there too, or in the current directory when Parley is
+installed (``core.installation``).
 """
 
 import os
@@ -115,7 +116,7 @@ def _settings_of(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]
     if not isinstance(base, str):
         raise ConfigError(f"{path}: {EXTENDS}: expected the name of a deployment or a file, not {base!r}")
     try:
-        extended = _path_of(base, path.parent)
+        extended = _path_of(base, resolved.parent)
     except ConfigError as error:
         raise ConfigError(f"{path}: {EXTENDS}: {error}") from error
     if extended.resolve() in chain:

@@ -70,6 +70,16 @@ def test_a_path_starts_at_the_folder_of_the_file_that_gives_it(
     assert loaded.operations.presets_dir == PROJECT_DIR / "presets"
 
 
+def test_every_path_of_a_linked_file_starts_at_the_folder_of_the_file(tmp_path: Path):
+    files = {"base": "bot: {name: Ada}\n", "own": "extends: ./base.yaml\nmodels_dir: weights\n"}
+    own = written(tmp_path / "real", **files)
+    written(tmp_path / "links", base="bot: {name: Eve}\n")
+    link = tmp_path / "links" / "current.yaml"
+    link.symlink_to(own)
+    loaded = load_deployment(link)
+    assert (loaded.bot.name, loaded.models_dir) == ("Ada", tmp_path / "real" / "weights")
+
+
 def test_a_chain_of_files_is_followed(tmp_path: Path):
     files = {
         "first": "extends: embedded\nbot: {name: One}\nserver: {port: 1}\n",
