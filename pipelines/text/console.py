@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -203,19 +204,19 @@ class Console:
     def _interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
         """Call ``interrupt`` for Ctrl-C; keep other keys for the next prompt."""
         later: list[KeyPress] = []
-
-        def on_keys() -> None:
-            for press in self._source.read_keys():
-                if press.key == Keys.ControlC:
-                    interrupt()
-                else:
-                    later.append(press)
-
+        read = partial(self._read_keys, interrupt, later)
         try:
-            with self._source.raw_mode(), self._source.attach(on_keys):
+            with self._source.raw_mode(), self._source.attach(read):
                 yield
         finally:
             store_typeahead(self._source, later)
+
+    def _read_keys(self, interrupt: Callable[[], object], later: list[KeyPress]) -> None:
+        for press in self._source.read_keys():
+            if press.key == Keys.ControlC:
+                interrupt()
+            else:
+                later.append(press)
 
 
 def _open_output(out: TextIO) -> Output:
@@ -257,13 +258,13 @@ async def converse_in_console(
 
 def _key_bindings() -> KeyBindings:
     bindings = KeyBindings()
-
-    @bindings.add(Keys.ControlC, filter=has_focus(DEFAULT_BUFFER))
-    def clear_or_end(event: KeyPressEvent) -> None:
-        """Discard the line; with an empty line end the process, as Ctrl-C does everywhere."""
-        if event.current_buffer.text:
-            event.current_buffer.reset()
-        else:
-            event.app.exit(exception=KeyboardInterrupt)
-
+    bindings.add(Keys.ControlC, filter=has_focus(DEFAULT_BUFFER))(_clear_or_end)
     return bindings
+
+
+def _clear_or_end(event: KeyPressEvent) -> None:
+    """Discard the line; with an empty line end the process, as Ctrl-C does everywhere."""
+    if event.current_buffer.text:
+        event.current_buffer.reset()
+    else:
+        event.app.exit(exception=KeyboardInterrupt)
