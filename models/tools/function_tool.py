@@ -7,7 +7,8 @@ A result becomes JSON in a thread as well, after it was found to be no larger th
 conversion does not let other threads run.
 
 A thread cannot be ended. When the deadline of a run has passed, its thread goes on and keeps its place: after
-``MOST_AT_ONCE`` hanging runs the tool refuses calls, and nothing else is held up.
+``MOST_AT_ONCE`` hanging runs the tool refuses calls, and nothing else is held up. The threads are daemons, so
+that a hanging run does not keep the process from exiting.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import json
 import threading
 import typing
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from enum import Enum
 from typing import Any
 
@@ -119,7 +120,6 @@ class FunctionTool:
             getattr(function, "__call__", None)  # noqa: B004
         )
         self._arguments = arguments
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix=f"tool.{settings.name}")
         self._places = threading.Semaphore(MOST_AT_ONCE)
 
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
@@ -146,10 +146,33 @@ class FunctionTool:
     async def _in_thread(self, values: Mapping[str, Any]) -> dict[str, Any]:
         if not self._places.acquire(blocking=False):
             raise EngineError("too many of its runs have not ended", engine=self.name)
-        running = self._threads.submit(lambda: self._as_object(self._called(values)))
-        # Released at the end of the thread's work, also where the caller no longer waits for it.
-        running.add_done_callback(lambda _ended: self._places.release())
+        running: Future[dict[str, Any]] = Future()
+        # Has begun: the caller may stop waiting for it, and does not end it.
+        running.set_running_or_notify_cancel()
+        # Not of a pool, whose threads the interpreter waits for when it exits.
+        thread = threading.Thread(
+            target=self._work, args=(running, values), name=f"tool.{self.name}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._places.release()
+            raise EngineError("no thread could be started", engine=self.name) from error
         return await asyncio.wrap_future(running)
+
+    def _work(self, running: Future[dict[str, Any]], values: Mapping[str, Any]) -> None:
+        """Run the function, in its thread; give its place back also where its caller no longer waits."""
+        result: dict[str, Any] = {}
+        failure: Exception | None = None
+        try:
+            result = self._as_object(self._called(values))
+        except Exception as error:
+            failure = error
+        self._places.release()
+        if failure is not None:
+            running.set_exception(failure)
+        else:
+            running.set_result(result)
 
     def _called(self, values: Mapping[str, Any]) -> Any:
         """Call the function, in a thread.

@@ -1,4 +1,4 @@
-"""What the language model's part of a process has opened is closed when a tool cannot be created."""
+"""Start of the language model: what it has opened is closed when a tool cannot be created."""
 
 from typing import Any
 

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import itertools
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -374,6 +375,22 @@ async def test_hanging_runs_are_given_up_and_then_refused(release: threading.Eve
                 await asyncio.sleep(0.01)
             else:
                 break
+
+
+def test_a_hanging_run_does_not_keep_the_process_from_exiting():
+    program = (
+        "import asyncio\n"
+        "from parley.core.errors import EngineError\n"
+        f"from {HERE} import tool\n"
+        "try:\n"
+        "    asyncio.run(tool('hangs', timeout_s=0.1).run({}, key='a'))\n"
+        "except EngineError as error:\n"
+        "    print(error)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "no result within 0.1 s" in ended.stdout
 
 
 @pytest.mark.parametrize(
