@@ -384,7 +384,7 @@ async def test_a_question_without_an_answer_is_said_and_the_next_one_is_answered
         assert status == 0
         assert server.abandoned == 1
     shown = [line.strip() for line in (tmp_path / "out.txt").read_text().splitlines()]
-    assert shown[1:] == ["This is", "No answer within 1.5 s.", "At ten."]
+    assert shown[1:] == ["This is", "No answer arrived within 1.5 s.", "At ten."]
 
 
 async def test_an_engine_that_does_not_load_is_one_line_and_status_1(tmp_path: Path):

@@ -260,7 +260,7 @@ def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: st
         for nothing in (b"", b"[]", b'[["nobody", "Hello"]]', b"[" * 10_000):
             with pytest.raises(EngineError, match="unreadable"):
                 session.link.ask(MessageType.GENERATE, facts, nothing, within_s=5)
-        with pytest.raises(EngineError, match="does not speak"):
+        with pytest.raises(EngineError, match="does not support speak"):
             session.link.ask(MessageType.SPEAK, {"text": "Hello"}, within_s=5)
         assert session.answer(HELLO)[1].text
 

@@ -68,9 +68,9 @@ async def test_an_export_makes_no_store_and_migrates_none(tmp_path: Path) -> Non
     ("arguments", "lines", "said"),
     [
         (("export", "--url", "{url}", NO_SESSION), "", "no session"),
-        (("export", "--url", "nonsense", "x"), "", "not understood"),
+        (("export", "--url", "nonsense", "x"), "", "is not valid"),
         (("import", "--url", "{url}"), "hello\n", "JSON"),
-        (("import", "--url", "{url}"), "", "cut off"),
+        (("import", "--url", "{url}"), "", "is truncated"),
         (("import", "--url", "sqlite:////dev/null/a.db"), "", "/dev/null"),
     ],
 )

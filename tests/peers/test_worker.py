@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_is_known_at_once() -> None:
 
         async def asked() -> None:
             killing = asyncio.create_task(kill())
-            with pytest.raises(EngineError, match="gone"):
+            with pytest.raises(EngineError, match="the connection to the worker is lost"):
                 await asyncio.to_thread(engine.generate)
             await killing
 
