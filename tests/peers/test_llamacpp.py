@@ -387,7 +387,8 @@ async def test_a_deployment_starts_the_server_and_ends_it(models: Path):
 
 def test_a_missing_or_other_file_says_what_to_do(models: Path, tmp_path: Path):
     settings = LlamaCppRowSettings(models_dir=tmp_path)
-    with pytest.raises(ModelFileError, match=r"qwen2\.5.*\.gguf, which does not exist: run `make models ARGS=llamacpp`"):
+    expected = r"qwen2\.5.*\.gguf, which does not exist: run `make models ARGS=llamacpp`"
+    with pytest.raises(ModelFileError, match=expected):
         LlamaCpp(settings).check()
     (tmp_path / "note.gguf").write_text("no model")
     with pytest.raises(ConfigError, match="not a GGUF file"):
