@@ -122,7 +122,7 @@ class MoshiEngine:
                 return self._stopped()
             audio = talk.mouth.decode(step.codes[:, None]).float().cpu().numpy()
         if not np.isfinite(audio).all():
-            raise EngineError("the codec produced non-finite audio", engine=ENGINE)
+            raise EngineError("the codec gives audio that is not finite", engine=ENGINE)
         quiet = UnitResult(
             Vote.LISTEN,
             n_tokens=1,

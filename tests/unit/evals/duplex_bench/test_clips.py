@@ -103,7 +103,7 @@ def test_what_is_no_json_and_no_audio_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not readable JSON"):
         load(tmp_path)
     (place / "input.wav").write_bytes(b"RIFF")
-    with pytest.raises(ConfigError, match="no audio"):
+    with pytest.raises(ConfigError, match="not a readable audio file"):
         load(tmp_path)
     with pytest.raises(MediaError):
         read_audio(place / "input.wav", 16_000)
