@@ -420,7 +420,7 @@ async def test_a_handshake_is_refused_with_the_reason(one_line: Site):
         with pytest.raises(InvalidStatus) as full:
             await connect(url + "/ws/duplex/b").__aenter__()
         assert full.value.response.status_code == 503
-        assert b"every line is taken" in full.value.response.body
+        assert b"lines are in use" in full.value.response.body
         await first.close()
     left_s = time.monotonic()
     async with httpx.AsyncClient() as http, asyncio.timeout(5):
