@@ -76,7 +76,7 @@ _STANDINGS: Mapping[str, WorkerState] = {
 REASONS: Mapping[RefusalReason, str] = {
     RefusalReason.QUEUE_FULL: "the queue is full ({limit} wait), try again later",
     RefusalReason.TOO_LARGE: "no worker has the memory for this conversation ({limit} bytes at most)",
-    RefusalReason.NO_WORKER: "no worker is there, try again later",
+    RefusalReason.NO_WORKER: "no worker is available, try again later",
     RefusalReason.CANCELLED: "an operator removed you from the queue",
     RefusalReason.WITHDRAWN: "your place in the queue was given up",
     RefusalReason.LEFT: "you were not heard of any more",

@@ -21,7 +21,7 @@ QUESTION = silence(200) + say("how much is a replacement card") + silence(300)
 FRAME_MS = 80
 KINDS = ("tdt", "rnnt", "hybrid")
 # It says that it is dead, and ends.
-ENDED = "its model does not load|the connection to the worker is lost"
+ENDED = "its model failed to load|the connection to the worker is lost"
 
 Hosted = tuple[WorkerStt, dict[str, Any]]
 

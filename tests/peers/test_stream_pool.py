@@ -174,7 +174,7 @@ async def test_a_call_has_its_answer_from_the_voice_behind_while_its_worker_is_g
         (
             Choice(name="pool", settings={"workers": ["nobody"]}),
             (WorkerSpec(name="ears0", engine="pocketsphinx"),),
-            "there is no worker 'nobody' .known: ears0.",
+            "no worker is named 'nobody' .known: ears0.",
         ),
         (Choice(name="pool", settings={"colour": "red"}), (WorkerSpec(name="a", engine="x"),), "colour"),
     ],
