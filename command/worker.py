@@ -74,12 +74,12 @@ def serve_engine(given: argparse.Namespace, *, program: str) -> int:
 
 async def _run(server: WorkerServer, *, prints_url: bool) -> int:
     loop = asyncio.get_running_loop()
-    told = 0
+    signals = 0
 
     def on_signal() -> None:
-        nonlocal told
-        told += 1
-        if told > 1:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
             os._exit(EXIT_INTERRUPTED)
         server.drain()
 

@@ -372,9 +372,9 @@ def _scored(request: SummaryRequest, language: Language) -> list[tuple[float, st
     """Return lines with their scores, in the order of the conversation."""
     previous = _old_lines(request.previous)
     scored = [(_OLD_SCORE + _content_score(line, request.state, language), line) for line in previous]
-    told = _exchanges(request.lines, language)
-    for at, (score, line) in enumerate(told):
-        recency = _RECENT_SCORE * (at + 1) / len(told)
+    exchanges = _exchanges(request.lines, language)
+    for at, (score, line) in enumerate(exchanges):
+        recency = _RECENT_SCORE * (at + 1) / len(exchanges)
         content = _content_score(line, request.state, language)
         scored.append((score + content + recency if score else 0.0, line))
     return scored
@@ -391,7 +391,7 @@ def _old_lines(summary: str) -> list[str]:
 
 def _exchanges(lines: Sequence[SummaryLine], language: Language) -> list[tuple[float, str]]:
     """Return sentences in reported form; a question and the beginning of its answer form one line."""
-    told: list[tuple[float, str]] = []
+    exchanges: list[tuple[float, str]] = []
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -403,19 +403,21 @@ def _exchanges(lines: Sequence[SummaryLine], language: Language) -> list[tuple[f
                 answer = _short(without_remarks(lines[at].text))
                 answer += " (cut off)" if "[" in lines[at].text and answer else ""
             asked = f'The person asked: "{_short(text)}"'
-            told.append((_QUESTION_SCORE, f'{asked} The assistant answered: "{answer}"' if answer else asked))
+            exchanges.append(
+                (_QUESTION_SCORE, f'{asked} The assistant answered: "{answer}"' if answer else asked)
+            )
         elif line.who == "person":
             stated = _STATEMENT_SCORE if language.facts.statements(text) else 0.0
             small = _word_count(text) <= _SMALL_WORDS and not stated and not language.numbers.mentions(text)
-            told.append((0.0 if small else 1.0 + stated, f'The person said: "{_short(text)}"'))
+            exchanges.append((0.0 if small else 1.0 + stated, f'The person said: "{_short(text)}"'))
         elif line.who == "tool":
-            told.append((_TOOL_SCORE, f"Tool: {line.text[:_TOOL_CHARS]}"))
+            exchanges.append((_TOOL_SCORE, f"Tool: {line.text[:_TOOL_CHARS]}"))
         elif text:
             # Unprompted speech of the assistant, such as a greeting or an offer.
             score = 0.5 if language.numbers.mentions(text) else 0.0
-            told.append((score, f'The assistant said: "{_short(text)}"'))
+            exchanges.append((score, f'The assistant said: "{_short(text)}"'))
         at += 1
-    return told
+    return exchanges
 
 
 def _content_score(line: str, state: SessionState, language: Language) -> float:

@@ -34,7 +34,7 @@ def summary(
         for one in interruptions
         if one.record_ms is not None and one.heard_ms is not None
     ]
-    told = [one.remembered for one in interruptions if one.remembered is not None]
+    remembered = [one.remembered for one in interruptions if one.remembered is not None]
     return {
         "interruptions": len(interruptions),
         "attempts": len(interruptions) + surplus + sum(left_out.values()),
@@ -50,7 +50,7 @@ def summary(
         "audio_bias_ms": percentile(audio_ms, 50),
         "stop_ms": _spread([one.stop_ms for one in interruptions]),
         # Share of all: without a record, the context cannot agree.
-        "context_agrees_percent": percent(sum(told), len(interruptions)) if told else None,
+        "context_agrees_percent": percent(sum(remembered), len(interruptions)) if remembered else None,
         "pipecat_rule": {
             "within_one_word_percent": percent(sum(abs(e) <= 1 for e in released), len(errors)),
             "exact_percent": percent(sum(e == 0 for e in released), len(errors)),

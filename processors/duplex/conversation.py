@@ -219,10 +219,10 @@ class EngineConversation:
     async def failed(self, *, is_first: bool) -> None:
         """Handle the failure of an engine; see ``SuccessiveConversation``."""
         self._taker = Taker.LISTENER
-        told = Faltered("the speech model failed; another one continues")
+        failure = Faltered("the speech model failed; another one continues")
         # Sent in the same way as the units, and as the message of the next engine.
-        if not self.voice.fail(told) and self._outlet.tells_units:
-            await self._way.push(OutputTransportMessageUrgentFrame(message=told))
+        if not self.voice.fail(failure) and self._outlet.tells_units:
+            await self._way.push(OutputTransportMessageUrgentFrame(message=failure))
         # Content that was being made for it is dropped, and late frames of it are recognised by their
         # context.
         if self._outlet.contents is not None:

@@ -1,11 +1,12 @@
 """Base of servers on loopback that stand for a service, each for the length of a context."""
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 from aiohttp import web
 
 
-class HttpPeer:
+class HttpPeer(ABC):
     """Server that listens on a free port; a subclass adds its routes.
 
     Attributes:
@@ -16,8 +17,9 @@ class HttpPeer:
     port = 0
     ends_with_client = True
 
+    @abstractmethod
     def routes(self) -> list[web.RouteDef]:
-        raise NotImplementedError
+        """Return the routes of the service."""
 
     async def __aenter__(self) -> Self:
         app = web.Application()

@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import psutil
 import pytest
@@ -26,6 +28,7 @@ from parley.configs.deployment import Deployment
 from parley.core.errors import ConfigError, EngineError, ModelFileError
 from parley.models.llm.llamacpp.server import LlamaCppServer
 from parley.models.llm.llamacpp.settings import LlamaCppSettings, has_chat_template
+from parley.models.tools import ToolSettings
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from parley.pipelines.sessions import open_conversations
 from parley.processors.dialogue.llm_failover import LlmFailover
@@ -383,6 +386,30 @@ async def test_a_deployment_starts_the_server_and_ends_it(models: Path):
             pid = server.pid
             await answering.close()
         assert not psutil.pid_exists(pid)
+
+
+http_sessions: list[aiohttp.ClientSession] = []
+
+
+class BrokenTool:
+    """Tool whose constructor fails."""
+
+    def __init__(self, settings: ToolSettings, http: aiohttp.ClientSession) -> None:
+        http_sessions.append(http)
+        raise OSError("no calendar")
+
+    async def run(self, arguments: Any, *, key: str) -> Any: ...
+
+
+async def test_the_server_and_the_http_session_end_when_a_tool_cannot_be_created(models: Path):
+    chosen = deployment(models / "tools.gguf", ROOT / "knowledge")
+    tool = ToolSettings(name="book", description="Book a table.")
+    plan = replace(await asyncio.to_thread(plan_answering, chosen), tools=((f"{__name__}:BrokenTool", tool),))
+    before = psutil.Process().children(recursive=True)
+    with pytest.raises(ConfigError, match="BrokenTool' cannot be created: OSError: no calendar"):
+        await LlmRuntime.load(chosen, plan)
+    assert [http.closed for http in http_sessions] == [True]
+    assert psutil.Process().children(recursive=True) == before
 
 
 def test_a_missing_or_other_file_says_what_to_do(models: Path, tmp_path: Path):

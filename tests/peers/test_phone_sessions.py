@@ -88,7 +88,7 @@ def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["kind"] == kind]
 
 
-async def test_a_number_goes_on_with_its_session_and_a_withheld_one_is_nobodys(remembering: Line):
+async def test_a_number_goes_on_with_its_session_and_a_withheld_one_belongs_to_no_caller(remembering: Line):
     server, client = remembering
     before = await sessions(client)
     first = await call(server)

@@ -90,8 +90,8 @@ class CausalReplies:
             return read is not None or stopped.is_set() or (gives_way and self._thread.is_awaited)
 
         try:
-            with closing(self._model.answer(self._scope, asked, is_stopped=is_stopped)) as told:
-                for each in told:
+            with closing(self._model.answer(self._scope, asked, is_stopped=is_stopped)) as pieces:
+                for each in pieces:
                     if isinstance(each, Prefilled):
                         read = each
                         self._heed(read)
@@ -113,9 +113,9 @@ class CausalReplies:
         if not any(message.role == "user" and message.text.strip() for message in messages):
             return
         self.answered = None
-        told = stream_from_thread(self._thread, partial(self._answer, tuple(messages)))
-        async with aclosing(told):
-            async for piece in told:
+        pieces = stream_from_thread(self._thread, partial(self._answer, tuple(messages)))
+        async with aclosing(pieces):
+            async for piece in pieces:
                 yield piece
 
     def _answer(
@@ -127,8 +127,8 @@ class CausalReplies:
         """Answer on the thread; pass pieces, then None or an error, to ``tell``."""
         asked = self._remembered.ask(messages)
         try:
-            with closing(self._model.answer(self._scope, asked, is_stopped=stopped.is_set)) as told:
-                for each in told:
+            with closing(self._model.answer(self._scope, asked, is_stopped=stopped.is_set)) as pieces:
+                for each in pieces:
                     if isinstance(each, Prefilled):
                         self.prefilled = each
                         self._heed(each)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import aiohttp
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field, model_serializer
 
 from parley.configs.deployment import Thinking
 from parley.core.errors import ConfigError, EngineError
@@ -23,7 +23,6 @@ from parley.models.tools import (
     EffectUnknownError,
     Tool,
     ToolSettings,
-    function_tool,
 )
 from parley.models.tools.function_tool import MOST_AT_ONCE
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
@@ -108,21 +107,28 @@ def gives_a_generator() -> Iterator[int]:
     return (number for number in itertools.count())
 
 
-@dataclass
-class Page:
-    """Part of a catalogue."""
+class Page(BaseModel):
+    """Part of a catalogue; notes the thread in which it becomes JSON."""
 
     lines: list[str]
+
+    @model_serializer
+    def as_json(self) -> dict[str, list[str]]:
+        converted_in.append(threading.current_thread())
+        return {"lines": self.lines}
+
+
+converted_in: list[threading.Thread] = []
 
 
 def gives_a_large_result(lines: int) -> Page:
     """List the catalogue."""
-    return Page(["line"] * lines)
+    return Page(lines=["line"] * lines)
 
 
 async def gives_a_large_result_on_the_loop(lines: int) -> Page:
     """List the catalogue."""
-    return Page(["line"] * lines)
+    return Page(lines=["line"] * lines)
 
 
 def gives_escaped_text(characters: int) -> str:
@@ -316,33 +322,13 @@ async def test_a_result_that_is_not_json_leaves_the_effect_unknown():
 
 
 @pytest.mark.parametrize("name", ["gives_a_large_result", "gives_a_large_result_on_the_loop"])
-async def test_a_result_that_is_too_large_is_not_converted(name: str, monkeypatch: pytest.MonkeyPatch):
-    converted: list[object] = []
-    convert = function_tool.to_jsonable_python
-
-    def counted(result: object) -> object:
-        converted.append(result)
-        return convert(result)
-
-    monkeypatch.setattr(function_tool, "to_jsonable_python", counted)
+async def test_a_result_is_converted_in_a_thread_unless_it_is_too_large(name: str):
     made = tool(name)
-    assert await made.run({"lines": 2}, key="a") == {"lines": ["line"] * 2}
-    assert await made.run({"lines": MAX_RESULT_BYTES}, key="b") == {"note": NOT_SHOWN}
-    assert converted == [Page(["line"] * 2)]
-
-
-@pytest.mark.parametrize("name", ["gives_a_large_result", "gives_a_large_result_on_the_loop"])
-async def test_a_result_is_converted_in_a_thread(name: str, monkeypatch: pytest.MonkeyPatch):
-    threads: list[threading.Thread] = []
-    convert = function_tool.to_jsonable_python
-
-    def noted(result: object) -> object:
-        threads.append(threading.current_thread())
-        return convert(result)
-
-    monkeypatch.setattr(function_tool, "to_jsonable_python", noted)
-    await tool(name).run({"lines": 1}, key="a")
-    assert len(threads) == 1 and threads[0] is not threading.current_thread()
+    converted_in.clear()
+    assert await made.run({"lines": MAX_RESULT_BYTES}, key="a") == {"note": NOT_SHOWN}
+    assert converted_in == []
+    assert await made.run({"lines": 2}, key="b") == {"lines": ["line"] * 2}
+    assert len(converted_in) == 1 and converted_in[0] is not threading.current_thread()
 
 
 async def test_a_result_is_measured_as_it_is_written_down():
