@@ -84,7 +84,7 @@ def until_loaded(url: str) -> None:
         facts = link.facts
         while facts.get("engine") is None:
             if facts.get("state") == "dead":
-                raise EngineError("nemo: its model does not load", engine="nemo")
+                raise EngineError("nemo: its model failed to load", engine="nemo")
             facts = link.next(MessageType.STATE, within_s=PATIENCE_S).facts
     finally:
         link.close()

@@ -314,6 +314,4 @@ async def main(url: str, cache: Path, turns: int, transports: Sequence[str]) -> 
 
 if __name__ == "__main__":
     _url, _cache, _turns, *_transports = sys.argv[1:]
-    print(
-        json.dumps(asyncio.run(main(_url, Path(_cache), int(_turns), _transports or TRANSPORTS))), flush=True
-    )
+    print(json.dumps(asyncio.run(main(_url, Path(_cache), int(_turns), _transports))), flush=True)

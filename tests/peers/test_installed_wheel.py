@@ -137,11 +137,11 @@ def test_the_installed_command_knows_its_version_and_writes_no_traceback(parley:
     assert refused.stderr.startswith("parley serve: there is no deployment 'nothing'")
 
 
-def test_a_missing_extra_is_installed_by_the_name_of_the_package(parley: Path, tmp_path: Path):
+def test_a_missing_extra_is_installed_by_the_names_of_its_packages(parley: Path, tmp_path: Path):
     (tmp_path / "own.yaml").write_text("duplex: {engine: {name: gemini_live}}\n")
     checked = run(parley, "check", "--config", "own.yaml", folder=tmp_path)
     assert checked.returncode == 2
-    assert "pip install 'parley[google]'" in checked.stderr, checked.stderr
+    assert "pip install 'pipecat-ai[google]" in checked.stderr, checked.stderr
 
 
 def test_a_typed_conversation_by_the_module(parley: Path, tmp_path: Path):

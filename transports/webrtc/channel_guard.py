@@ -5,8 +5,9 @@ can be read more slowly. So the guard acts at two places:
 
 * packets: those over the peer's share of packets, bytes or time on the loop are dropped. SCTP takes that for
   a lossy line: it sends again, later and more slowly, and an honest peer loses nothing;
-* messages: one over the rate, one that is too large and one that is not a JSON object is refused. The peer is
-  notified at most once a second.
+* messages: one over the rate, one that is too large and one that is neither an RTVI message nor Pipecat's
+  signalling is refused; Pipecat would write it to the log in full. The peer is notified at most once a
+  second.
 
 A peer counts as flooding when more than ``MOST_DROPPED`` of its messages a minute are dropped. It does as
 well when it fills aiortc's unbounded buffers (pieces of messages, packets out of order). Its call is ended.
@@ -20,10 +21,12 @@ from typing import Any
 from aiortc import RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_DCEP
 from loguru import logger
+from pipecat.transports.smallwebrtc.connection import SIGNALLING_TYPE, SignallingMessage
+from pydantic import TypeAdapter, ValidationError
 
 from parley.core.clock import Clock
 from parley.core.token_bucket import TokenBucket
-from parley.protocols.client_protocol import ProtocolError, json_object
+from parley.protocols.client_protocol import Message, ProtocolError, json_object
 from parley.runtime.busy_time import Metered
 from parley.runtime.loop_clock import LoopClock
 from parley.transports.client_budget import ClientBudget, ClientShare
@@ -50,6 +53,10 @@ TOLD_US = 1_000_000
 LEAST_WINDOW_BYTES, MOST_MISORDERED = -4_000_000, 4_000
 # Sign of life that Pipecat's pages send.
 PING = b"ping"
+RTVI_LABEL = "rtvi-ai"
+# Pipecat writes a type that it does not know to the log, and repeats an id in its answer.
+MOST_TYPE_CHARACTERS, MOST_ID_CHARACTERS = 64, 256
+SIGNALLING: TypeAdapter[object] = TypeAdapter(SignallingMessage.Inbound)
 
 
 class ChannelGuard:
@@ -135,7 +142,7 @@ class ChannelGuard:
         if self._told_us is None or now_us - self._told_us >= TOLD_US:
             self._told_us = now_us
             # RTVI's form of an error that belongs to no request.
-            self._refuse({"label": "rtvi-ai", "type": "error", "data": {"error": reason, "fatal": False}})
+            self._refuse({"label": RTVI_LABEL, "type": "error", "data": {"error": reason, "fatal": False}})
 
     def _flooded(self, reason: str) -> None:
         if not self._is_flooded:
@@ -151,4 +158,26 @@ def _check(data: bytes) -> None:
         text = data.decode()
     except UnicodeDecodeError:
         raise ProtocolError("the message is not text", code="invalid_json") from None
-    json_object(text)
+    message = json_object(text)
+    if message.get("type") == SIGNALLING_TYPE:
+        try:
+            SIGNALLING.validate_python(message.get("message"))
+        except ValidationError:
+            raise ProtocolError("the signalling message is not known", code="invalid_value") from None
+    elif not _is_rtvi(message):
+        raise ProtocolError(
+            f"the message is not an RTVI message: label {RTVI_LABEL!r}, type, id and data",
+            code="invalid_value",
+        )
+
+
+def _is_rtvi(message: Message) -> bool:
+    kind, number, data = message.get("type"), message.get("id"), message.get("data")
+    return (
+        message.get("label") == RTVI_LABEL
+        and isinstance(kind, str)
+        and len(kind) <= MOST_TYPE_CHARACTERS
+        and isinstance(number, str)
+        and len(number) <= MOST_ID_CHARACTERS
+        and (data is None or isinstance(data, dict))
+    )

@@ -20,11 +20,20 @@ every message a second time.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from aiortc import RTCRemoteInboundRtpStreamStats
 from loguru import logger
-from pipecat.frames.frames import CancelFrame, ClientConnectedFrame, EndFrame, OutputAudioRawFrame, StartFrame
+from pipecat.frames.frames import (
+    CancelFrame,
+    ClientConnectedFrame,
+    EndFrame,
+    InputTransportMessageFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.transport import (
@@ -48,6 +57,14 @@ from parley.transports.webrtc.client_delay import ClientDelay
 
 # aiortc's peers and browsers report once a second or so.
 REPORT_S = 2.0
+
+
+@dataclass
+class PeerMessageFrame(InputTransportMessageFrame):
+    """Message of the peer with a short name: Pipecat formats every frame at every step, the base in full."""
+
+    def __str__(self) -> str:
+        return str(self.name)
 
 
 class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
@@ -89,6 +106,10 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
     async def cleanup(self) -> None:
         await self._stop_watching()
         await super().cleanup()
+
+    async def push_app_message(self, message: Any) -> None:
+        """Push a message to Pipecat's RTVI processor, upstream of the input; no processor below reads one."""
+        await self.push_frame(PeerMessageFrame(message=message), FrameDirection.UPSTREAM)
 
     async def _stop_watching(self) -> None:
         tasks = (self._watch, self._measuring)

@@ -93,16 +93,21 @@ async def line(clock: HandClock | None = None) -> AsyncIterator[Line]:
 
 
 def message(number: int, text: str = "") -> str:
-    return json.dumps({"type": "client-message", "id": str(number), "text": text})
+    data = {"t": "note", "d": text}
+    return json.dumps({"label": "rtvi-ai", "type": "client-message", "id": str(number), "data": data})
+
+
+MUTED = '{"type": "signalling", "message": {"type": "trackStatus", "receiver_index": 0, "enabled": false}}'
 
 
 async def test_messages_of_a_page_pass():
     async with line() as one:
         for number in range(20):
             one.channel.send(message(number, "x" * 20_000))
+        one.channel.send(MUTED)
         one.channel.send("ping: 1")
         await one.until("ping: 1")
-        assert one.got == [message(number, "x" * 20_000) for number in range(20)] + ["ping: 1"]
+        assert one.got == [message(number, "x" * 20_000) for number in range(20)] + [MUTED, "ping: 1"]
         assert one.refused == [] and one.guard.dropped == 0
 
 
@@ -147,6 +152,31 @@ async def test_what_is_no_json_object_is_answered_and_not_passed_on(sent: str | 
         await one.until(message(1))
         assert one.got == [message(1)]
         assert len(one.refused) == 1
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"label": "rtvi-ai", "type": "client-message", "id": "1", "data": "text"},
+        {"label": "rtvi-ai", "type": "client-message", "data": {}},
+        {"label": "rtvi-ai", "type": "x" * 65, "id": "1"},
+        {"label": "rtvi-ai", "type": ["send-text"], "id": "1"},
+        {"label": "rtvi-ai", "type": "send-text", "id": "1" * 257},
+        {"label": "other", "type": "send-text", "id": "1"},
+        {"type": "signalling"},
+        {"type": "signalling", "message": {"type": "trackStatus"}},
+        {"type": "signalling", "message": [{"type": "renegotiate"}] * 1_000},
+    ],
+)
+async def test_what_is_neither_rtvi_nor_signalling_is_answered_and_not_passed_on(sent: dict[str, Any]):
+    async with line() as one:
+        one.channel.send(json.dumps(sent))
+        one.channel.send(message(1))
+        await one.until(message(1))
+        assert one.got == [message(1)]
+        [refusal] = one.refused
+        assert refusal["type"] == "error" and len(refusal["data"]["error"]) < 200
 
 
 async def test_a_transport_that_is_left_is_as_it_was():

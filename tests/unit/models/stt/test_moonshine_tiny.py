@@ -170,7 +170,6 @@ def test_a_monologue_is_read_in_lines_that_lose_no_words(engine: MoonshineTinySt
     stream.start()
     partials = [partial.text for partial in play(stream, monologue, PIECE_BYTES)]
     final = stream.finish()
-    assert 83 <= len(final.words) <= 90
     # Words of a line that has ended stay as they were.
     long = [text.split() for text in partials if len(text.split()) > 60]
     assert all(text[:20] == final.text.split()[:20] for text in long)
@@ -179,9 +178,9 @@ def test_a_monologue_is_read_in_lines_that_lose_no_words(engine: MoonshineTinySt
         f"{OPENING} it was the age of foolishness it was the epoch of belief it was the epoch of incredulity "
         "it was the season of light it was the season of darkness it was the spring of hope it was the "
         "winter of despair we had everything before us we had nothing before us we were all going direct to "
-        "heaven"
+        "heaven we were all going direct the other way in short the"
     )
-    assert errors(" ".join(final.text.split()[: len(known.split())]), known) <= 8
+    assert errors(final.text, known) <= 10
 
 
 def music() -> bytes:
