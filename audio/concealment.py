@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 # Pitch of 67 to 400 Hz.
 SHORTEST_MS, LONGEST_MS = 2.5, 15.0
 # Length compared to find the pitch: before the gap, and after it, where only one piece is available.
-BEFORE_MS, BEHIND_MS = 20.0, 7.5
+BEFORE_MS, AFTER_MS = 20.0, 7.5
 # Length of past audio that is used.
 HISTORY_MS = 50
 # Share of the period over which its end is blended with the audio before its beginning.
@@ -23,7 +23,7 @@ BLEND = 0.25
 _TINY = 1e-6
 
 
-def conceal(before: np.ndarray, behind: np.ndarray, samples: int, *, rate_hz: int) -> np.ndarray:
+def conceal(before: np.ndarray, after: np.ndarray, samples: int, *, rate_hz: int) -> np.ndarray:
     """Return the samples that fill a gap.
 
     Args:
@@ -36,7 +36,7 @@ def conceal(before: np.ndarray, behind: np.ndarray, samples: int, *, rate_hz: in
         float32, (samples,).
     """
     forward = _goes_on(before, samples, BEFORE_MS, rate_hz)
-    backward = _goes_on(behind[::-1], samples, BEHIND_MS, rate_hz)[::-1]
+    backward = _goes_on(after[::-1], samples, AFTER_MS, rate_hz)[::-1]
     fade = np.linspace(0, 1, samples, dtype=np.float32)
     return forward * (1 - fade) + backward * fade
 

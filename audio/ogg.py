@@ -95,8 +95,8 @@ class OggReader:
         return _HEADER.size + segments + sum(self._held[_HEADER.size : _HEADER.size + segments])
 
     def _is_whole(self, page: bytes) -> bool:
-        told = int.from_bytes(page[22:26], "little")
-        return page[4] == 0 and checksum(page[:22] + bytes(4) + page[26:]) == told
+        stored = int.from_bytes(page[22:26], "little")
+        return page[4] == 0 and checksum(page[:22] + bytes(4) + page[26:]) == stored
 
     def _packets(self, page: bytes) -> Iterator[bytes]:
         _, _, kind, _, serial, _, _, segments = _HEADER.unpack_from(page)

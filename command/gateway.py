@@ -94,7 +94,7 @@ async def gateway(
     app = create_app(
         deployment.server,
         admitted=gate.admits if is_bounded else None,
-        hears=lambda wanted: engines.hears(wanted or mode),
+        uses_recogniser=lambda wanted: engines.uses_recogniser(wanted or mode),
         usage=engines.answering.usage,
         readiness=not_ready,
         run_call=lambda arguments: run_session(

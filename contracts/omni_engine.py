@@ -117,7 +117,7 @@ class OmniEngineContract:
         engine.prepare(Preparation())
         run_unit(engine, 0)
 
-    def test_behind_a_stop_everything_is_silent_until_another_conversation(self, engine: OmniEngine) -> None:
+    def test_after_a_stop_everything_is_silent_until_another_conversation(self, engine: OmniEngine) -> None:
         engine.prepare(Preparation())
         run_unit(engine, 0)
         engine.prefill(unit(engine, 1))

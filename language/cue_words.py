@@ -66,7 +66,7 @@ class CueRules(Protocol):
         """Return whether the words ask for something."""
         ...
 
-    def tells(self, text: str, /) -> bool:
+    def is_statement(self, text: str, /) -> bool:
         """Return whether a sentence of some length asks for nothing: a story is not finished with it."""
         ...
 
@@ -107,7 +107,7 @@ class NoCues:
         """Return whether the text ends with a question mark."""
         return asks(text)
 
-    def tells(self, text: str, /) -> bool:
+    def is_statement(self, text: str, /) -> bool:
         """Return False."""
         return False
 

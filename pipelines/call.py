@@ -39,31 +39,31 @@ class SocketClient:
         prompts: a silent caller is prompted.
         tells_units: the client receives a speech model's units one by one.
         reads_rtvi: the client reads RTVI's messages about the bot; the caller's words are sent in any case.
-        wish: returns the settings that the client has requested so far.
+        requested: returns the settings that the client has requested so far.
         is_wished: set when they are complete; the conversation waits for it.
         on_placed: called when an engine is assigned, before it is prepared; must not block.
         entry: entry by which a speech model receives the transport's audio ahead of the pipeline.
-        mouth: receives the units of a speech model ahead of the pipeline.
+        unit_sink: receives the units of a speech model ahead of the pipeline.
         hums: the client receives backchannels, which the bot speaks during the caller's turn.
         run_tool: has the client run one of its tools; None where it has none.
     """
 
     greets: bool = True
     prompts: bool = True
-    tells_units: bool = False
+    reports_units: bool = False
     reads_rtvi: bool = True
-    wish: Callable[[], SessionUpdate] = SessionUpdate
-    is_wished: asyncio.Event | None = None
+    requested: Callable[[], SessionUpdate] = SessionUpdate
+    is_requested: asyncio.Event | None = None
     on_placed: Callable[[], None] | None = None
     entry: UnitEntry = field(default_factory=UnitEntry)
-    mouth: UnitSink | None = None
+    unit_sink: UnitSink | None = None
     hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
 
 
-def told_to(wish: SessionUpdate, system_prompt: str) -> str:
+def client_prompt(update: SessionUpdate, system_prompt: str) -> str:
     """Return the deployment's prompt, followed by the client's additions that its rules have permitted."""
-    return prompt_of(system_prompt, wish.instructions, wish.notes)
+    return prompt_of(system_prompt, update.instructions, update.notes)
 
 
 class LiveCall:

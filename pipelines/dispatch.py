@@ -93,7 +93,7 @@ async def run_session(
         body.get("session"), owner=identity.session_owner, for_call=True
     ) as conversation:
         # A foreign runner passes on any values that a client sent.
-        told = body.get("echo_cancellation")
+        reported = body.get("echo_cancellation")
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
         sees = chosen == DUPLEX and engines.sees and row.capabilities.video
@@ -108,7 +108,7 @@ async def run_session(
             row.name,
             live,
             rtvi=row.capabilities.speaks_rtvi,
-            peer_cancels_echo=told if isinstance(told, bool) else None,
+            peer_cancels_echo=reported if isinstance(reported, bool) else None,
             rules=engines.answering.rules(identity),
         )
         await pipeline_of(chosen)(engines, transport, call)

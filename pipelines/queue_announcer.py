@@ -20,7 +20,7 @@ from parley.serving.pool.pool import AssignmentRefused
 from parley.serving.scheduler.types import QueuePlace
 
 # Least interval between reports of the position: to a client, and to the caller by the voice.
-QUEUE_TOLD_S, QUEUE_SAID_S = 0.5, 10.0
+QUEUE_REPORT_S, QUEUE_SAID_S = 0.5, 10.0
 
 
 class QueueAnnouncer:
@@ -79,7 +79,7 @@ class QueueAnnouncer:
                 if self._phrase:
                     text = self._phrase.format(position=place.position)
                     await pipeline.queue(TTSSpeakFrame(text, append_to_context=False))
-            await asyncio.sleep(QUEUE_TOLD_S)
+            await asyncio.sleep(QUEUE_REPORT_S)
 
     def _moved(self, said_position: int) -> bool:
         return self._place is not None and self._place.position != said_position

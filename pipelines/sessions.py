@@ -125,8 +125,8 @@ class TypedTurns:
             async for event in answer:
                 match event:
                     case TurnCommitted(said):
-                        told: dict[str, object] = {"session": session_id, "seq": said.seq, "text": text}
-                        await events.put(TurnEvent("turn", told))
+                        facts: dict[str, object] = {"session": session_id, "seq": said.seq, "text": text}
+                        await events.put(TurnEvent("turn", facts))
                     case AnswerPiece(more):
                         await events.put(TurnEvent("delta", {"text": more}))
                     case AnswerCommitted(reply):

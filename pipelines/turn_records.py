@@ -17,7 +17,7 @@ from parley.core.timeline import HeardReply
 from parley.pipelines.call import Call
 
 # Replies that wait to be sent with the next turn.
-MOST_UNTOLD = 16
+MOST_WAITING = 16
 
 
 class TurnRecords:
@@ -31,7 +31,7 @@ class TurnRecords:
     def __init__(self, call: Call, *, sends: bool) -> None:
         self._call, self._sends = call, sends
         # Replies that were not sent to the client yet.
-        self._heard: deque[HeardReply] = deque(maxlen=MOST_UNTOLD)
+        self._heard: deque[HeardReply] = deque(maxlen=MOST_WAITING)
         events = call.events
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)

@@ -22,7 +22,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from parley.core.errors import CapacityError
 from parley.protocols.client_protocol import QueueUpdate
-from parley.serving.gateway.line_request import LineRequest, Tell
+from parley.serving.gateway.line_request import LineRequest, ReportPlace
 from parley.serving.gateway.sockets.replayable_socket import Message, ReplayableSocket
 from parley.transports.webrtc.early_peer import EarlyPeer
 from parley.transports.websocket.session import SocketCall
@@ -45,11 +45,11 @@ async def wait_as_browser(
         return True
     peer = EarlyPeer(connection, vanish_ms=vanish_ms)
 
-    async def tell(place: QueueUpdate) -> None:
+    async def report_place(place: QueueUpdate) -> None:
         peer.send(server_message(place))
 
     try:
-        await _until_granted(line, tell, peer.left())
+        await _until_granted(line, report_place, peer.left())
     except CapacityError as error:
         peer.send(server_message(QueueUpdate(0), refused=str(error)))
     finally:
@@ -65,7 +65,7 @@ async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) 
         return True
     early: list[Message] = []
 
-    async def tell(place: QueueUpdate) -> None:
+    async def report_place(place: QueueUpdate) -> None:
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.send_text(json.dumps(server_message(place)))
 
@@ -76,13 +76,13 @@ async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) 
                 return
 
     try:
-        await _until_granted(line, tell, left())
+        await _until_granted(line, report_place, left())
     except CapacityError as error:
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.close(TRY_AGAIN_LATER, str(error)[:100])
     if line.is_granted:
         websocket.put_back(early)
-        await tell(QueueUpdate(0))
+        await report_place(QueueUpdate(0))
     return line.is_granted
 
 
@@ -99,13 +99,13 @@ async def wait_as_client(line: LineRequest | None, session: SocketCall) -> bool:
     if line is None or line.is_granted:
         return True
 
-    async def tell(place: QueueUpdate) -> None:
+    async def report_place(place: QueueUpdate) -> None:
         session.queued(place)
 
     async def left() -> None:
         await session.gone.wait()
 
-    await _until_granted(line, tell, left())
+    await _until_granted(line, report_place, left())
     if line.is_granted:
         session.queued(QueueUpdate(0))
     return line.is_granted
@@ -127,9 +127,9 @@ def server_message(place: QueueUpdate, *, refused: str = "") -> dict[str, Any]:
     return {"label": "rtvi-ai", "type": "server-message", "data": data}
 
 
-async def _until_granted(line: LineRequest, tell: Tell, left: Awaitable[None]) -> None:
+async def _until_granted(line: LineRequest, report_place: ReportPlace, left: Awaitable[None]) -> None:
     """Return when the line is granted or the caller has left; raise the errors of the request."""
-    granted = asyncio.ensure_future(line.granted(tell))
+    granted = asyncio.ensure_future(line.granted(report_place))
     leaving = asyncio.ensure_future(left)
     try:
         await asyncio.wait({granted, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -58,7 +58,7 @@ class Format:
 
 
 # Marks a frame of audio that has already reached the place where it is played.
-TOLD = FrameFact[bool]("told")
+ALREADY_SENT = FrameFact[bool]("already_sent")
 # Id of the frame that ended the caller's turn, on a message that the turn is over.
 TURN_END = FrameFact[int]("turn_end")
 # Reason with which a stopping server ends its calls, and the close frame of their sockets.
@@ -492,14 +492,14 @@ class UnitSink(Protocol):
     rate_hz: int
 
     def say(self, pcm: bytes) -> None:
-        """Send audio of the bot, 16-bit. It passes through the pipeline too, marked as ``TOLD``."""
+        """Send audio of the bot, 16-bit. It passes through the pipeline too, marked as ``ALREADY_SENT``."""
         ...
 
     def cut(self) -> None:
         """Drop the audio that has not been played yet."""
         ...
 
-    def tell(self, happening: Happening) -> None:
+    def report(self, happening: Happening) -> None:
         """Report an event of the call, in order with the audio."""
         ...
 
@@ -552,7 +552,7 @@ class ClientProtocol(Protocol):
         """Return the messages to the client about a message that was refused."""
         ...
 
-    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+    def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
         """Return the messages to the client about an event of the call; often none."""
         ...
 

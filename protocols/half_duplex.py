@@ -183,11 +183,11 @@ class HalfDuplex:
             given = Prepare.model_validate(message)
         except ValidationError as error:
             raise refusal_of(error) from error
-        told, unused = [], []
+        parts, unused = [], []
         for index, item in enumerate(given.system_content or ()):
             where = f"system_content[{index}]"
             if item.type == "text":
-                told.append(item.text or "")
+                parts.append(item.text or "")
                 if item.text and not self._takes_instructions:
                     unused.append(f"{where}: the prompt is the deployment's")
             elif item.type != "audio":
@@ -205,7 +205,7 @@ class HalfDuplex:
         self._speaks = config.tts is None or config.tts.enabled is not False
         self._prepared_ms = at_ms
         self._prepared = {"type": "prepared", "timeout_s": round(timeout_s, 3), "unused": unused}
-        instructions = "\n\n".join(part.strip() for part in told if part.strip())
+        instructions = "\n\n".join(part.strip() for part in parts if part.strip())
         actions: list[Action] = [
             SessionUpdate(instructions=instructions or None),
             Begin(),
@@ -229,8 +229,8 @@ class HalfDuplex:
 
     # Messages to the client.
 
-    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the messages for an event of the call (``ClientProtocol.tell``)."""
+    def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """Return the messages for an event of the call (``ClientProtocol.messages_for``)."""
         match happening:
             case Began(session_id):
                 return self._begun(session_id)

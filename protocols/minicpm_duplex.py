@@ -256,9 +256,9 @@ class MiniCpmDuplex:
             raise ProtocolError(
                 "the conversation has been prepared already", code="invalid_state", param="type"
             )
-        wish = wish_of(message)
+        update = update_of(message)
         self._is_prepared = True
-        return [wish, Begin()]
+        return [update, Begin()]
 
     def _audio_chunk(self, message: Message) -> list[Action]:
         if self._book is None:
@@ -302,8 +302,8 @@ class MiniCpmDuplex:
 
     # Messages to the client.
 
-    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the messages for an event of the call (``ClientProtocol.tell``)."""
+    def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """Return the messages for an event of the call (``ClientProtocol.messages_for``)."""
         match happening:
             case Began(session_id, facts):
                 self._session_id = session_id
@@ -458,7 +458,7 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     return [*actions, Speech(data)], len(data) / BYTES_PER_MS
 
 
-def wish_of(message: Message) -> SessionUpdate:
+def update_of(message: Message) -> SessionUpdate:
     """Return the settings that ``prepare`` requests.
 
     Raises:

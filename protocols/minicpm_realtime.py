@@ -96,13 +96,13 @@ class MiniCpmRealtime:
         session = event.get("session")
         if not isinstance(session, dict):
             raise ProtocolError("session: missing", code="missing_field", param="session")
-        wish = SessionUpdate(
+        update = SessionUpdate(
             instructions=text_of(session, "instructions", most_chars=MOST_PROMPT_CHARS),
             llm_ref_audio=_voice(session, "ref_audio"),
             tts_ref_audio=_voice(session, "tts_ref_audio"),
         )
         self._is_updated = True
-        return [wish, Begin()]
+        return [update, Begin()]
 
     def _append(self, event: Message) -> list[Action]:
         if self._book is None:
@@ -127,8 +127,8 @@ class MiniCpmRealtime:
 
     # Messages to the client.
 
-    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the messages for an event of the call (``ClientProtocol.tell``)."""
+    def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """Return the messages for an event of the call (``ClientProtocol.messages_for``)."""
         match happening:
             case Began(session_id):
                 self._session_id = session_id

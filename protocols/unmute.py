@@ -131,8 +131,8 @@ class Unmute:
 
     # Messages to the client.
 
-    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the events for an event of the call (``ClientProtocol.tell``)."""
+    def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """Return the events for an event of the call (``ClientProtocol.messages_for``)."""
         match happening:
             case Began():
                 return []

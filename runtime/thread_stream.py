@@ -36,7 +36,7 @@ async def stream_from_thread(
     pieces: asyncio.Queue[str | BaseException | None] = asyncio.Queue()
     stopped = threading.Event()
 
-    def tell(piece: str | AgentError | None) -> None:
+    def deliver(piece: str | AgentError | None) -> None:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
@@ -46,7 +46,7 @@ async def stream_from_thread(
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(pieces.put_nowait, error)
 
-    working = executor.submit(job, stopped, tell)
+    working = executor.submit(job, stopped, deliver)
     working.add_done_callback(ended)
     try:
         while (piece := await pieces.get()) is not None:

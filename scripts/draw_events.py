@@ -16,7 +16,7 @@ from pathlib import Path
 from parley.core import call_events
 from parley.core.call_events import CallEvent
 from scripts.foreign_assignments import ROOT, product_files
-from tests.sim.call import Beside, silence, simulate, voice
+from tests.sim.call import RunningCall, silence, simulate, voice
 
 DOCUMENT = ROOT / "docs" / "reference" / "events.md"
 HEAD = """# Events of a call
@@ -138,12 +138,12 @@ def trace(caller: Sequence[object], **chosen: object) -> list[CallEvent]:
     """Return the events of a simulated call, on virtual time."""
     seen: list[CallEvent] = []
 
-    async def watch(beside: Beside) -> None:
-        beside.call.events.subscribe(CallEvent, seen.append)
+    async def watch(running: RunningCall) -> None:
+        running.call.events.subscribe(CallEvent, seen.append)
         await asyncio.sleep(0)
 
     with tempfile.TemporaryDirectory() as folder:
-        simulate(caller, Path(folder), beside=watch, **chosen)  # type: ignore[arg-type]
+        simulate(caller, Path(folder), concurrently=watch, **chosen)  # type: ignore[arg-type]
     return seen
 
 

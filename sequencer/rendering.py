@@ -76,10 +76,10 @@ def tags(token: EnrichedToken, settings: RenderingSettings | None = None) -> tup
 
 def _line(turn: Sequence[EnrichedToken], settings: RenderingSettings) -> str:
     parts: list[str] = []
-    for told, group in groupby(turn, key=lambda token: tags(token, settings)):
+    for labels, group in groupby(turn, key=lambda token: tags(token, settings)):
         parts.extend(_words(token.text) for token in group)
-        if told:
-            parts.append(f"[{'; '.join(told)}]")
+        if labels:
+            parts.append(f"[{'; '.join(labels)}]")
     return " ".join(parts)
 
 
@@ -106,17 +106,17 @@ def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...
         None if part is None else _own(part, settings.max_chars) or None
         for part in (visual.gesture, visual.ref, visual.facial_affect)
     )
-    told: list[str] = []
+    labels: list[str] = []
     if gesture and ref:
         # "holding the card", but "pointing at the fee".
-        told.append(f"{gesture} {_AT.get(gesture.lower(), '')}{ref}")
+        labels.append(f"{gesture} {_AT.get(gesture.lower(), '')}{ref}")
     elif ref:
-        told.append(f"showing {ref}")
+        labels.append(f"showing {ref}")
     elif gesture:
-        told.append(gesture)
+        labels.append(gesture)
     if affect and affect.lower() not in settings.plain_affects:
-        told.append(f"looks {affect}")
-    return tuple(told)
+        labels.append(f"looks {affect}")
+    return tuple(labels)
 
 
 # Gestures that need a word before what they refer to; all others take it directly ("holding the card").

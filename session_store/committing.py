@@ -144,7 +144,7 @@ def commit_appends(
             ("next", "last", "of", "under"),
             [(place.next_seq, place.last_us, id_, place.epoch) for id_, place in moved.items()],
         )
-        _tell(connection, (f"{id_} {place.next_seq - 1}" for id_, place in moved.items()))
+        _notify(connection, (f"{id_} {place.next_seq - 1}" for id_, place in moved.items()))
     return outcomes
 
 
@@ -237,7 +237,7 @@ def touch(connection: sa.Connection) -> None:
 def _delete_sessions(connection: sa.Connection, ids: Sequence[str]) -> None:
     # Their events are deleted with them, by the foreign key.
     connection.execute(_delete, {"ids": _padded(ids)})
-    _tell(connection, (f"{id_} 0" for id_ in ids))
+    _notify(connection, (f"{id_} 0" for id_ in ids))
 
 
 def _lock_sessions(
@@ -278,7 +278,7 @@ def _refusal(session_id: str, *, known: bool, locked: set[str]) -> StoreError:
     return UnknownSessionError(f"there is no session {shown_id(session_id)}")
 
 
-def _tell(connection: sa.Connection, words: Iterable[str]) -> None:
+def _notify(connection: sa.Connection, words: Iterable[str]) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(_announce, {"channel": CHANNEL, "words": list(words)})
 

@@ -246,7 +246,7 @@ class Compactor:
             keep_turns -= 1
         return covered_until(turns, keep_turns=keep_turns)
 
-    async def told(
+    async def summarise_for_third_party(
         self, events: Sequence[Event], *, max_tokens: int | None = None, within_s: float | None = None
     ) -> str:
         """Return a summary of the whole conversation for a third party; empty when nothing was said.

@@ -173,7 +173,7 @@ class Conversation:
         # Part of the queue that may still be dropped: not what is on its way to the database.
         self._droppable: deque[_Waiting] = deque()
         self._pending_records = 0
-        self._untold_drops = 0
+        self._unlogged_drops = 0
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -223,16 +223,16 @@ class Conversation:
         """Count a typed turn before it is accepted; return 0, or the seconds until it may be."""
         return self._typed.take(self.session_id, text)
 
-    def view(self, *, turn: int | None = None, beside: Sequence[Event] = ()) -> PromptView:
+    def view(self, *, turn: int | None = None, extra_events: Sequence[Event] = ()) -> PromptView:
         """Return the input of the model, made from the committed events alone.
 
-        ``beside`` adds events that are not stored but that the model needs: refused tool calls.
+        ``extra_events`` adds events that are not stored but that the model needs: refused tool calls.
 
         Args:
             turn: as for ``prompt_view``.
         """
         recalled = self._recalled.get(turn, ()) if turn is not None else ()
-        events = {event.seq: event for event in (*recalled, *self._events, *beside)}
+        events = {event.seq: event for event in (*recalled, *self._events, *extra_events)}
         return prompt_view(
             events.values(), budget_tokens=self._settings.budget_tokens, turn=turn, facts=self._facts
         )
@@ -256,7 +256,7 @@ class Conversation:
         state = [self.draft(Kind.STATE, "system", learnt)] if learnt else []
         last = self.last_seq
         return self.view(
-            beside=[
+            extra_events=[
                 draft.at(self.session_id, last + place, self.epoch)
                 for place, draft in enumerate([turn, *state], start=1)
             ]
@@ -415,8 +415,10 @@ class Conversation:
         await self._short.wait()
 
     async def summary(self, *, max_tokens: int | None = None, within_s: float | None = None) -> str:
-        """Return a summary of the whole conversation for a third party (``Compactor.told``)."""
-        return await self._compactor.told(self.events, max_tokens=max_tokens, within_s=within_s)
+        """Return a summary for a third party (``Compactor.summarise_for_third_party``)."""
+        return await self._compactor.summarise_for_third_party(
+            self.events, max_tokens=max_tokens, within_s=within_s
+        )
 
     async def in_time(self, committing: Coroutine[Any, Any, T]) -> T:
         """Wait for a commit for as long as a person waits: ``turn_deadline_s`` of the store.
@@ -463,7 +465,7 @@ class Conversation:
         if self._pending_records < self._settings.max_pending_records:
             return True
         self.dropped_records += 1
-        self._untold_drops += 1
+        self._unlogged_drops += 1
         if not self._droppable:
             return False
         self._done_with(self._droppable.popleft())
@@ -548,7 +550,7 @@ class Conversation:
         taken = iter(events)
         for item in batch:
             self._done_with(item).accept([next(taken) for _ in item.drafts])
-        self._tell_drops()
+        self._log_drops()
 
     def _done_with(self, item: _Waiting) -> _Waiting:
         self._queue.remove(item)
@@ -558,14 +560,14 @@ class Conversation:
             self._pending -= len(item.drafts)
         return item
 
-    def _tell_drops(self) -> None:
+    def _log_drops(self) -> None:
         """Log the dropped records once per outage, at its end."""
-        if self._untold_drops:
+        if self._unlogged_drops:
             logger.error(
-                f"session {self.shown_id}: dropped {self._untold_drops} annotations while the store was "
+                f"session {self.shown_id}: dropped {self._unlogged_drops} annotations while the store was "
                 "unavailable"
             )
-            self._untold_drops = 0
+            self._unlogged_drops = 0
 
     def _take_in(self, events: list[Event]) -> None:
         # An event whose key was stored before comes back with its old seq and is in the view already. Two
@@ -581,7 +583,7 @@ class Conversation:
     def lose(self, error: StoreError) -> None:
         """Mark the session as lost: every waiter gets the error, and nothing is written any more."""
         self._reason = error
-        self._tell_drops()
+        self._log_drops()
         if self._queue and isinstance(error, StoreClosedError):
             # No other process has the session: the pending drafts are gone.
             count = sum(len(item.drafts) for item in self._queue)

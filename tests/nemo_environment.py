@@ -15,7 +15,7 @@ from parley.core.errors import EngineError
 from parley.models.hosted.link import ConversationLink
 from parley.models.hosted.worker import OneWorker, WorkerAddress
 from parley.runtime.engine_hosting.messages import MessageType
-from tests.fakes.worker import SECRET, told_secret
+from tests.fakes.worker import SECRET, shared_secret
 from tests.system import missing
 from tests.worker_process import worker_process
 
@@ -77,7 +77,7 @@ def until_loaded(url: str) -> None:
     A recogniser waits as well, but takes a worker that says nothing for some seconds for a dead one. While
     packages are imported next to other processes it may be silent for so long: a test alone judges that.
     """
-    address = WorkerAddress(url=url, secret_env=told_secret())
+    address = WorkerAddress(url=url, secret_env=shared_secret())
     watch = OneWorker(address).watch()
     link = ConversationLink(url, watch, open_s=PATIENCE_S, write_s=PATIENCE_S, engine="nemo")
     try:

@@ -9,19 +9,19 @@ class UnitEntry:
     """Entry of a call's audio and video into a speech model, while the call has one."""
 
     def __init__(self) -> None:
-        self._ears: UnitInput | None = None
+        self._receiver: UnitInput | None = None
 
-    def open(self, ears: "UnitInput") -> None:
-        """Deliver everything from here on to ``ears``."""
-        self._ears = ears
+    def open(self, receiver: "UnitInput") -> None:
+        """Deliver everything from here on to ``receiver``."""
+        self._receiver = receiver
 
     def close(self) -> None:
         """Deliver to the pipeline alone from here on: the call is over."""
-        self._ears = None
+        self._receiver = None
 
-    def ears(self) -> "UnitInput | None":
+    def receiver(self) -> "UnitInput | None":
         """Return the receiver; None when the pipeline alone receives."""
-        return self._ears
+        return self._receiver
 
 
 class UnitInput(Protocol):

@@ -152,7 +152,7 @@ class DuplexPolicy:
         language = language or find_language()
         self._endpoint = endpoint_policy(chosen.endpoint, language)
         self._barge_in = BargeIn(chosen.barge_in, vocabulary=language.vocabulary)
-        self._hums = (
+        self._backchannels = (
             BackchannelPolicy(chosen.backchannel, language=language)
             if chosen.backchannel is not None
             else None
@@ -220,8 +220,8 @@ class DuplexPolicy:
         """Register a voice that began ``voiced_ms`` before ``at_ms``."""
         self._is_voiced = True
         self._endpoint.on_voice_started(at_ms)
-        if self._hums is not None:
-            self._hums.on_voice_started(at_ms, voiced_ms=voiced_ms)
+        if self._backchannels is not None:
+            self._backchannels.on_voice_started(at_ms, voiced_ms=voiced_ms)
         if self._guesser.on_voice():
             self._acts.append(Guess(None))
         self._follow(self._barge_in.on_voice_started(at_ms, voiced_ms=voiced_ms), at_ms)
@@ -237,15 +237,15 @@ class DuplexPolicy:
         self._is_voiced = False
         self._quiet_ms = at_ms - silence_ms
         self._endpoint.on_voice_stopped(at_ms, silence_ms=silence_ms)
-        if self._hums is not None:
-            self._hums.on_voice_stopped(at_ms, silence_ms=silence_ms)
+        if self._backchannels is not None:
+            self._backchannels.on_voice_stopped(at_ms, silence_ms=silence_ms)
         self._follow(self._barge_in.on_voice_stopped(at_ms, silence_ms=silence_ms), at_ms)
 
     def on_completeness(self, probability: float, *, filler_log_odds: float | None = None) -> None:
         """Register how complete the turn sounds in this pause, and the log odds that it stops on a filler."""
         self._endpoint.on_completeness(probability, filler_log_odds=filler_log_odds)
-        if self._hums is not None:
-            self._hums.on_completeness(probability)
+        if self._backchannels is not None:
+            self._backchannels.on_completeness(probability)
 
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
         """Register the words of the present voice so far."""
@@ -268,8 +268,8 @@ class DuplexPolicy:
         self._has_words = True
         last = confidences[-1] if confidences else 1.0
         self._endpoint.on_transcript(at_ms, text, last_word_confidence=last)
-        if self._hums is not None:
-            self._hums.on_text(self._endpoint.text)
+        if self._backchannels is not None:
+            self._backchannels.on_text(self._endpoint.text)
         self._guess(self._guesser.on_final(text))
 
     def on_self_voice(self, at_ms: int, *, own: bool) -> None:
@@ -352,9 +352,9 @@ class DuplexPolicy:
         if self._is_voiced and self._barge_in.caller_has_floor:
             self._open_turn()
         due_ms = self._endpoint.next_deadline_ms() if self._in_turn else None
-        if self._hums is not None:
-            self._hums.on_endpoint_due(due_ms)
-            hum = self._hums.on_deadline(at_ms) if self._in_turn else None
+        if self._backchannels is not None:
+            self._backchannels.on_endpoint_due(due_ms)
+            hum = self._backchannels.on_deadline(at_ms) if self._in_turn else None
             if hum is not None:
                 self._acts.append(EmitBackchannel(hum.text))
         if due_ms is not None and self._was_early and self._quiet_ms is not None:
@@ -386,8 +386,8 @@ class DuplexPolicy:
         self._endpoint.reset()
         self._guesser.reset()
         self._barge_in.on_turn_ended()
-        if self._hums is not None:
-            self._hums.on_turn_ended()
+        if self._backchannels is not None:
+            self._backchannels.on_turn_ended()
         if self._has_words:
             self._acts.append(Ask(text, silence_ms, completeness))
         else:
@@ -399,8 +399,8 @@ class DuplexPolicy:
             self._acts.append(Guess(text))
 
     def _busy(self, busy: bool) -> None:
-        if self._hums is not None:
-            self._hums.on_bot_busy(busy)
+        if self._backchannels is not None:
+            self._backchannels.on_bot_busy(busy)
 
     def _follow(self, decision: Decision | None, at_ms: int) -> None:
         if isinstance(decision, Duck):

@@ -236,7 +236,7 @@ class IdleWatch:
         return self._prompts
 
     @property
-    def hears_voice(self) -> bool:
+    def has_voice(self) -> bool:
         """True while the caller makes a sound."""
         return self._voice_since_ms is not None
 

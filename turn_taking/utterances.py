@@ -201,7 +201,7 @@ class Classifier:
         understood = self._understood(words)
         if not understood or 2 * len(understood) < len(words):
             return self._kind_by_sound(utterance)
-        phrases = self._phrases(self._without_hums(utterance, understood))
+        phrases = self._phrases(self._without_backchannels(utterance, understood))
         kind = self._kind_by_words(phrases, question_open)
         if kind is not None:
             return kind if kind.claims_floor or self._filled(utterance, understood) else UtteranceKind.UNCLEAR
@@ -257,7 +257,7 @@ class Classifier:
     def _understood(self, words: list[tuple[str, float]]) -> list[tuple[str, float]]:
         return [word for word in words if word[1] >= self.settings.word_confidence]
 
-    def _without_hums(
+    def _without_backchannels(
         self, utterance: Utterance, understood: list[tuple[str, float]]
     ) -> list[tuple[str, float]]:
         """Remove the words that recognisers write for the end of a short sound, where others are left.
@@ -310,9 +310,9 @@ class Classifier:
         return UtteranceKind.FILLER if parts == {_Part.FILLER} else None
 
     def _kind_of_talk(self, utterance: Utterance, understood: list[tuple[str, float]]) -> UtteranceKind:
-        is_hum = len(understood) <= 2 and all(word in self._lexicon.hums for word, _ in understood)
+        is_backchannel = len(understood) <= 2 and all(word in self._lexicon.hums for word, _ in understood)
         is_weak = len(understood) == 1 and understood[0][1] < self.settings.lone_word_confidence
-        if is_hum or is_weak:
+        if is_backchannel or is_weak:
             is_short = utterance.voiced_ms <= self.settings.hum_ms
             return self._kind_by_sound(utterance) if is_short else UtteranceKind.UNCLEAR
         return UtteranceKind.SUBSTANTIVE

@@ -106,7 +106,7 @@ class Controls:
         reports = {transport: Report() for transport in transports}
         self._heard = {transport: asyncio.Event() for transport in transports}
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._tell_up(), name="controls.up")
+            tasks.create_task(self._print_up(), name="controls.up")
             for transport, report in reports.items():
                 tasks.create_task(
                     self._again(rounds[transport], report, self._heard[transport]),
@@ -118,7 +118,7 @@ class Controls:
         """Place no further call."""
         self._enough.set()
 
-    async def _tell_up(self) -> None:
+    async def _print_up(self) -> None:
         for heard in self._heard.values():
             await heard.wait()
         print("up", flush=True)

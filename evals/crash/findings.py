@@ -85,7 +85,7 @@ class Findings:
     refused: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
 
-    def behind_the_kill(
+    def after_the_kill(
         self,
         stated: Sequence[Statement],
         unsettled: Sequence[Statement],

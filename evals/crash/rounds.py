@@ -127,7 +127,7 @@ class Rounds:
         if phase is Phase.AUDIO:
             await self._listen(line)
             await asyncio.sleep(self._chance.uniform(0, LISTENS_S))
-            self._kill(server, Phase.AUDIO if _hears(line) else Phase.BETWEEN, line, speaks=False)
+            self._kill(server, Phase.AUDIO if _is_audible(line) else Phase.BETWEEN, line, speaks=False)
             return
         speaking: asyncio.Task[object] | None = None
         if self._chance.random() < 0.5:
@@ -177,7 +177,9 @@ class Rounds:
         self._findings.kills += 1
         self._findings.killed_in[phase] += 1
         if line is not None:
-            self._findings.caller["speaks" if speaks else "listens" if _hears(line) else "is silent"] += 1
+            self._findings.caller[
+                "speaks" if speaks else "listens" if _is_audible(line) else "is silent"
+            ] += 1
 
     async def _listen(self, line: Line) -> None:
         """Have the bot speak at length."""
@@ -189,10 +191,10 @@ class Rounds:
 
     def _lines(self, number: int) -> list[str]:
         """Return the user's messages after the fact: first of all one with an effect."""
-        lines = [self._wish(number, 0, (ORDER, BOOKING)[number % 2])]
+        lines = [self._request_text(number, 0, (ORDER, BOOKING)[number % 2])]
         lines += [
-            self._wish(number, 1, ORDER),
-            self._wish(number, 2, BOOKING),
+            self._request_text(number, 1, ORDER),
+            self._request_text(number, 2, BOOKING),
             f"Thank you, number {number}.",
         ]
         return [lines[0], *self._chance.sample(lines[1:], k=3)]
@@ -200,12 +202,12 @@ class Rounds:
     def _last_line(self, phase: Phase, number: int) -> str:
         """Return the message during whose turn the server is killed."""
         if phase in self._tools:
-            return self._wish(number, 3, next(self._tools[phase]))
-        wish = self._wish(number, 3, self._chance.choice((ORDER, BOOKING)))
+            return self._request_text(number, 3, next(self._tools[phase]))
+        wish = self._request_text(number, 3, self._chance.choice((ORDER, BOOKING)))
         thanks = f"Thank you again, number {number}."
         return thanks if phase is Phase.ANSWERING else self._chance.choice((wish, thanks))
 
-    def _wish(self, number: int, item: int, tool: str) -> str:
+    def _request_text(self, number: int, item: int, tool: str) -> str:
         verb = "order" if tool == ORDER else "book"
         return f"Please {verb} item{self._seed}r{number}n{item}."
 
@@ -217,7 +219,7 @@ class Rounds:
         try:
             async with server_client(server.url) as client:
                 events = await timeline(server.url, talk.session_id)
-                self._findings.behind_the_kill(self._stated(talk), talk.unsettled, events)
+                self._findings.after_the_kill(self._stated(talk), talk.unsettled, events)
                 answer = None
                 if talk.unanswered is not None:
                     text, key = talk.unanswered
@@ -401,7 +403,7 @@ async def _gone(server: Server) -> None:
         raise PeerError(f"the server still runs {GONE_S:.0f} s after SIGKILL") from None
 
 
-def _hears(line: Line) -> bool:
+def _is_audible(line: Line) -> bool:
     quiet_us = line.bot_quiet_us()
     return quiet_us is not None and quiet_us < AUDIBLE_US
 

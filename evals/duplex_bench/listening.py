@@ -24,7 +24,7 @@ from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 from parley.turn_taking.voice_gate import GateEvent, VoiceGate
 
 
-class Beside:
+class ParallelRecogniser:
     """Recogniser of one caller's words. Runs on the loop.
 
     Args:

@@ -18,7 +18,7 @@ import soxr
 
 from parley.core.errors import EngineError
 from parley.evals.duplex_bench.clips import Clip
-from parley.evals.duplex_bench.listening import Beside
+from parley.evals.duplex_bench.listening import ParallelRecogniser
 from parley.evals.duplex_bench.mouth import Mouth
 from parley.evals.duplex_bench.spoken import RATE_HZ, Segmenter, Spoken, Word
 from parley.models.omni import OmniEngine, OmniHost, Preparation, UnitResult
@@ -187,15 +187,19 @@ async def play(
         engine = await asyncio.wrap_future(thread.submit(host.open_engine))
         call = _Call(engine, thread, caller)
         on_words = getattr(engine, "on_words", None)
-        beside = Beside(side.stt, side.vad, on_words) if side is not None and on_words is not None else None
+        recogniser = (
+            ParallelRecogniser(side.stt, side.vad, on_words)
+            if side is not None and on_words is not None
+            else None
+        )
         try:
-            if beside is not None:
-                await beside.open()
-            await call.run(beside)
+            if recogniser is not None:
+                await recogniser.open()
+            await call.run(recogniser)
         finally:
-            if beside is not None:
-                beside.close()
-        return _take(clip, caller, engine, call.mouth, call.ticks, beside)
+            if recogniser is not None:
+                recogniser.close()
+        return _take(clip, caller, engine, call.mouth, call.ticks, recogniser)
     finally:
         thread.shutdown(wait=False)
 
@@ -225,14 +229,14 @@ class _Call:
         self._early: list[tuple[UnitResult, int]] = []
         self._ticker = Ticker(engine, thread, TickedCall(on_result=self._on_result, on_tick=self._on_tick))
 
-    async def run(self, beside: Beside | None) -> None:
+    async def run(self, recogniser: ParallelRecogniser | None) -> None:
         """Run to the end of the clip.
 
         Raises:
             EngineError: the engine, or the parallel recogniser, failed.
         """
         units = asyncio.create_task(self._ticker.run(Preparation()), name="bench.units")
-        caller = asyncio.create_task(self._talk(beside), name="bench.caller")
+        caller = asyncio.create_task(self._talk(recogniser), name="bench.caller")
         try:
             done, _ = await asyncio.wait({units, caller}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -243,7 +247,7 @@ class _Call:
                 with suppress(asyncio.CancelledError, EngineError):
                     await task
 
-    async def _talk(self, beside: Beside | None) -> None:
+    async def _talk(self, recogniser: ParallelRecogniser | None) -> None:
         async with asyncio.timeout(BEGIN_S):
             await self._began.wait()
         rate_hz = self._engine.input_rate_hz
@@ -251,9 +255,9 @@ class _Call:
             await self._until(at_ms + PIECE_MS)
             first, last = (ms * rate_hz // 1000 for ms in (at_ms, at_ms + PIECE_MS))
             self._ticker.hear(self._heard[first:last])
-            if beside is not None:
+            if recogniser is not None:
                 first, last = (ms * RATE_HZ // 1000 for ms in (at_ms, at_ms + PIECE_MS))
-                beside.hear(self._caller[first:last])
+                recogniser.hear(self._caller[first:last])
         # Output at the very end comes with a unit that is due after it.
         await self._until(self._length_ms + self._engine.unit_ms)
 
@@ -290,7 +294,7 @@ def _take(
     engine: OmniEngine,
     mouth: Mouth,
     ticks: _Ticks | None = None,
-    beside: Beside | None = None,
+    recogniser: ParallelRecogniser | None = None,
 ) -> Take:
     heard, words = mouth.heard()
     bot = _at_rate(heard, RATE_HZ, engine.output_rate_hz)[: len(caller)]
@@ -301,9 +305,9 @@ def _take(
         caller,
         bot,
         words,
-        tuple(beside.understood) if beside is not None else (),
-        tuple(beside.late_ms) if beside is not None else (),
-        beside.failures if beside is not None else 0,
+        tuple(recogniser.understood) if recogniser is not None else (),
+        tuple(recogniser.late_ms) if recogniser is not None else (),
+        recogniser.failures if recogniser is not None else 0,
         tuple(chosen.late_us),
         tuple(chosen.took_us),
         chosen.missed,

@@ -149,11 +149,11 @@ def _answers(each: Heard) -> bool:
     """Return whether the bot begins anew after the beginning of the interruption, rather than going on."""
     event = each.clip.event
     assert event is not None
-    talk = _talk_behind(each)
+    talk = _talk_after(each)
     return talk is not None and talk.began_ms >= event.began_ms and _takes_interruption(each)
 
 
-def _talk_behind(each: Heard) -> Segment | None:
+def _talk_after(each: Heard) -> Segment | None:
     """Return the first talk that begins after the begin of the interruption, or else the one that never
     ended.
     """
@@ -175,7 +175,7 @@ def _interruption_latency_ms(each: Heard) -> int | None:
     """
     event = each.clip.event
     assert event is not None
-    talk = _talk_behind(each)
+    talk = _talk_after(each)
     return None if talk is None or not _takes_interruption(each) else talk.began_ms - event.ended_ms
 
 

@@ -138,16 +138,16 @@ async def run_bot(engines: Engines, connection: SmallWebRTCConnection) -> None:
     async def on_disconnected(_transport: Any, _client: Any) -> None:
         await runner.cancel()
 
-    async def tell() -> None:
+    async def forward() -> None:
         while True:
             await worker.queue_frame(RTVIServerMessageFrame(data=await messages.get()))
 
     async with asyncio.TaskGroup() as tasks:
-        telling = tasks.create_task(tell(), name="heard.tell")
+        forwarding = tasks.create_task(forward(), name="heard.forward")
         try:
             await runner.run()
         finally:
-            telling.cancel()
+            forwarding.cancel()
 
 
 if __name__ == "__main__":

@@ -107,12 +107,12 @@ def measure(
 def _measured_there(
     place: int, seed: int, kinds: Sequence[Sound], ducked_by: str | None, script: type[CallScript]
 ) -> list[Trial]:
-    chosen, speakers = _own_ears()
+    chosen, speakers = _own_listeners()
     return call_trials(place, seed, chosen, speakers, kinds, ducked_by=ducked_by, build=script)
 
 
 @cache
-def _own_ears() -> tuple[Ears, audio.Speakers]:
+def _own_listeners() -> tuple[Ears, audio.Speakers]:
     """Return the engines of this process of the pool; they cannot be sent between processes."""
     return ears(), audio.Speakers()
 
@@ -167,7 +167,7 @@ def events_over(events: Sequence[Event], reply: Reply) -> Iterator[Event]:
     voices_before = 0
     for event in sorted((*asked, *events), key=lambda event: event.at_ms):
         if event.at_ms < _ms(reply.began):
-            voices_before += event.tell == "on_voice_started"
+            voices_before += event.method == "on_voice_started"
         elif event.at_ms < _heard_until_ms(reply):
             yield _over(event, reply, voices_before)
 
@@ -181,7 +181,7 @@ def _over(event: Event, reply: Reply, voices_before: int) -> Event:
     facts = event.facts
     if "voice" in facts:
         facts = facts | {"voice": facts["voice"] - voices_before}
-    return Event(event.at_ms - _ms(reply.began), event.tell, facts)
+    return Event(event.at_ms - _ms(reply.began), event.method, facts)
 
 
 class DuckingBot:
@@ -208,8 +208,8 @@ class DuckingBot:
         """Pass the events up to now to the policy and apply its decisions."""
         for event in events:
             self._advance(event.at_ms)
-            self._voices += event.tell == "on_voice_started"
-            self._tell(event)
+            self._voices += event.method == "on_voice_started"
+            self._apply_event(event)
         self._advance(now_ms + 1)
 
     def _advance(self, at_ms: int) -> None:
@@ -221,7 +221,7 @@ class DuckingBot:
             self._until(until_ms)
             if asked_ms is not None and asked_ms <= at_ms:
                 self._is_asked = True
-                self._tell(Event(asked_ms, "on_question"))
+                self._apply_event(Event(asked_ms, "on_question"))
             elif ended_ms <= at_ms:
                 self._reply = self._policy = None
                 self._gain.set_db(0.0)
@@ -246,11 +246,11 @@ class DuckingBot:
                 return
             self._obey(self._policy.on_deadline(due_ms))
 
-    def _tell(self, event: Event) -> None:
+    def _apply_event(self, event: Event) -> None:
         if self._policy is None or self._reply is None:
             return
         own = _over(event, self._reply, self._voices_before)
-        self._obey(getattr(self._policy, own.tell)(**_arguments(own)))
+        self._obey(getattr(self._policy, own.method)(**_arguments(own)))
 
     def _obey(self, decision: Decided) -> None:
         if is_cut(decision):
@@ -304,7 +304,7 @@ def cut_in(policy: BargeInPolicy, trial: Trial) -> tuple[int | None, int | None]
         cut_ms = cut_before(policy, event.at_ms)
         if cut_ms is not None:
             return cut_ms, ducked_ms
-        decision = getattr(policy, event.tell)(**_arguments(event))
+        decision = getattr(policy, event.method)(**_arguments(event))
         if is_cut(decision):
             return event.at_ms, ducked_ms
         if isinstance(decision, Duck) and ducked_ms is None and event.at_ms >= trial.onset_ms:
@@ -314,7 +314,7 @@ def cut_in(policy: BargeInPolicy, trial: Trial) -> tuple[int | None, int | None]
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    return event.facts if event.tell == "on_spotting" else {"at_ms": event.at_ms, **event.facts}
+    return event.facts if event.method == "on_spotting" else {"at_ms": event.at_ms, **event.facts}
 
 
 def judge(name: str, trials: Sequence[Trial]) -> dict[str, Any]:

@@ -85,12 +85,12 @@ class Event:
 
     Attributes:
         at_ms: time at which a policy gets it.
-        tell: method of a policy.
+        method: method of a policy.
         facts: its arguments without the time, by name.
     """
 
     at_ms: int
-    tell: str
+    method: str
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -203,7 +203,7 @@ class _Chain:
         elif state is VADState.QUIET and self._speaks:
             self._stop()
         if self._speaks:
-            self._tell_level()
+            self._report_level()
             self._look_at_voice()
         if self._look_ms is not None and self._now_ms >= self._look_ms:
             self._look_ms += SelfVoiceSettings().look_ms
@@ -271,22 +271,22 @@ class _Chain:
         facts = {"look": look, "log_odds": log_odds, "voice": self._voices}
         self.events.append(Event(at_ms, "on_look", facts))
 
-    def _tell_level(self) -> None:
+    def _report_level(self) -> None:
         """Report the level whenever the voice has become louder by more than ``LOUDER_DB``."""
         level_db = self._analyzer.voice_level_db
         if level_db is None or (self._level_db is not None and level_db < self._level_db + LOUDER_DB):
             return
-        self._level_db, beside_db = level_db, self._usual.beside(level_db)
-        if beside_db is not None:
-            self._note("on_level", level_db=beside_db)
+        self._level_db, above_usual_db = level_db, self._usual.above_usual_db(level_db)
+        if above_usual_db is not None:
+            self._note("on_level", level_db=above_usual_db)
 
     def _learn_level(self) -> None:
         level_db, voiced_ms = self._analyzer.voice_level_db, self._now_ms - self._settings.stop_ms
         if level_db is not None and self._began_ms - self._bot_ms > SILENT_MS:
             self._usual.learn(level_db, voiced_ms=voiced_ms - self._began_ms)
 
-    def _note(self, tell: str, **facts: Any) -> None:
-        self.events.append(Event(self._now_ms, tell, facts))
+    def _note(self, method: str, **facts: Any) -> None:
+        self.events.append(Event(self._now_ms, method, facts))
 
 
 class _Engine:

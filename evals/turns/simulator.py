@@ -100,7 +100,7 @@ def _silence(
         if decided_ms is not None:
             return Outcome(end, decided_ms - since_ms)
         now_ms = at_ms
-        _tell(policy, silence, at_ms - since_ms, at_ms, spec, hearing)
+        _report_silence(policy, silence, at_ms - since_ms, at_ms, spec, hearing)
     decided_ms = _decide(policy, now_ms, until_ms=heard_again_ms)
     return Outcome(end, None if decided_ms is None else decided_ms - since_ms)
 
@@ -110,7 +110,7 @@ def _moments(since_ms: int, spec: CallSpec, hearing: Hearing) -> list[int]:
     return sorted({since_ms + ms for ms in (hearing.stop_ms, spec.words_ms, *spec.looks_ms)})
 
 
-def _tell(
+def _report_silence(
     policy: EndpointPolicy, silence: Silence, silent_ms: int, at_ms: int, spec: CallSpec, hearing: Hearing
 ) -> None:
     if silent_ms == hearing.stop_ms:

@@ -164,7 +164,7 @@ def _material(mixed: bool) -> SoundMaterial:
 
 
 @cache
-def _own_ears() -> tuple[Ears, audio.Speakers]:
+def _own_listeners() -> tuple[Ears, audio.Speakers]:
     """Return the engines of this process of the pool; they cannot be sent between processes."""
     return default_ears(), audio.Speakers()
 
@@ -178,7 +178,7 @@ def trials_of_call(
     policy: str | None, mixed: bool, seed: int, place: int, most: int | None
 ) -> list[YieldTrial]:
     """Return the trials of one call."""
-    chosen, speakers = _own_ears()
+    chosen, speakers = _own_listeners()
     material = _material(mixed)
     rng = np.random.default_rng([seed, place, 17])
     script = YieldScript(rng, speakers, material)

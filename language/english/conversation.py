@@ -150,7 +150,7 @@ def acknowledge(known: KnownConversation) -> Recalled | None:
     if known.new.facts:
         return Recalled(_thanks(known.new.facts), known.new.sure)
     if known.new.intent:
-        return Recalled(f"All right, {_wish(known.new.intent)}. What would you like to know?", sure=False)
+        return Recalled(f"All right, {_purpose(known.new.intent)}. What would you like to know?", sure=False)
     return None
 
 
@@ -165,7 +165,7 @@ class _Memory:
             if pattern.fullmatch(text):
                 return self._fact(name, name)
         if _INTENT_QUESTION.fullmatch(text):
-            told = f"You told me that {_wish(self.known.intent)}." if self.known.intent else ""
+            told = f"You told me that {_purpose(self.known.intent)}." if self.known.intent else ""
             return Recalled(told or "You have not told me why you are calling.", sure=True)
         for pattern, answer in (
             (_NOTED, self._noted),
@@ -223,7 +223,7 @@ class _Memory:
     def _known(self) -> str:
         clauses = [_clause(name, value) for name, value in self.known.facts.items()][-_TOLD_FACTS:]
         if self.known.intent:
-            clauses.append(_wish(self.known.intent))
+            clauses.append(_purpose(self.known.intent))
         if not clauses and self.known.said:
             return self._last_said()
         if not clauses:
@@ -247,7 +247,7 @@ class _Memory:
         if whole and self.known.facts:
             parts.append(self._known())
         elif self.known.intent:
-            parts.append(f"You told me that {_wish(self.known.intent)}.")
+            parts.append(f"You told me that {_purpose(self.known.intent)}.")
         if topics:
             parts.append(f"We talked about {spoken_list(list(topics)[-_TOPICS:], last='and')}.")
         if not parts and self.known.facts:
@@ -305,7 +305,7 @@ def _clause(name: str, value: str) -> str:
     return f"your {_second(name)} {'are' if plural else 'is'} {_second(value)}"
 
 
-def _wish(intent: str) -> str:
+def _purpose(intent: str) -> str:
     """Return the intent as a part of a sentence to the caller."""
     if intent.startswith("to "):
         return f"you want {_second(intent)}"

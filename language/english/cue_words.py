@@ -126,7 +126,7 @@ def is_question(text: str) -> bool:
     return bool(words) and (words[0] in _INVERTED_WORDS or not _ASKING_WORDS.isdisjoint(words[:3]))
 
 
-def tells(text: str) -> bool:
+def is_statement(text: str) -> bool:
     """Return whether a sentence of some length asks for nothing: a story is not finished with it.
 
     It judges by words alone, and so is often wrong: "my card is gone" asks for help. The price is a longer

@@ -166,7 +166,7 @@ class ConversationLink:
             if message.type is type_:
                 return message
 
-    def tell(self, type_: MessageType, facts: Mapping[str, Any] | None = None) -> None:
+    def notify(self, type_: MessageType, facts: Mapping[str, Any] | None = None) -> None:
         """Send a message that has no answer.
 
         Raises:

@@ -37,7 +37,7 @@ class Dialogue:
         topic_said: like ``last_said``, of the last message that held any.
         said: numbers of all sentences that were spoken in full.
         replies: number of assistant messages of which anything was heard.
-        told: numbers of all sentences that were spoken or started, in order.
+        spoken_sentences: numbers of all sentences that were spoken or started, in order.
     """
 
     words: tuple[str, ...]
@@ -50,7 +50,7 @@ class Dialogue:
     topic_said: tuple[int, ...]
     said: frozenset[int]
     replies: int
-    told: tuple[int, ...]
+    spoken_sentences: tuple[int, ...]
 
 
 class DialogueReader:
@@ -110,7 +110,7 @@ class DialogueReader:
             topic_said=found[answered[-1]][0] if answered else (),
             said=frozenset(n for numbers, cut in found.values() for n in numbers if n != cut),
             replies=len(replies),
-            told=tuple(number for at in replies for number in found[at][0]),
+            spoken_sentences=tuple(number for at in replies for number in found[at][0]),
         )
 
     def _find(self, reply: str) -> tuple[tuple[int, ...], int | None]:

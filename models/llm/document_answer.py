@@ -57,7 +57,7 @@ _NAMED_SCORE = 0.56
 # A self-contained question has at least this likeness to a passage; earlier turns are then not mixed in.
 _SELF_CONTAINED_LIKENESS = 0.5
 # Score at which the rest of a turn that also states something is answered.
-_BESIDES_SCORE = 0.75
+_OTHER_PART_SCORE = 0.75
 # Share of the question itself in a follow-up; the rest is for the question that it follows. First for
 # likeness, then for the words in common.
 _OWN_SHARE, _OWN_WORDS_SHARE = 0.4, 0.6
@@ -80,7 +80,7 @@ _SOUND_WEIGHT = 0.5
 _LEAST_GAIN = 0.1
 _MOST_REPAIRS = 2
 # Least words that must remain of an utterance after its statement is removed.
-_BESIDES_WORDS = 3
+_OTHER_PART_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class DocumentAnswer:
             return recalled.text
         noted = conversation.acknowledge()
         if noted is not None and noted.sure:
-            return self._besides(conversation, dialogue, noted.text)
+            return self._answer_other_part(conversation, dialogue, noted.text)
         intent = self._talk.exact_intent(words)
         if intent is not None:
             return self._small_talk(intent, dialogue)
@@ -221,7 +221,7 @@ class DocumentAnswer:
 
     def _topics_of(self, dialogue: Dialogue) -> list[str]:
         """Return the headings of what was spoken, each at its last mention, oldest first."""
-        passages = (self._index.passage_of(number) for number in reversed(dialogue.told))
+        passages = (self._index.passage_of(number) for number in reversed(dialogue.spoken_sentences))
         return [self._topics[passage] for passage in dict.fromkeys(passages)][::-1]
 
     def _the_question(self, said: str, words: Sequence[str]) -> list[str]:
@@ -232,16 +232,16 @@ class DocumentAnswer:
                 words = self._talk.spoken_words(asking[-1])
         return self._talk.question_words(words[-_MOST_WORDS:])
 
-    def _besides(self, conversation: DialogueHistory, dialogue: Dialogue, thanks: str) -> str:
+    def _answer_other_part(self, conversation: DialogueHistory, dialogue: Dialogue, thanks: str) -> str:
         """Return the answer to a statement with another part: "my name is Ada and my card was stolen"."""
         rest = self._talk.question_words(self._talk.spoken_words(conversation.new.rest))
         while rest and rest[0] in self._asking.joining:
             rest = rest[1:]
-        if len(rest) < _BESIDES_WORDS:
+        if len(rest) < _OTHER_PART_WORDS:
             return thanks
         question = self._question(rest)
         choice = self._best(self._index.rank([question.text])[0], question)
-        return thanks if choice is None or choice.score < _BESIDES_SCORE else self._say(choice)
+        return thanks if choice is None or choice.score < _OTHER_PART_SCORE else self._say(choice)
 
     def _without_name(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """Return the words without the agent's name as an address: "Parley, what is ...", not "what is

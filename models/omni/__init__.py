@@ -181,7 +181,7 @@ class HearsWords(Protocol):
     """Engine that speaks text from other components and is notified of transcripts."""
 
     def on_words(self, words: Any) -> None:
-        """Receive a transcript from a specialist (``two_tier.ears.Told``); called from any thread."""
+        """Receive a transcript from a specialist (``SpecialistReport``); called from any thread."""
         ...
 
     def on_settled(self) -> None:

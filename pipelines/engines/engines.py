@@ -37,7 +37,7 @@ from parley.pipelines.engines.loading import (
     check_rates,
     create_echo,
     create_engine,
-    create_hosted_ears,
+    create_hosted_recogniser,
     create_voice,
     front_end_of,
     host_of,
@@ -125,8 +125,8 @@ class Engines:
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})
         stt = planned.stt
-        ears: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
-        hosted_ears: asyncio.Task[UtteranceEngine[Transcript]] | None = None
+        recogniser: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
+        hosted_recogniser: asyncio.Task[UtteranceEngine[Transcript]] | None = None
         commands: EnginePool[Transcript] | None = None
         looks: EnginePool[Transcript] | None = None
         workers: Pool | None = None
@@ -147,11 +147,13 @@ class Engines:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     if isinstance(stt, ServiceRow):
-                        ears = stt
+                        recogniser = stt
                     elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
-                        hosted_ears = tasks.create_task(create_hosted_ears(stt, workers), name="load.stt")
+                        hosted_recogniser = tasks.create_task(
+                            create_hosted_recogniser(stt, workers), name="load.stt"
+                        )
                     else:
-                        ears = pool = pool_of(
+                        recogniser = pool = pool_of(
                             STT.row(hearing.stt.name).target,
                             stt,
                             decode=transcript_from_fields,
@@ -191,9 +193,9 @@ class Engines:
                 # One cause is enough for the user who has to correct it.
                 raise errors.exceptions[0] from errors
             tts, phrases, hosted_voices = voice.result()
-            if hosted_ears is not None:
-                ears = hosted_ears.result()
-            assert ears is not None
+            if hosted_recogniser is not None:
+                recogniser = hosted_recogniser.result()
+            assert recogniser is not None
             for each in hosted_voices:
                 opened.callback(each.close)
             check_rates(vad.result(), echo.result())
@@ -207,7 +209,7 @@ class Engines:
             loaded = Loaded(
                 vad.result(),
                 turn.result(),
-                ears,
+                recogniser,
                 tts,
                 answering.result(),
                 phrases,
@@ -271,7 +273,7 @@ class Engines:
             return None
         return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
 
-    def hears(self, mode: object) -> bool:
+    def uses_recogniser(self, mode: object) -> bool:
         """Return whether the deployment's recogniser transcribes the caller in a call of this mode.
 
         It does in every mode, in full duplex for the words that are stored and shown. A realtime service
@@ -341,7 +343,7 @@ class Engines:
         return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
 
     @property
-    def ears(self) -> UtteranceEngine[Transcript] | None:
+    def recogniser(self) -> UtteranceEngine[Transcript] | None:
         """The embedded recogniser; None where a service of Pipecat transcribes (``build_stt``)."""
         return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
 

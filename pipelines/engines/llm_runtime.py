@@ -96,8 +96,11 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     if thinking.llm.name == DOCUMENTS:
         # It has no fallback of its own; a fallback that names it too may hold settings of it.
         service, own = _service_and_engine(thinking.llm)
-        behind = fallback.settings if fallback is not None else {}
-        embedded, where = Choice(name=DOCUMENTS, settings={**behind, **own.settings}), "thinking.llm"
+        fallback_settings = fallback.settings if fallback is not None else {}
+        embedded, where = (
+            Choice(name=DOCUMENTS, settings={**fallback_settings, **own.settings}),
+            "thinking.llm",
+        )
     row = cast(LlmRow, service_row(LLM_SERVICES, service, where="thinking.llm"))
     if isinstance(row, PoolLlmRow):
         _check_workers(deployment, row)
@@ -317,8 +320,8 @@ class LlmRuntime:
         shared = self.shared
         if memory is not None:
             shared = replace(shared, open_replies=lambda: memory)
-        told = self.instruction(instruction)
-        build = partial(self._plan.row.build, shared, system_instruction=told)
+        system_instruction_text = self.instruction(instruction)
+        build = partial(self._plan.row.build, shared, system_instruction=system_instruction_text)
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)

@@ -199,7 +199,7 @@ def pool_of(
     return EnginePool(children[:processes], spares=children[processes:])
 
 
-async def create_hosted_ears(
+async def create_hosted_recogniser(
     settings: PoolSttSettings | WorkerSttSettings, workers: Pool | None
 ) -> UtteranceEngine[Transcript]:
     """Return a recogniser in workers. It has no child process, but a thread for each call."""
@@ -313,6 +313,6 @@ def front_end_of(hearing: Hearing, planned: Plan) -> FrontEndSettings:
     # A call may need softer voices; the usual ones are measured here.
     return FrontEndSettings(
         vad=EngineSpec.of(hearing.vad.name, planned.vad),
-        least_db=VOICE.ears().least_db,
+        least_db=VOICE.as_speech_input().least_db,
         echo=echo,
     )

@@ -36,7 +36,7 @@ class Screening:
     """Processors of the detection by their place in a pipeline; empty where a call has none.
 
     Attributes:
-        ear: processors directly after the transport.
+        tap: processors directly after the transport.
         detector: processors after the recogniser.
         hold: processors after the commit gate.
         gate: processors after the voice.
@@ -46,7 +46,7 @@ class Screening:
         background: tasks of the call.
     """
 
-    ear: tuple[FrameProcessor, ...] = ()
+    tap: tuple[FrameProcessor, ...] = ()
     detector: tuple[FrameProcessor, ...] = ()
     hold: tuple[FrameProcessor, ...] = ()
     gate: tuple[FrameProcessor, ...] = ()
@@ -76,7 +76,7 @@ async def open_screening(engines: Engines, call: Call) -> Screening:
         events=call.events,
     )
     return Screening(
-        ear=(screen.ear,),
+        tap=(screen.tap,),
         detector=(screen.detector,),
         hold=(screen.hold,),
         gate=(screen.gate,),

@@ -135,7 +135,7 @@ class PhoneControl:
         self._news = asyncio.Event()
         self._keys = ""
         self._transfer: asyncio.Task[str] | None = None
-        self._wants_person = self._model_tells = False
+        self._wants_person = self._model_refers = False
         self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
         self._keys_at_s: float | None = None
@@ -315,7 +315,7 @@ class PhoneControl:
         finally:
             self._waits(False)
         logger.info(f"a transfer has ended: {self.outcome}")
-        if self.outcome not in ("taken", GONE) and not self._model_tells:
+        if self.outcome not in ("taken", GONE) and not self._model_refers:
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
@@ -349,8 +349,8 @@ class PhoneControl:
         except (AgentError, TimeoutError) as error:
             logger.warning(f"transferring a call without a summary: {error or type(error).__name__}")
             nothing = ""
-        told = " ".join(part.strip() for part in (reason, summary) if part.strip()) or nothing
-        return f"A caller would like to talk to you. Press any key to take the call. {told}".strip()
+        description = " ".join(part.strip() for part in (reason, summary) if part.strip()) or nothing
+        return f"A caller would like to talk to you. Press any key to take the call. {description}".strip()
 
     def _waits(self, waiting: bool) -> None:
         kind = WaitBegan if waiting else WaitEnded
@@ -387,12 +387,12 @@ class PhoneControl:
         if not self._is_passing_on:
             await self._push(TTSSpeakFrame(self._connecting, append_to_context=True))
         # This tool returns the outcome.
-        self._model_tells = True
+        self._model_refers = True
         try:
             reason = str(arguments.get("reason", ""))[:MOST_REASON_CHARS]
             return {"status": await asyncio.shield(self._begin_transfer(reason))}
         finally:
-            self._model_tells = False
+            self._model_refers = False
 
 
 class _PhoneTool:

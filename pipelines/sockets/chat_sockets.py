@@ -238,10 +238,10 @@ class _Talk:
         return words
 
     async def _heard(self, pcm: bytes) -> str:
-        ears, within_s = self._engines.ears, self._settings.hear_s
-        if ears is None:
+        recogniser, within_s = self._engines.recogniser, self._settings.hear_s
+        if recogniser is None:
             return await understood_by_service(self._engines.build_stt, pcm, within_s=within_s)
-        return await understood(ears, pcm, within_s=within_s)
+        return await understood(recogniser, pcm, within_s=within_s)
 
     async def _parting(self, asked: ChatParts, shown: list[DisplayedMessage]) -> Parting:
         if not asked.is_whole:
@@ -408,7 +408,7 @@ class _Talk:
             message["stopped"] = True
         return message
 
-    async def told(self, question: _Question, *, speaks: bool) -> Message:
+    async def respond(self, question: _Question, *, speaks: bool) -> Message:
         """Answer a question; return the last message, which follows the answer.
 
         Raises:
@@ -533,7 +533,7 @@ async def _chat(
     try:
         question = await talk.unless_halted(talk.begin(request))
         await socket.send({**_prefilled(talk, question), **facts})
-        await socket.send(await talk.told(question, speaks=question.given.speaks))
+        await socket.send(await talk.respond(question, speaks=question.given.speaks))
     except _HaltedError:
         return 1000, "stopped"
     except AgentError as failed:
@@ -626,7 +626,7 @@ async def _next_step(
             if question is None:
                 raise ProtocolError("prefill comes first", code="not_prefilled", param="type")
             speaks = question.given.speaks if message.speaks is None else message.speaks
-            done = await talk.told(question, speaks=speaks)
+            done = await talk.respond(question, speaks=speaks)
             counts = {
                 "cached_tokens": question.cached_tokens,
                 "input_tokens": question.read_tokens,

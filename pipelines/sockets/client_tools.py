@@ -65,7 +65,7 @@ class RunByClient:
 
 def client_tools(client: SocketClient) -> Sequence[Tool]:
     """Return the tools that a client has declared."""
-    return [RunByClient(tool, client) for tool in client.wish().tools or ()]
+    return [RunByClient(tool, client) for tool in client.requested().tools or ()]
 
 
 @asynccontextmanager

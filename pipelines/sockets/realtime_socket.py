@@ -37,7 +37,7 @@ from parley.core.call_events import (
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import AgentError, EngineError
 from parley.models.tools import EffectUnknownError
-from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, told_to
+from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import OVER_LIMIT
@@ -117,7 +117,7 @@ class _AskedTools:
         asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = asked
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
-        self._transport.tell(ToolCalled(call_id, name, arguments))
+        self._transport.report(ToolCalled(call_id, name, arguments))
         try:
             ends: set[asyncio.Future[Any]] = {asked, gone}
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +154,7 @@ class _ActionHandler:
 
     async def act(self, action: Action) -> None:
         """Perform an action. Raises Refusal when it is not possible."""
-        call, happen, ears = self._call, self._transport.tell, self._call.client.entry.ears()
+        call, happen, receiver = self._call, self._transport.report, self._call.client.entry.receiver()
         match action:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
@@ -170,19 +170,19 @@ class _ActionHandler:
             case CancelResponse():
                 await self._report(InterruptionFrame())
             case MustListen():
-                if ears is not None:
-                    ears.must_listen()
+                if receiver is not None:
+                    receiver.must_listen()
             case Pause(pause_ms):
                 longest_ms = self._engines.deployment.duplex.ticks.pause_ms
                 held_ms = min(pause_ms or longest_ms, longest_ms)
-                if ears is not None:
-                    await ears.pause(held_ms)
+                if receiver is not None:
+                    await receiver.pause(held_ms)
                 else:
                     await self._report(DuplexPauseFrame(held_ms))
                 happen(Paused(held_ms))
             case Resume():
-                if ears is not None:
-                    ears.resume()
+                if receiver is not None:
+                    receiver.resume()
                 else:
                     await self._report(DuplexResumeFrame())
                 happen(Resumed())
@@ -193,7 +193,7 @@ class _ActionHandler:
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
             case SessionUpdate():
-                await self._wish(action)
+                await self._apply_update(action)
             case _:
                 raise AssertionError(action)
 
@@ -218,7 +218,7 @@ class _ActionHandler:
         """Report a turn that the client ended as over, also when no voice was detected in it."""
         ended = await self._call.events.wait_for(TurnEnded, within_ms=VOID_MS)
         if ended is None and not self._transport.caller_speaks:
-            self._transport.tell(CallerStopped())
+            self._transport.report(CallerStopped())
 
     @property
     def _is_new(self) -> bool:
@@ -260,15 +260,15 @@ class _ActionHandler:
 
     @property
     def _instructions(self) -> str:
-        return told_to(self._call.client.wish(), self._engines.deployment.bot.system_prompt)
+        return client_prompt(self._call.client.requested(), self._engines.deployment.bot.system_prompt)
 
     async def _instruct(self, instructions: str) -> None:
         await self._report(LLMUpdateSettingsFrame(delta=LLMSettings(system_instruction=instructions)))
 
-    async def _wish(self, wish: SessionUpdate) -> None:
+    async def _apply_update(self, update: SessionUpdate) -> None:
         # Before the prompt: no question has both the client's text and the deployment's tools.
         self._renew_tools()
-        if wish.instructions is not None or wish.notes is not None:
+        if update.instructions is not None or update.notes is not None:
             await self._instruct(self._instructions)
 
     def _renew_tools(self) -> None:
@@ -320,7 +320,7 @@ async def run_socket_session(
         input_rate_hz=INPUT_RATE_HZ,
         pictures=PictureLimits(camera.most_pixels, camera.longest_px),
         on_packet=live.on_packet,
-        ears=entry.ears,
+        receiver=entry.receiver,
         reply_of=live.playout.reply_of,
         reply_named=reply_named,
     )
@@ -328,13 +328,13 @@ async def run_socket_session(
     client = SocketClient(
         greets=protocol.greets,
         prompts=protocol.prompts,
-        tells_units=protocol.wants_units,
+        reports_units=protocol.wants_units,
         reads_rtvi=False,
-        wish=lambda: session.wish,
-        is_wished=session.began if protocol.wants_units else None,
+        requested=lambda: session.requested,
+        is_requested=session.began if protocol.wants_units else None,
         on_placed=session.placed if protocol.wants_units else None,
         entry=entry,
-        mouth=transport if protocol.wants_units else None,
+        unit_sink=transport if protocol.wants_units else None,
         # A protocol sets it where its client takes audio of replies only.
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
@@ -356,7 +356,7 @@ async def run_socket_session(
         session.hear_at_once()
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
-        await _until_wished(session)
+        await _until_configured(session)
 
     def on_reply_finished(event: ReplyFinished) -> None:
         if event.heard.is_known:
@@ -367,7 +367,7 @@ async def run_socket_session(
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
         # Settings that came while the pipeline was built are merged, and not applied yet.
-        await actor.act(session.wish)
+        await actor.act(session.requested)
         await session.attend(actor.act)
 
     run = run_duplex if mode == "duplex" else run_conversation
@@ -468,7 +468,7 @@ def _log_ignored(rules: ClientRules) -> None:
         logger.info("ignoring the instructions of a client without the grant for them; the call continues")
 
 
-async def _until_wished(session: SocketCall) -> None:
+async def _until_configured(session: SocketCall) -> None:
     try:
         async with asyncio.timeout(session.settings.begin_s):
             await session.began.wait()

@@ -10,7 +10,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.models.omni.two_tier.engine import TwoTierHost
-from parley.models.omni.two_tier.speech_input import SpeechInput, Told
+from parley.models.omni.two_tier.speech_input import SpecialistReport, SpeechInput
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -74,7 +74,7 @@ class OmniStages:
         self._call, self._responses = call, ResponseEvents(events)
         self.thought = NoticeTap(self._on_thought)
         self.user = DuplexTurnTracker(
-            context, events, on_words=self.tell, speak=self.thought.push_frame, are_own=front.are_own
+            context, events, on_words=self.pass_words, speak=self.thought.push_frame, are_own=front.are_own
         )
         dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
@@ -82,7 +82,7 @@ class OmniStages:
         self._hosts = [
             host_of_call(host, dialogue, call, self._in_queue, has_echo=has_echo) for host in engines.omni
         ]
-        hears_directly = client.tells_units and not has_echo
+        hears_directly = client.reports_units and not has_echo
         self.omni = DuplexOmniProcessor(
             EngineSource(self._hosts, partial(preparation_of, engines, call), engines.executors.omni),
             events,
@@ -90,26 +90,26 @@ class OmniStages:
                 playout=call.live.playout,
                 contents=self._contents,
                 holds_first=isinstance(engines.omni[0], TwoTierHost),
-                tells_units=client.tells_units,
-                mouth=client.mouth,
+                reports_units=client.reports_units,
+                unit_sink=client.unit_sink,
                 on_tick=on_tick,
             ),
             settings=duplex.ticks,
             apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),
-            hears_pipeline=not hears_directly,
+            uses_pipeline_audio=not hears_directly,
         )
         EngineEnds(call, duplex.refusal)
-        self._beside = self._turns_beside(engines, transport)
+        self._turn_monitor = self._create_turn_monitor(engines, transport)
         policy = engines.deployment.duplex_policy()
         yields_to_stop = duplex.yields == "policy" and policy.barge_in.protected_yields_to_stop
-        self._guards_protected = self._beside is not None and yields_to_stop
+        self._guards_protected = self._turn_monitor is not None and yields_to_stop
         if hears_directly:
             client.entry.open(self.omni)
 
     @property
     def listeners(self) -> list[Listener]:
         """Receivers of the caller's audio."""
-        return [self._beside.hear] if self._beside is not None else []
+        return [self._turn_monitor.hear] if self._turn_monitor is not None else []
 
     def is_asked(self, frame: LLMContextFrame) -> bool:
         """Return whether the deployment's model answers: an engine with its own words answers by itself."""
@@ -119,18 +119,18 @@ class OmniStages:
         """Return whether a voice that begins now begins over the bot's speech."""
         return self.omni.is_speaking or self.omni.is_voice_on
 
-    def tell(self, heard: Told) -> None:
+    def pass_words(self, heard: SpecialistReport) -> None:
         """Pass recognised words to the tier that decides about turns."""
-        if self._beside is not None and not self.omni.wants_content:
-            self._beside.on_words(heard)
+        if self._turn_monitor is not None and not self.omni.wants_content:
+            self._turn_monitor.on_words(heard)
         else:
             self.omni.on_words(heard)
 
     def background(self) -> Background:
         """Return the tasks of the call. They are not stored, because they refer to this object."""
         tasks: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        if self._beside is not None:
-            tasks.append(self._beside.run)
+        if self._turn_monitor is not None:
+            tasks.append(self._turn_monitor.run)
         for host in self._hosts:
             if isinstance(host, PooledConversation):
                 tasks += [partial(close_at_end, host), partial(self._in_queue.run, self._call.live.input)]
@@ -145,7 +145,7 @@ class OmniStages:
         if isinstance(frame, InterruptionFrame):
             self.user.interruption_passed()
 
-    def _turns_beside(self, engines: Engines, transport: BaseTransport) -> TurnMonitor | None:
+    def _create_turn_monitor(self, engines: Engines, transport: BaseTransport) -> TurnMonitor | None:
         """Return the monitor of turns for an engine without one; None where every engine has its own."""
         # A local: a reference to this object would form a reference cycle.
         omni = self.omni
@@ -161,7 +161,7 @@ class OmniStages:
                 vad=engines.vad,
                 turn=engines.turn,
                 executor=executors.turn,
-                settings=VOICE.ears(),
+                settings=VOICE.as_speech_input(),
             ),
             executors.vad or executors.turn,
             counts=lambda act: (

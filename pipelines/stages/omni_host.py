@@ -5,7 +5,7 @@ from typing import Any
 
 from parley.models.omni import OmniHost, Preparation
 from parley.models.omni.two_tier.engine import TwoTierEngine, TwoTierHost, TwoTierTuning
-from parley.pipelines.call import Call, told_to
+from parley.pipelines.call import Call, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import history_of
 from parley.pipelines.queue_announcer import QueueAnnouncer
@@ -60,22 +60,22 @@ async def preparation_of(engines: Engines, call: Call) -> Preparation:
     client = call.client
     if client.on_placed is not None:
         client.on_placed()
-    if client.is_wished is not None:
-        await client.is_wished.wait()
-    wish, preparation = client.wish(), engines.preparation
-    llm, tts = wish.llm_ref_audio, wish.tts_ref_audio
+    if client.is_requested is not None:
+        await client.is_requested.wait()
+    update, preparation = client.requested(), engines.preparation
+    llm, tts = update.llm_ref_audio, update.tts_ref_audio
     return replace(
         preparation,
-        system_prompt=told_to(wish, preparation.system_prompt),
+        system_prompt=client_prompt(update, preparation.system_prompt),
         llm_ref_audio=preparation.llm_ref_audio if llm is None else llm,
         tts_ref_audio=preparation.tts_ref_audio if tts is None else tts,
         history=history_of(call.conversation),
-        settings={**preparation.settings, **_accepted(engines, wish)},
+        settings={**preparation.settings, **_accepted(engines, update)},
     )
 
 
-def _accepted(engines: Engines, wish: SessionUpdate) -> dict[str, Any]:
+def _accepted(engines: Engines, update: SessionUpdate) -> dict[str, Any]:
     """Return the client's settings that every engine of the deployment has; others belong to other models."""
     known: list[frozenset[str]] = [getattr(host, "client_settings", frozenset()) for host in engines.omni]
     names = frozenset.intersection(*known)
-    return {name: value for name, value in wish.settings.items() if name in names}
+    return {name: value for name, value in update.settings.items() if name in names}

@@ -76,11 +76,11 @@ class _Spotter:
         self._number += 1
         spotted = partial(self._on_spotted, self._number, asyncio.get_running_loop().time())
         if self._stop_words.on_voice_stopped(spotted):
-            self._engine.tell(Spotting(self._number))
+            self._engine.pass_words(Spotting(self._number))
 
     def _on_spotted(self, number: int, stopped_s: float, heard: Transcript) -> None:
         if asyncio.get_running_loop().time() - stopped_s <= COMMAND_LATE_S:
-            self._engine.tell(Spotted(number, heard.text, heard.floor_log_odds))
+            self._engine.pass_words(Spotted(number, heard.text, heard.floor_log_odds))
 
 
 async def _look_for_own_voice(self_voice: SelfVoice, engine: OmniStages) -> None:
@@ -89,4 +89,4 @@ async def _look_for_own_voice(self_voice: SelfVoice, engine: OmniStages) -> None
         await asyncio.sleep(OWN_VOICE_S)
         own = self_voice.is_own() if engine.is_over_bot() else None
         if own is not None:
-            engine.tell(OwnVoice(own))
+            engine.pass_words(OwnVoice(own))

@@ -73,13 +73,13 @@ def voice_detector(
     )
 
 
-def perception_of(engines: Engines, call: Call, ears: str) -> Perception:
-    """Return the stage that orders what is perceived; ``ears`` is the row that transcribes the words."""
+def perception_of(engines: Engines, call: Call, recogniser: str) -> Perception:
+    """Return the stage that orders what is perceived; ``recogniser`` names the row that transcribes."""
     return Perception(
         call.conversation,
         call_id=call.call_id,
         latencies=engines.latencies,
-        engines={Source.STT: ears},
+        engines={Source.STT: recogniser},
         events=call.events,
     )
 

@@ -91,7 +91,7 @@ async def _build(
         engines, call, context, perception, thinking, tts, say=thought.push_frame, screening=screening
     )
     stages = Stages(
-        head=[transport.input(), *screening.ear, *front.echo, voice_activity(turns.vad)],
+        head=[transport.input(), *screening.tap, *front.echo, voice_activity(turns.vad)],
         perception=[stt, AudioStop(), perception, *screening.detector],
         turns=[turns.user],
         dialogue=[

@@ -112,12 +112,12 @@ async def _build(
     if call.rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
-    hears = [call.live.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
+    listeners = [call.live.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
     stages = Stages(
         head=[
             transport.input(),
             *front.echo,
-            voice_activity(voice_detector(engines, call, front.hosted, hears)),
+            voice_activity(voice_detector(engines, call, front.hosted, listeners)),
         ],
         perception=[stt, perception],
         turns=[engine.user],

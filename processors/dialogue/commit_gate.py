@@ -163,11 +163,11 @@ class CommitGate(FrameProcessor):
             events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         self.rebuild()
 
-    def rebuild(self, behind: Sequence[LLMContextMessage] = ()) -> None:
-        """Put the session's view into the context, followed by ``behind``, messages that came meanwhile."""
+    def rebuild(self, following: Sequence[LLMContextMessage] = ()) -> None:
+        """Put the session's view into the context, and after it ``following``, which came meanwhile."""
         messages = cast(list[LLMContextMessage], list(self._conversation.view().messages))
         view = [*self._pinned, *messages]
-        self._context.set_messages([*view, *(each for each in behind if not self._is_foreign(each))])
+        self._context.set_messages([*view, *(each for each in following if not self._is_foreign(each))])
         self._known = len(view)
 
     def _on_final_words(self, event: FinalWords) -> None:

@@ -71,7 +71,7 @@ DRAIN_S = 10.0
 RECORDED_S = 0.5
 # Seqs of events that only the model sees: after every event of the session, so that they stand last at their
 # moment.
-BESIDE_SEQ = 2**62
+EXTRA_EVENT_SEQ = 2**62
 
 NOT_RUN = "the call could not be written down, so it was not run"
 WITHDRAWN = "the call was interrupted before it began and was not run"
@@ -111,7 +111,7 @@ class _Call:
     turn: int | None = None
 
     @property
-    def wish(self) -> tuple[str, str]:
+    def identity(self) -> tuple[str, str]:
         """Identity of the request: name and arguments."""
         return self.name, _canonical(self.arguments)
 
@@ -135,7 +135,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Answer:
     """Answer to the model about a call.
 
     Attributes:
@@ -383,26 +383,26 @@ class DurableTools:
         turn_seq = newest_turn_seq(self._conversation) if turn is None else turn.seq
         return (await self._call(name, arguments, turn_seq)).result
 
-    async def _call(self, name: str, arguments: object, turn_seq: int) -> _Told:
+    async def _call(self, name: str, arguments: object, turn_seq: int) -> _Answer:
         """Make one call; see ``call``."""
         tool = self._tools.get(name)
         if tool is None:
-            return _Told(_failure(WITHDRAWN))
+            return _Answer(_failure(WITHDRAWN))
         faults = _argument_faults(tool, arguments)
         if faults or not isinstance(arguments, Mapping):
-            return _Told(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
-        wish = tool.name, _canonical(arguments)
-        run = next((run for run in self._runs.values() if run.call.wish == wish), None)
+            return _Answer(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
+        identity = tool.name, _canonical(arguments)
+        run = next((run for run in self._runs.values() if run.call.identity == identity), None)
         if run is not None:
-            return _Told(_repeated(await self._follow(run, tool)))
-        known = self._result_since(wish, turn_seq)
+            return _Answer(_repeated(await self._follow(run, tool)))
+        known = self._result_since(identity, turn_seq)
         if known is not None:
-            return _Told(_repeated(known))
+            return _Answer(_repeated(known))
         call = self._new_call(tool, arguments, turn_seq)
         if call.key in self._withdrawn:
             # Its commit and that of its result still wait.
-            return _Told(_repeated(_failure(WITHDRAWN)))
-        return _Told(await self._follow(self._start(call), tool), call.call_id)
+            return _Answer(_repeated(_failure(WITHDRAWN)))
+        return _Answer(await self._follow(self._start(call), tool), call.call_id)
 
     # From a call to its run.
 
@@ -415,9 +415,9 @@ class DurableTools:
         self._note_client_text(offer.rules)
         try:
             if tool is not None and not self._is_permitted(tool, offer.rules):
-                told = _Told(_failure(NOT_OFFERED))
+                answer = _Answer(_failure(NOT_OFFERED))
             else:
-                told = await self._call(params.function_name, params.arguments, exchange.turn_seq)
+                answer = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
             # This process does not answer in the session any more.
             logger.warning(f"tool {params.function_name}: its call could not be recorded: {error}")
@@ -425,9 +425,9 @@ class DurableTools:
             await params.result_callback(_failure(GONE), properties=silent)
             return
         except (CapacityError, StoreError):
-            told = _Told(_failure(NOT_RUN))
-        exchange.tell(params, told)
-        await params.result_callback(told.result)
+            answer = _Answer(_failure(NOT_RUN))
+        exchange.record_answer(params, answer)
+        await params.result_callback(answer.result)
 
     async def _refuse(self, offer: _Offer, params: FunctionCallParams) -> None:
         """Answer a call for whose result no model request is left; the tool is not run.
@@ -439,13 +439,13 @@ class DurableTools:
         asked = offer.exchange.turn_seq, offer.exchange.requests
         if offer.refused is None or offer.refused[0] != offer.exchange.turn_seq:
             offer.refused = asked
-        told = _Told(_failure(NO_REQUEST))
+        answer = _Answer(_failure(NO_REQUEST))
         if offer.refused != asked:
             unread = FunctionCallResultProperties(run_llm=False)
-            await params.result_callback(told.result, properties=unread)
+            await params.result_callback(answer.result, properties=unread)
             return
-        offer.exchange.tell(params, told)
-        await params.result_callback(told.result)
+        offer.exchange.record_answer(params, answer)
+        await params.result_callback(answer.result)
 
     def _new_call(self, tool: Tool, arguments: Mapping[str, Any], turn_seq: int) -> _Call:
         canonical = _canonical(arguments)
@@ -467,29 +467,29 @@ class DurableTools:
             turn=turn_seq,
         )
 
-    def _results(self, wish: tuple[str, str]) -> list[tuple[_Call, Event]]:
+    def _results(self, identity: tuple[str, str]) -> list[tuple[_Call, Event]]:
         """Return earlier calls of a request with their results, oldest first."""
         calls: dict[str, _Call] = {}
         found: list[tuple[_Call, Event]] = []
         for event in self._conversation.events:
             call = _Call.of(event)
-            if call is not None and call.name == wish[0] and call.wish == wish:
+            if call is not None and call.name == identity[0] and call.identity == identity:
                 calls[call.call_id] = call
             elif event.kind is Kind.TOOL_RESULT and text_in(event.payload, "call_id") in calls:
                 found.append((calls[text_in(event.payload, "call_id")], event))
         return found
 
-    def _result_since(self, wish: tuple[str, str], turn_seq: int) -> Mapping[str, Any] | None:
-        results = self._results(wish)
+    def _result_since(self, identity: tuple[str, str], turn_seq: int) -> Mapping[str, Any] | None:
+        results = self._results(identity)
         if not results or results[-1][1].seq < turn_seq:
             return None
         event = results[-1][1]
         result = event.payload.get("result")
         return _told(_outcome(event), result if isinstance(result, Mapping) else {"result": result})
 
-    def _unknown_effect(self, wish: tuple[str, str]) -> str | None:
+    def _unknown_effect(self, identity: tuple[str, str]) -> str | None:
         """Return the key of the newest call when its outcome is still unknown."""
-        results = self._results(wish)
+        results = self._results(identity)
         if not results:
             return None
         key = results[-1][0].effect_key
@@ -652,16 +652,16 @@ class _Exchange:
         self._viewed: set[str] = set()
         # Call and result as events that are not in the timeline, with the id of the call that they are about,
         # if any.
-        self._beside: list[tuple[str | None, tuple[Event, Event]]] = []
+        self._extra_events: list[tuple[str | None, tuple[Event, Event]]] = []
         # The provider's id of a call -> that in the view.
         self._ids: dict[str, str] = {}
         # Calls that others answered, by the message of the result.
         self._foreign: list[LLMContextMessage] = []
         self._pinned: list[LLMContextMessage] = []
 
-    def tell(self, params: FunctionCallParams, told: _Told) -> None:
+    def record_answer(self, params: FunctionCallParams, answer: _Answer) -> None:
         """Record the answer to a call."""
-        self._add(params.tool_call_id, params.function_name, params.arguments, told.result, told.call_id)
+        self._add(params.tool_call_id, params.function_name, params.arguments, answer.result, answer.call_id)
 
     async def on_frame(self, _service: object, frame: Frame) -> None:
         """Handle every frame before the service gets it."""
@@ -693,7 +693,7 @@ class _Exchange:
             if isinstance(message, dict) and message.get("role") in ("system", "developer")
         ]
         self._viewed.update(_result_ids(self._context.messages))
-        self._beside.clear()
+        self._extra_events.clear()
         self._ids.clear()
         self._foreign.clear()
 
@@ -709,8 +709,10 @@ class _Exchange:
         self._take_foreign()
         events = self._conversation.events
         recorded = {text_in(event.payload, "call_id") for event in events if event.kind is Kind.TOOL_CALL}
-        beside = [event for of, pair in self._beside if of is None or of not in recorded for event in pair]
-        view = self._conversation.view(turn=self.turn_seq, beside=beside)
+        extra_events = [
+            event for of, pair in self._extra_events if of is None or of not in recorded for event in pair
+        ]
+        view = self._conversation.view(turn=self.turn_seq, extra_events=extra_events)
         return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], view.messages)])
 
     def _take_foreign(self) -> None:
@@ -731,7 +733,7 @@ class _Exchange:
                 self._add(call_id, name, arguments, str(plain.get("content", "")), None)
 
     def _add(self, given_id: str, name: str, arguments: object, result: object, call_id: str | None) -> None:
-        number = 2 * len(self._beside)
+        number = 2 * len(self._extra_events)
         shown_id = call_id or f"call_{self.turn_seq}_beside_{number}"
         self._ids[given_id] = shown_id
         now_us = self._conversation.clock.now_us()
@@ -754,10 +756,10 @@ class _Exchange:
             )
 
         pair = (
-            event(Kind.TOOL_CALL, BESIDE_SEQ + number, arguments=arguments),
-            event(Kind.TOOL_RESULT, BESIDE_SEQ + number + 1, result=result),
+            event(Kind.TOOL_CALL, EXTRA_EVENT_SEQ + number, arguments=arguments),
+            event(Kind.TOOL_RESULT, EXTRA_EVENT_SEQ + number + 1, result=result),
         )
-        self._beside.append((call_id, pair))
+        self._extra_events.append((call_id, pair))
 
     def _with_thoughts(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
         """Place messages that only the service itself can read before the call that they belong to.
@@ -971,5 +973,5 @@ def _failure(reason: str) -> Mapping[str, Any]:
     return _told(ToolOutcome.FAILED, {"error": reason})
 
 
-def _repeated(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"result": told, "note": REPEATED}
+def _repeated(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"result": answer, "note": REPEATED}

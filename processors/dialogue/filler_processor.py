@@ -152,7 +152,7 @@ class FillerProcessor(FrameProcessor):
         # interrupted response may come late, in the next wait.
         if self._responding and not self._tools:
             self._end()
-            self._timer = self.create_task(self._tell(Phrase.APOLOGY), name=f"{self}::apology")
+            self._timer = self.create_task(self._speak_phrase(Phrase.APOLOGY), name=f"{self}::apology")
         self._responding = False
 
     def _on_phrase_inserted(self, _event: PhraseInserted) -> None:
@@ -199,9 +199,9 @@ class FillerProcessor(FrameProcessor):
                 # The deadline may have moved by then.
                 await self._clock.sleep_until_ms(deadline_ms)
                 continue
-            await self._tell(watch.say(now_ms))
+            await self._speak_phrase(watch.say(now_ms))
 
-    async def _tell(self, phrase: Phrase) -> None:
+    async def _speak_phrase(self, phrase: Phrase) -> None:
         if phrase is Phrase.MASK:
             text = self._masking.phrase(self._said) if self._masking is not None else ""
             if text:

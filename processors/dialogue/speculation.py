@@ -246,7 +246,7 @@ class Speculation:
         context = self._foresee_part(text)
         if context is not None:
             self._read_ahead_s = asyncio.get_running_loop().time()
-            self._own(self._tell_ahead(ReadAheadFrame(context)))
+            self._own(self._forward_ahead(ReadAheadFrame(context)))
 
     def withdraw(self) -> None:
         """Withdraw the guess: the turn goes on."""
@@ -263,14 +263,14 @@ class Speculation:
             self._part = ""
             guess = self._guess
             if guess is not None and guess.asked and guess.context.messages == frame.context.messages:
-                await self._tell_end()
+                await self._notify_end()
                 # Until then the service may have withdrawn.
                 if self._guess is guess:
                     await self._release(guess)
                     return
             self.withdraw()
             await self._settled()
-            await self._tell_end()
+            await self._notify_end()
             # An interruption that came meanwhile went before this question.
             self._answering = True
             await self.head.push_frame(frame)
@@ -411,7 +411,7 @@ class Speculation:
             has_tools = isinstance(guess.context.tools, ToolsSchema)
             await self.head.push_frame(LLMContextFrame(guess.context, speculation=has_tools))
 
-    async def _tell_ahead(self, frame: ReadAheadFrame) -> None:
+    async def _forward_ahead(self, frame: ReadAheadFrame) -> None:
         async with self._lock:
             await self._settled()
             if self._guess is None and not self._answering and not self._over:
@@ -444,7 +444,7 @@ class Speculation:
         while self._stopping is not None and not self._stopping.done():
             await asyncio.wait({self._stopping})
 
-    async def _tell_end(self) -> None:
+    async def _notify_end(self) -> None:
         """Notify the service that the turn is over; its withdrawal is settled then."""
         if not self._end_is_due:
             return

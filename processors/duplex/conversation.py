@@ -27,7 +27,7 @@ from pipecat.frames.frames import (
 from parley.core.call_events import TurnEndRequested, Wait, WaitEnded
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
-from parley.models.omni.two_tier.speech_input import Told
+from parley.models.omni.two_tier.speech_input import SpecialistReport
 from parley.processors.duplex.engine_recogniser import EngineInput
 from parley.processors.duplex.forced_listening import ForcedListening
 from parley.processors.duplex.outlet import Outlet, Way
@@ -70,7 +70,7 @@ class EngineConversation:
 
     Attributes:
         voice: as given.
-        ears: input for the engine.
+        engine_input: input for the engine.
         ticks: number of ticks.
         is_paused: True while audio is dropped and nothing is said.
     """
@@ -94,7 +94,7 @@ class EngineConversation:
         self._result: UnitResult | None = None
         self.is_paused = self._caller_voiced = False
         self._listening = ForcedListening()
-        self.ears = EngineInput(settings.camera)
+        self.engine_input = EngineInput(settings.camera)
         self.voice = voice
         self.ticks = 0
         events.subscribe(WaitEnded, self._on_wait_ended)
@@ -126,7 +126,7 @@ class EngineConversation:
         """Return whether there is content that the engine has not said."""
         return self._outlet.contents is not None and self._outlet.contents.is_waiting
 
-    def on_words(self, words: Told) -> None:
+    def on_words(self, words: SpecialistReport) -> None:
         """Pass the recogniser's words on, where the engine uses them."""
         if isinstance(self._engine, HearsWords):
             self._engine.on_words(words)
@@ -138,7 +138,7 @@ class EngineConversation:
         here on, and its current speech ends.
         """
         if self._ticker is not None and self._ticker.by_arrival:
-            self._ticker.listen_behind()
+            self._ticker.listen_next()
         else:
             self._listening.interrupt(engine_speaks=True)
 
@@ -185,16 +185,16 @@ class EngineConversation:
 
     async def hold(self, engine: OmniEngine, executor: Executor, preparation: Preparation) -> None:
         """Hold the conversation with an engine; see ``SuccessiveConversation``."""
-        by_arrival = self._outlet.tells_units and engine.unit_ms >= LEAST_ARRIVAL_MS
+        by_arrival = self._outlet.reports_units and engine.unit_ms >= LEAST_ARRIVAL_MS
         self.voice.begin(engine.output_rate_hz, unit_ms=engine.unit_ms, whole_units=by_arrival)
         call = TickedCall(
             on_result=self._say,
             on_tick=self._note,
-            on_prepared=lambda: self._tell_ready(engine, preparation, by_arrival=by_arrival),
+            on_prepared=lambda: self._report_ready(engine, preparation, by_arrival=by_arrival),
             must_listen=self._begin_unit,
             is_quiet=lambda: not self._listening.caller_speaks and not self.voice.is_speaking,
             # While there is content to be said no unit is left out either.
-            hears_voice=lambda: self._caller_voiced or self.is_waiting,
+            has_voice=lambda: self._caller_voiced or self.is_waiting,
             renewed=self._prepare,
         )
         self._engine = engine
@@ -205,10 +205,10 @@ class EngineConversation:
         try:
             if self.is_paused:
                 self._ticker.pause()
-            self.ears.begin(self._ticker, engine.input_rate_hz)
+            self.engine_input.begin(self._ticker, engine.input_rate_hz)
             await self._ticker.run(preparation)
         finally:
-            self.ears.end()
+            self.engine_input.end()
             self._ticker = self._engine = None
             self._taker = Taker.NEXT_ENGINE
 
@@ -221,7 +221,7 @@ class EngineConversation:
         self._taker = Taker.LISTENER
         failure = Faltered("the speech model failed; another one continues")
         # Sent in the same way as the units, and as the message of the next engine.
-        if not self.voice.fail(failure) and self._outlet.tells_units:
+        if not self.voice.fail(failure) and self._outlet.reports_units:
             await self._way.push(OutputTransportMessageUrgentFrame(message=failure))
         # Content that was being made for it is dropped, and late frames of it are recognised by their
         # context.
@@ -240,8 +240,8 @@ class EngineConversation:
         if isinstance(self._engine, EndsTurns):
             self._engine.end_turn()
 
-    def _tell_ready(self, engine: OmniEngine, preparation: Preparation, *, by_arrival: bool) -> None:
-        if self._outlet.tells_units:
+    def _report_ready(self, engine: OmniEngine, preparation: Preparation, *, by_arrival: bool) -> None:
+        if self._outlet.reports_units:
             self.voice.follow(Ready(engine.unit_ms, len(preparation.system_prompt), by_arrival))
 
     def _begin_unit(self) -> bool:
@@ -260,7 +260,7 @@ class EngineConversation:
     def _note(self, tick: Tick) -> None:
         self.ticks += 1
         result, self._result = self._result, None
-        if self._outlet.tells_units and result is not None:
+        if self._outlet.reports_units and result is not None:
             by_arrival = self._ticker is not None and self._ticker.by_arrival
             lost = tick.left_out_ms // self.unit_ms if by_arrival and self.unit_ms else 0
             self.voice.follow(_unit_over(result, tick, lost=lost))

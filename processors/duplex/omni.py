@@ -45,7 +45,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from parley.audio.paced_output import PacedOutput
 from parley.core.call_events import PauseExpired
 from parley.core.tuning import tuned
-from parley.models.omni.two_tier.speech_input import Told
+from parley.models.omni.two_tier.speech_input import SpecialistReport
 from parley.processors.duplex.conversation import EngineConversation
 from parley.processors.duplex.outlet import Outlet, Way
 from parley.processors.duplex.settings import DuplexSettings, DuplexTuning
@@ -99,10 +99,10 @@ class DuplexOmniProcessor(FrameProcessor):
         outlet: Outlet | None = None,
         settings: DuplexSettings | None = None,
         apologise: Callable[[], Awaitable[None]] = _say_nothing,
-        hears_pipeline: bool = True,
+        uses_pipeline_audio: bool = True,
     ) -> None:
         super().__init__()
-        self._events, self._hears_pipeline = events, hears_pipeline
+        self._events, self._hears_pipeline = events, uses_pipeline_audio
         self._settings = tuned(DuplexTuning, settings)
         outlet = outlet or Outlet()
         self._voice = EngineVoice(
@@ -112,7 +112,7 @@ class DuplexOmniProcessor(FrameProcessor):
             playout=outlet.playout,
             keeps_apart=lambda: self.captures,
             on_yield=lambda: self._conversation.yielded(),
-            mouth=outlet.mouth,
+            unit_sink=outlet.unit_sink,
         )
         self._conversation = EngineConversation(
             events,
@@ -122,7 +122,7 @@ class DuplexOmniProcessor(FrameProcessor):
             source.prepare,
             self._voice,
         )
-        self._ears = self._conversation.ears
+        self._input_of_engine = self._conversation.engine_input
         self._engines = EngineSuccession(source, self._conversation, events, self._settings, str(self))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pause_watch: asyncio.Task[None] | None = None
@@ -145,7 +145,7 @@ class DuplexOmniProcessor(FrameProcessor):
     @property
     def refused_pictures(self) -> int:
         """Number of camera frames that were no pictures."""
-        return self._ears.camera.refused
+        return self._input_of_engine.camera.refused
 
     @property
     def unit_ms(self) -> int:
@@ -162,7 +162,7 @@ class DuplexOmniProcessor(FrameProcessor):
         """True when the output of the voice is for an engine; see ``EngineConversation``."""
         return self._conversation.captures
 
-    def on_words(self, words: Told) -> None:
+    def on_words(self, words: SpecialistReport) -> None:
         """Pass the recogniser's words to the engine; see ``EngineConversation``."""
         self._conversation.on_words(words)
 
@@ -170,15 +170,15 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def hear(self, frame: InputAudioRawFrame) -> None:
         """Append audio of the caller."""
-        self._ears.hear(frame)
+        self._input_of_engine.hear(frame)
 
     def see(self, frame: InputImageRawFrame) -> None:
         """Append a picture: raw RGB of no more pixels than an engine takes."""
-        self._ears.see(frame)
+        self._input_of_engine.see(frame)
 
     async def unit_begun(self, within_ms: int) -> None:
         """Wait for the beginning of a unit; see ``UnitEars``."""
-        await self._ears.unit_begun(within_ms)
+        await self._input_of_engine.unit_begun(within_ms)
 
     def must_listen(self) -> None:
         """Have the bot listen; see ``EngineConversation``."""
@@ -229,12 +229,16 @@ class DuplexOmniProcessor(FrameProcessor):
         if not self._hears_pipeline:
             return
         if isinstance(frame, InputAudioRawFrame):
-            self._ears.hear(frame)
+            self._input_of_engine.hear(frame)
         else:
-            self._ears.look(frame)
+            self._input_of_engine.look(frame)
 
     def _begin(self) -> None:
-        works = {"units": self._engines.run(), "voice": self._voice.run(), "camera": self._ears.camera.run()}
+        works = {
+            "units": self._engines.run(),
+            "voice": self._voice.run(),
+            "camera": self._input_of_engine.camera.run(),
+        }
         for name, work in works.items():
             self._tasks[name] = self.create_task(work, name=f"{self}::{name}")
 

@@ -21,15 +21,15 @@ class Outlet:
         holds_first: True when speech of the voice before the first engine is ready waits for it.
         tells_units: True when the client is notified when an engine is ready, and of each unit, after its
             audio (``protocols.client_protocol``); long units are then taken when they have arrived.
-        mouth: receives the audio of such a unit as soon as it is made.
+        unit_sink: receives the audio of such a unit as soon as it is made.
         on_tick: takes the record of each unit; must not block.
     """
 
     playout: Playout | None = None
     contents: Contents | None = None
     holds_first: bool = True
-    tells_units: bool = False
-    mouth: UnitSink | None = None
+    reports_units: bool = False
+    unit_sink: UnitSink | None = None
     on_tick: Callable[[Tick], None] = lambda _tick: None
 
 

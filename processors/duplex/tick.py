@@ -100,5 +100,5 @@ class TickedCall:
     on_prepared: Callable[[], None] = lambda: None
     must_listen: Callable[[], bool] = lambda: False
     is_quiet: Callable[[], bool] = lambda: True
-    hears_voice: Callable[[], bool] = lambda: True
+    has_voice: Callable[[], bool] = lambda: True
     renewed: Callable[[], Awaitable[Preparation]] | None = None

@@ -149,7 +149,7 @@ class Ticker:
         if self.sees:
             self._intake.see(frame)
 
-    def listen_behind(self) -> None:
+    def listen_next(self) -> None:
         """Silence the bot in the unit that contains the next audio; used with ``by_arrival``."""
         if not self.is_paused:
             self._intake.request_listening()
@@ -236,7 +236,7 @@ class Ticker:
     def _is_wanted(self, due: Due) -> bool:
         """Return whether the gate is open; a closed one keeps the audio in which a voice may begin."""
         assert self._gate is not None
-        is_active = self._speaks or self._call.hears_voice()
+        is_active = self._speaks or self._call.has_voice()
         if self.by_arrival or self._gate.is_open(due.at_us // 1000, is_active=is_active):
             return True
         self.gated += 1 + due.missed
@@ -248,8 +248,8 @@ class Ticker:
         # While the gate was closed the beginning of a voice has waited: it is processed at once, unit by
         # unit.
         was_gated = self._enter(TickEvent.UNIT_BEGUN) is Ticking.GATED
-        behind = self.buffer.held_samples // self._intake.unit_samples - 1 if was_gated else 0
-        for _ in range(behind):
+        units_late = self.buffer.held_samples // self._intake.unit_samples - 1 if was_gated else 0
+        for _ in range(units_late):
             await self._one(due, shortens=False)
             # Units missed before are counted once.
             due = replace(due, missed=0)

@@ -29,7 +29,7 @@ from parley.core.call_events import (
 from parley.core.errors import AgentError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.models.omni.two_tier.dialogue import UserTurnReady
-from parley.models.omni.two_tier.speech_input import SpeechInput, Told
+from parley.models.omni.two_tier.speech_input import SpecialistReport, SpeechInput
 from parley.processors.duplex.dialogue import DialogueActions
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.duplex_policy import (
@@ -57,7 +57,7 @@ class TurnMonitor:
     Args:
         events: events of the call.
         steps: carries out the decisions.
-        ears: speech input with its policy; the policy neither guesses nor makes backchannels.
+        speech_input: speech input with its policy; the policy neither guesses nor makes backchannels.
         executor: runs voice activity.
         counts: returns whether a decision counts; the others are left to an engine that decides them itself.
         set_gain_db: sets the bot's volume while a decision is open; must not block.
@@ -67,19 +67,19 @@ class TurnMonitor:
         self,
         events: CallEvents,
         steps: DialogueActions,
-        ears: SpeechInput,
+        speech_input: SpeechInput,
         executor: Executor,
         *,
         counts: Callable[[Act], bool],
         set_gain_db: Callable[[float], None],
     ) -> None:
         self._steps = steps
-        self._ears, self._policy = ears, ears.policy
+        self._speech_input, self._policy = speech_input, speech_input.policy
         self._executor = executor
         self._counts = counts
         self._set_gain_db = set_gain_db
-        self._unit_bytes = ears.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
-        self._waiting_bytes = ears.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._unit_bytes = speech_input.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
+        self._waiting_bytes = speech_input.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._pcm = bytearray()
         self._events: deque[_BotEvent] = deque(maxlen=WAITING_EVENTS)
         self._coming: deque[tuple[str, bool]] = deque(maxlen=WAITING_EVENTS)
@@ -101,9 +101,9 @@ class TurnMonitor:
         if len(self._pcm) >= self._unit_bytes:
             self._wake.set()
 
-    def on_words(self, words: Told) -> None:
+    def on_words(self, words: SpecialistReport) -> None:
         """Add words of the recogniser."""
-        self._ears.on_words(words)
+        self._speech_input.on_words(words)
 
     def _on_turn_end_requested(self, _event: TurnEndRequested) -> None:
         self._ends_turn = True
@@ -128,19 +128,19 @@ class TurnMonitor:
                     for act in filter(self._counts, acts):
                         self._follow(act)
         finally:
-            self._ears.close()
+            self._speech_input.close()
 
     def _unit(self, pcm: bytes, events: list[_BotEvent]) -> list[Act]:
         """Process one unit, in the executor."""
         for event in events:
-            event(self._policy, self._ears.now_ms)
-        self._ears.hear(pcm16_to_float(pcm), bot_speaks=self._speaking)
+            event(self._policy, self._speech_input.now_ms)
+        self._speech_input.hear(pcm16_to_float(pcm), bot_speaks=self._speaking)
         if self._ends_turn:
             self._ends_turn = False
             self._policy.end_turn()
-        acts = self._policy.on_tick(self._ears.now_ms)
+        acts = self._policy.on_tick(self._speech_input.now_ms)
         if any(isinstance(act, Ask | CloseTurn) for act in acts):
-            self._ears.turn_over()
+            self._speech_input.turn_over()
         return acts
 
     def _follow(self, act: Act) -> None:

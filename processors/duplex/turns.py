@@ -52,7 +52,7 @@ from parley.core.call_events import (
 )
 from parley.core.frame_facts import FrameFact
 from parley.models.omni.two_tier.dialogue import UserTurnReady
-from parley.models.omni.two_tier.speech_input import Told, TranscriptWords
+from parley.models.omni.two_tier.speech_input import SpecialistReport, TranscriptWords
 from parley.models.stt import Transcript
 from parley.runtime.event_stream import CallEvents
 
@@ -81,7 +81,7 @@ class DuplexTurnTracker(FrameProcessor):
         context: LLMContext,
         events: CallEvents,
         *,
-        on_words: Callable[[Told], None],
+        on_words: Callable[[SpecialistReport], None],
         speak: Callable[[Frame], Awaitable[None]],
         are_own: Callable[[str], bool] | None = None,
     ) -> None:

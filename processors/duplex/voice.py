@@ -47,7 +47,7 @@ from parley.processors.duplex.word_aligner import EngineWordTiming, WordAligner
 from parley.processors.playout.playout import Playout
 from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 from parley.processors.turns.floor import FloorHolder
-from parley.protocols.client_protocol import TOLD, Happening, UnitSink
+from parley.protocols.client_protocol import ALREADY_SENT, Happening, UnitSink
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
@@ -118,7 +118,7 @@ class EngineVoice:
         keeps_apart: returns whether speech of an engine after the end of a reply, while that is being heard,
             is another one.
         on_yield: called when the engine fell silent in the middle of a reply that was heard.
-        mouth: receives whole units before the pipeline.
+        unit_sink: receives whole units before the pipeline.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class EngineVoice:
         playout: Playout | None,
         keeps_apart: Callable[[], bool],
         on_yield: Callable[[], Awaitable[None]],
-        mouth: UnitSink | None = None,
+        unit_sink: UnitSink | None = None,
     ) -> None:
         self._push = push
         self._clock = LoopClock()
@@ -138,8 +138,8 @@ class EngineVoice:
         self._playout = playout
         self._keeps_apart = keeps_apart
         self._on_yield = on_yield
-        self._given_mouth = mouth
-        self._mouth: UnitSink | None = None
+        self._unit_sink = unit_sink
+        self._open_sink: UnitSink | None = None
         self._paced: PacedOutput | None = None
         self._wake = asyncio.Event()
         self._reply: _Reply | None = None
@@ -151,11 +151,11 @@ class EngineVoice:
         # Set when the current reply has been said.
         self._said = asyncio.Event()
         # Backchannels that are to be said.
-        self._hums: deque[OutputAudioRawFrame] = deque(maxlen=4)
+        self._backchannels: deque[OutputAudioRawFrame] = deque(maxlen=4)
         self._is_flushing = False
         # Messages that follow the audio that is due: see ``follow``.
         self._following: deque[Happening] = deque(maxlen=256)
-        # Pieces that the mouth has, and whose frames have not been pushed, with their replies.
+        # Pieces that the unit sink has, and whose frames have not been pushed, with their replies.
         self._told: deque[tuple[_Reply, bytes]] = deque()
 
     @property
@@ -171,24 +171,26 @@ class EngineVoice:
     def begin(self, rate_hz: int, *, unit_ms: int, whole_units: bool = False) -> None:
         """Begin the speech of another engine; see ``paced_output``."""
         self._paced = paced_output(rate_hz, unit_ms=unit_ms, settings=self._settings, whole_units=whole_units)
-        mouth = self._given_mouth
+        unit_sink = self._unit_sink
         # Another rate has to be converted, which is the output's task.
-        self._mouth = mouth if mouth is not None and whole_units and mouth.rate_hz == rate_hz else None
+        self._open_sink = (
+            unit_sink if unit_sink is not None and whole_units and unit_sink.rate_hz == rate_hz else None
+        )
         self._following.clear()
 
     def follow(self, happening: Happening) -> None:
         """Send a message to the client after all audio that is due by now."""
         self._following.append(happening)
-        self._tell_due()
+        self._play_due()
         self._wake.set()
 
     def fail(self, happening: Happening) -> bool:
         """Drop the speech of an engine that is given up; return whether the client has been notified."""
         self.drop()
         self._following.clear()
-        if self._mouth is None:
+        if self._open_sink is None:
             return False
-        self._mouth.tell(happening)
+        self._open_sink.report(happening)
         return True
 
     def say(self, result: UnitResult) -> None:
@@ -197,7 +199,7 @@ class EngineVoice:
         if paced is None:
             return
         if result.vote is Vote.BACKCHANNEL:
-            self._hum(float_to_pcm16(result.audio), paced.rate_hz)
+            self._queue_backchannel(float_to_pcm16(result.audio), paced.rate_hz)
         elif result.vote is Vote.SPEAK:
             self._go_on(result, paced)
         elif result.vote is Vote.YIELD and self._reply is not None:
@@ -205,22 +207,22 @@ class EngineVoice:
         ends = result.end_of_turn or result.vote is Vote.LISTEN
         if ends and self._reply is not None and not self._behind:
             self._close(self._reply, paced)
-        if self._mouth is None:
+        if self._open_sink is None:
             self._wake.set()
         # Otherwise the messages after it are sent first, and its frames take their way after that
         # (``follow``).
 
     def drop(self) -> None:
         """Drop everything that has not left."""
-        if self._mouth is not None:
-            self._mouth.cut()
+        if self._open_sink is not None:
+            self._open_sink.cut()
         if self._paced is not None:
             self._paced.clear()
         self._follow_with(None)
         self._over.clear()
         self._behind.clear()
         self._told.clear()
-        self._hums.clear()
+        self._backchannels.clear()
         self._is_flushing = False
         self._said.set()
         self._wake.set()
@@ -250,9 +252,9 @@ class EngineVoice:
             await self._until_due()
             if self._is_flushing:
                 await self.flush()
-            await self._send_hums()
+            await self._send_backchannels()
             await self._send_due()
-            self._tell_due()
+            self._play_due()
             while self._following:
                 await self._push(OutputTransportMessageFrame(message=self._following.popleft()))
 
@@ -281,7 +283,7 @@ class EngineVoice:
         reply.saying.leave_out(left_out, rate_hz)
         if result.broke_off:
             words += reply.saying.end()
-        self._tell_words(reply, words)
+        self._queue_words(reply, words)
         if result.broke_off:
             reply.words.append(None)
             reply.texts.append(None)
@@ -293,18 +295,18 @@ class EngineVoice:
     def _close(self, reply: _Reply, paced: PacedOutput) -> None:
         if not reply.is_over:
             reply.is_over = True
-            self._tell_words(reply, reply.saying.end())
+            self._queue_words(reply, reply.saying.end())
             paced.push(np.zeros(0, np.float32), self._clock.now_us(), is_last=True)
 
-    def _tell_words(self, reply: _Reply, words: Sequence[EngineWordTiming]) -> None:
+    def _queue_words(self, reply: _Reply, words: Sequence[EngineWordTiming]) -> None:
         """Queue whole words: an engine writes pieces of them. The records have the pieces."""
         if reply.is_begun:
-            self._tell_written(reply)
+            self._report_written(reply)
         if words:
             reply.words.extend(words)
             reply.texts.append((" ".join(word.text for word in words), len(words)))
 
-    def _tell_written(self, reply: _Reply) -> None:
+    def _report_written(self, reply: _Reply) -> None:
         known = reply.planned or reply.saying.text
         text, reply.written = known[reply.written :], max(reply.written, len(known))
         if self._playout is not None and text and not reply.is_aside:
@@ -342,7 +344,7 @@ class EngineVoice:
 
     def _next_piece(self, paced: PacedOutput) -> tuple[_Reply, bytes] | None:
         """Return the piece that leaves now, 16-bit, with its reply; None without one."""
-        self._tell_due()
+        self._play_due()
         if self._told:
             return self._told.popleft()
         if self._reply is None or self._is_flushing:
@@ -350,17 +352,17 @@ class EngineVoice:
         piece = paced.take(self._clock.now_us())
         return None if piece is None else (self._reply, float_to_pcm16(piece))
 
-    def _tell_due(self) -> None:
-        """Pass all due audio to the mouth, and the messages after it; a cut precedes those messages."""
-        mouth, paced = self._mouth, self._paced
-        if mouth is None or paced is None or self._is_flushing:
+    def _play_due(self) -> None:
+        """Pass all due audio to the unit sink, and the messages after it; a cut precedes those messages."""
+        unit_sink, paced = self._open_sink, self._paced
+        if unit_sink is None or paced is None or self._is_flushing:
             return
         while self._reply is not None and (piece := paced.take(self._clock.now_us())) is not None:
             pcm = float_to_pcm16(piece)
-            mouth.say(pcm)
+            unit_sink.say(pcm)
             self._told.append((self._reply, pcm))
         while self._following:
-            mouth.tell(self._following.popleft())
+            unit_sink.report(self._following.popleft())
 
     def _say_next(self, paced: PacedOutput) -> None:
         waiting, self._behind = self._behind, deque()
@@ -378,7 +380,7 @@ class EngineVoice:
                 frame = LLMFullResponseStartFrame()
                 if self._playout is not None:
                     reply.reply_id = self._playout.name_reply(frame)
-                    self._tell_written(reply)
+                    self._report_written(reply)
                 await self._push(frame)
             started = TTSStartedFrame(context_id=reply.reply_id, append_to_context=not reply.is_aside)
             await self._push(started)
@@ -386,8 +388,8 @@ class EngineVoice:
         rate_hz = paced.rate_hz
         reply.sent_us += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000_000 // rate_hz
         audio = TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply.reply_id)
-        if self._mouth is not None:
-            TOLD.put(audio, True)
+        if self._open_sink is not None:
+            ALREADY_SENT.put(audio, True)
         await self._push(audio)
         while reply.words and ((word := reply.words[0]) is None or word.start_us < reply.sent_us):
             await self._send_word(reply, reply.words.popleft())
@@ -398,11 +400,11 @@ class EngineVoice:
         while reply.texts and (announced := reply.texts[0]) is not None:
             text, words = announced
             reply.texts.popleft()
-            told = AggregatedTextFrame(text, TextType.SENTENCE, context_id=reply.reply_id)
-            told.will_be_spoken, told.append_to_context = True, False
+            sentence = AggregatedTextFrame(text, TextType.SENTENCE, context_id=reply.reply_id)
+            sentence.will_be_spoken, sentence.append_to_context = True, False
             # A client shows it dim, and each of its words bright when it is said.
-            reply.segments.extend([told.id] * words)
-            await self._push(told)
+            reply.segments.extend([sentence.id] * words)
+            await self._push(sentence)
 
     async def _send_word(self, reply: _Reply, word: EngineWordTiming | None) -> None:
         if word is None:
@@ -427,13 +429,13 @@ class EngineVoice:
         if not reply.is_aside:
             await self._push(LLMFullResponseEndFrame())
 
-    async def _send_hums(self) -> None:
-        while self._hums:
-            await self._push(self._hums.popleft())
+    async def _send_backchannels(self) -> None:
+        while self._backchannels:
+            await self._push(self._backchannels.popleft())
 
-    def _hum(self, pcm: bytes, rate_hz: int) -> None:
+    def _queue_backchannel(self, pcm: bytes, rate_hz: int) -> None:
         frame = OutputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1)
-        if self._mouth is not None:
-            self._mouth.say(pcm)
-            TOLD.put(frame, True)
-        self._hums.append(frame)
+        if self._open_sink is not None:
+            self._open_sink.say(pcm)
+            ALREADY_SENT.put(frame, True)
+        self._backchannels.append(frame)

@@ -50,7 +50,7 @@ KEPT_MS = 1_000
 MOST_CHILDREN = 3
 FORGET_S = 180.0
 # A child with so many waiting requests of one caller does not catch up; another is tried later.
-MOST_BEHIND = 250
+MOST_UNANSWERED = 250
 # A child with no more requests than this takes over: it answers in their order. Under load the count never
 # reaches zero, since the next request comes before the answer to the last one.
 CAUGHT_UP = 3
@@ -126,19 +126,19 @@ class _Candidate:
 
     Attributes:
         stream: stream of this caller.
-        behind: number of requests without an answer.
+        unanswered: number of requests without an answer.
     """
 
     stream: ProcessStream[object]
-    behind: int = 0
+    unanswered: int = 0
 
     def ask(self, question: EngineMessage) -> None:
         """Send a request whose answer is not needed."""
-        self.behind += 1
+        self.unanswered += 1
         self.stream.ask(question).add_done_callback(self._answered)
 
     def _answered(self, answer: "asyncio.Future[EngineMessage]") -> None:
-        self.behind -= 1
+        self.unanswered -= 1
         if not answer.cancelled():
             # The stream reports the failure.
             answer.exception()
@@ -286,10 +286,10 @@ class HostedFrontEnd:
                 self._candidate = candidate = _Candidate(self._pool.open_now(lambda _: None))
                 for question in self._replayed():
                     candidate.ask(question)
-        elif candidate.stream.failure is not None or candidate.behind > MOST_BEHIND:
+        elif candidate.stream.failure is not None or candidate.unanswered > MOST_UNANSWERED:
             self._drop_candidate()
             self._try_at_s = now_s + TRY_AGAIN_S
-        elif candidate.behind <= CAUGHT_UP:
+        elif candidate.unanswered <= CAUGHT_UP:
             self._candidate = None
             self._stream.close()
             self._stream = candidate.stream

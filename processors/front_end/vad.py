@@ -70,7 +70,7 @@ class VadSettings(StrictModel):
             min_volume=self.min_volume,
         )
 
-    def ears(self) -> SpeechInputSettings:
+    def as_speech_input(self) -> SpeechInputSettings:
         """Return these settings for an engine that detects voices itself."""
         return SpeechInputSettings(
             confidence=self.confidence,

@@ -40,10 +40,10 @@ def align_tags(text: str, tokens: Sequence[EnrichedToken]) -> list[EnrichedToken
         else:
             # A dash or an emoji goes with the word before it.
             carriers.append(carriers[-1] if carriers else None)
-    told = zip(written, carriers, _speakers(carriers), strict=True)
+    tagged = zip(written, carriers, _speakers(carriers), strict=True)
     return [
         _token(mood, list(group))
-        for mood, group in groupby(told, key=lambda each: _mood(carrier=each[1], speaker_id=each[2]))
+        for mood, group in groupby(tagged, key=lambda each: _mood(carrier=each[1], speaker_id=each[2]))
     ]
 
 

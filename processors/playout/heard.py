@@ -119,7 +119,7 @@ class _Reply:
     last_sent_us: int | None = None
     # Once played up to here, there may be progress to report.
     alarm_us: int = 0
-    told: int = 0
+    reported: int = 0
 
     @property
     def is_played_out(self) -> bool:
@@ -385,7 +385,7 @@ class HeardClock:
             self._forget_waiting()
         played_us = at_us if self._unplayed_us is None else at_us + self._delay_us - self._unplayed_us
         heard_of: Callable[[_Reply], int] = (
-            (lambda reply: self._ear_us(reply, played_us)) if self._settings.flushes else _all_sent
+            (lambda reply: self._reached_us(reply, played_us)) if self._settings.flushes else _all_sent
         )
         return self._cut(at_us, heard_of, keep)
 
@@ -402,7 +402,7 @@ class HeardClock:
         self._ahead_us = 0
         # Audio that left while the client was already gone is lost like the audio on its way.
         seen_us = at_us - quiet_us
-        return self._cut(at_us, lambda reply: self._ear_us(reply, seen_us), ())
+        return self._cut(at_us, lambda reply: self._reached_us(reply, seen_us), ())
 
     def finished(self, at_us: int) -> list[HeardReply]:
         """Return replies played to their end since the last call; one without audio ends now."""
@@ -450,11 +450,13 @@ class HeardClock:
         for reply in self._open.values():
             words = self._words(reply)
             heard = self._count(reply, words, reply.sent_us)
-            clause = next((n for n in range(heard, reply.told, -1) if _ends_clause(words[n - 1].text)), None)
+            clause = next(
+                (n for n in range(heard, reply.reported, -1) if _ends_clause(words[n - 1].text)), None
+            )
             if clause is not None:
                 mark = self._mark(reply, words, heard, reply.sent_us)
                 news.append(HeardSoFar(reply.reply_id, _joined(words[:heard]), mark, at_us, reply.in_context))
-                reply.told = heard
+                reply.reported = heard
             ahead = (self._due_us(words, n, reply) for n in _clause_ends(words, heard))
             reply.alarm_us = next(ahead, reply.queued_us)
         return news
@@ -469,7 +471,7 @@ class HeardClock:
         if reply is None:
             over = self._over.get(reply_id)
             return over[0].mark if over is not None else None
-        heard_us = reply.sent_us if at_us is None else self._ear_us(reply, at_us)
+        heard_us = reply.sent_us if at_us is None else self._reached_us(reply, at_us)
         words = self._words(reply)
         return self._mark(reply, words, self._count(reply, words, heard_us), heard_us)
 
@@ -477,7 +479,7 @@ class HeardClock:
         """Return the text heard and the rest, for a reply that is not over."""
         reply = self._open[reply_id]
         words = self._words(reply)
-        heard = self._count(reply, words, reply.sent_us if at_us is None else self._ear_us(reply, at_us))
+        heard = self._count(reply, words, reply.sent_us if at_us is None else self._reached_us(reply, at_us))
         return _joined(words[:heard]), _unheard(reply, words, heard)
 
     # Internal records.
@@ -495,7 +497,7 @@ class HeardClock:
             reply.settled_us = flight.popleft()[1]
         return position_us >= reply.alarm_us or reply.is_played_out
 
-    def _ear_us(self, reply: _Reply, at_us: int) -> int:
+    def _reached_us(self, reply: _Reply, at_us: int) -> int:
         """Return the position that had reached the ear."""
         position_us = reply.settled_us
         left_us = at_us - self._delay_us
@@ -606,8 +608,8 @@ def _ends_clause(text: str) -> bool:
     return text.rstrip(_CLOSERS)[-1:] in tuple(_CLAUSE_MARKS)
 
 
-def _clause_ends(words: list[_Word], behind: int) -> Iterator[int]:
-    return (n for n in range(behind, len(words)) if _ends_clause(words[n].text))
+def _clause_ends(words: list[_Word], start: int) -> Iterator[int]:
+    return (n for n in range(start, len(words)) if _ends_clause(words[n].text))
 
 
 def _unheard(reply: _Reply, words: list[_Word], heard: int) -> str:

@@ -243,7 +243,7 @@ class Playout:
                     await self._packet.wait()
         self._packet = None
 
-    def tell(self, replies: list[HeardReply]) -> None:
+    def publish_finished(self, replies: list[HeardReply]) -> None:
         """Publish replies that are over, and keep their text for the aggregator."""
         for reply in replies:
             if reply.in_context:
@@ -407,7 +407,7 @@ class PlayoutEntry(FrameProcessor):
             reply_id, self._heard_clock.part_begins(reply_id), interruptible, is_ahead=context_id is not None
         )
         self._contexts[key] = self._last = context
-        self._tell_coming(context, key)
+        self._announce(context, key)
         announced, self._announced = self._announced, []
         for spoken_in, text in announced:
             if spoken_in in (None, key):
@@ -416,7 +416,7 @@ class PlayoutEntry(FrameProcessor):
                 self._announced.append((spoken_in, text))
         return context
 
-    def _tell_coming(self, context: _Context, key: str) -> None:
+    def _announce(self, context: _Context, key: str) -> None:
         protected = not context.interruptible or key in self._protected
         events = self._playout.events
         events.publish(ReplyAnnounced(events.now_ms(), context.reply_id, protected))
@@ -444,7 +444,7 @@ class PlayoutEntry(FrameProcessor):
             if frame.text_type == _PROTECTED and frame.context_id:
                 self._protected.add(frame.context_id)
                 if context is not None:
-                    self._tell_coming(context, frame.context_id)
+                    self._announce(context, frame.context_id)
             if context is not None:
                 self._say(context.reply_id, text)
             else:
@@ -532,7 +532,7 @@ class PlayoutExit(FrameProcessor):
         await super().setup(setup)
         # A transport with a rate of its own has set it: the first packet leaves before its frame is here.
         self._playout.rate_hz = self._playout.rate_hz or setup.audio_out_sample_rate
-        self._pump = self.create_task(self._tell(), name=f"{self}::heard")
+        self._pump = self.create_task(self._publish_progress(), name=f"{self}::heard")
 
     async def cleanup(self) -> None:
         await super().cleanup()
@@ -612,7 +612,7 @@ class PlayoutExit(FrameProcessor):
             kept = {context.reply_id for context in playout.contexts.values() if not context.interruptible}
             met = _INTERRUPTED_REPLY_IDS.of(frame)
             kept |= self._heard_clock.open_ids - (self._heard_clock.open_ids if met is None else met)
-            playout.tell(
+            playout.publish_finished(
                 self._heard_clock.interrupted(
                     playout.clock.now_us(), keep=kept, still_playing=not self._last_chunk_interruptible
                 )
@@ -639,15 +639,17 @@ class PlayoutExit(FrameProcessor):
         self._settle()
         self._unended = None
         await self._release()
-        self._playout.tell(self._heard_clock.interrupted(self._playout.clock.now_us()))
+        self._playout.publish_finished(self._heard_clock.interrupted(self._playout.clock.now_us()))
         heard_texts(frame, self._playout.texts_not_taken())
 
     def _hang_up(self) -> None:
         quiet_ms = self._playout.peer_quiet_ms()
-        self._playout.tell(self._heard_clock.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000))
+        self._playout.publish_finished(
+            self._heard_clock.hung_up(self._playout.clock.now_us(), quiet_us=quiet_ms * 1000)
+        )
 
     def _settle(self) -> None:
-        self._playout.tell(self._heard_clock.finished(self._playout.clock.now_us()))
+        self._playout.publish_finished(self._heard_clock.finished(self._playout.clock.now_us()))
         if self._waiting:
             self._playout.wake()
 
@@ -700,11 +702,11 @@ class PlayoutExit(FrameProcessor):
     def _waits(self, frame: Frame) -> bool:
         return self._ends_open_reply(frame) or self._begins_too_early(frame)
 
-    async def _tell(self) -> None:
+    async def _publish_progress(self) -> None:
         playout = self._playout
         while True:
             await playout.news()
-            playout.tell(self._heard_clock.finished(playout.clock.now_us()))
+            playout.publish_finished(self._heard_clock.finished(playout.clock.now_us()))
             for heard in self._heard_clock.progress(playout.clock.now_us()):
                 playout.events.publish(ReplyProgressed(playout.events.now_ms(), heard))
             await self._release()

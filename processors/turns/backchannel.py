@@ -216,20 +216,20 @@ class BackchannelSpeaker:
     def _on_wait_began(self, event: WaitBegan) -> None:
         if event.reason in BUSY:
             self._waits.add(event.reason)
-            self._tell()
+            self._report_busy()
 
     def _on_wait_ended(self, event: WaitEnded) -> None:
         self._waits.discard(event.reason)
-        self._tell()
+        self._report_busy()
 
     def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:
         self._open.add(event.reply_id)
-        self._tell()
+        self._report_busy()
 
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         self._open.discard(event.heard.reply_id)
-        self._tell()
+        self._report_busy()
 
-    def _tell(self) -> None:
+    def _report_busy(self) -> None:
         self._policy.on_bot_busy(self._is_busy)
         self._wake.set()

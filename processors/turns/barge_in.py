@@ -168,7 +168,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         if self._voice.echoes(frame.text):
             return
         if self._voice.is_on:
-            self._voice.tell_level()
+            self._voice.report_level()
         decision = self._machine.on_partial(
             self._clock.now_ms(), frame.text, confidences=_confidences(frame.text, frame.result)
         )
@@ -200,7 +200,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             now_ms = self._clock.now_ms()
             await self._floor.carry_out(self._voice.look_for_own(now_ms))
             if self._voice.is_on:
-                self._voice.tell_level()
+                self._voice.report_level()
             await self._carry_out_and_take_up(self._voice.keep_deadline(now_ms))
             await self._floor.give()
             if self._words.is_command_due(now_ms):

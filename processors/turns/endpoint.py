@@ -142,7 +142,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._in_turn = True
         self._is_abandoned = False
         if self._guesser is not None:
-            self._tell(self._guesser.on_turn())
+            self._publish_guess(self._guesser.on_turn())
 
     async def handle_user_turn_stopped(self) -> None:
         self._in_turn = self._is_abandoned = False
@@ -171,7 +171,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
                 await self.abandon()
                 return ProcessFrameResult.CONTINUE
             if self._guesser is not None:
-                self._tell(self._guesser.on_pause())
+                self._publish_guess(self._guesser.on_pause())
             await self._conclude_pause()
             await self._rearm()
         elif isinstance(frame, TranscriptionFrame) and not NOT_MEANT.is_on(frame):
@@ -180,15 +180,15 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             )
             self._events.publish(WordsAccepted(self._events.now_ms()))
             if self._guesser is not None:
-                self._tell(self._guesser.on_final(frame.text))
-                self._tell_so_far()
+                self._publish_guess(self._guesser.on_final(frame.text))
+                self._publish_continued()
             if self._finisher is not None and self._in_turn and not self._voice:
                 await self.trigger_user_turn_stopped()
             else:
                 await self._rearm()
         elif isinstance(frame, InterimTranscriptionFrame) and self._guesser is not None:
-            self._tell(self._guesser.on_partial(frame.text))
-            self._tell_so_far()
+            self._publish_guess(self._guesser.on_partial(frame.text))
+            self._publish_continued()
         return ProcessFrameResult.CONTINUE
 
     async def take_up(self) -> None:
@@ -257,7 +257,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     def _on_voice_paused(self, _event: VoicePaused) -> None:
         """Start the model while voice activity confirms the silence."""
         if self._guesser is not None and self._voice:
-            self._tell(self._guesser.on_pause())
+            self._publish_guess(self._guesser.on_pause())
         if self._model is None or not self._voice:
             return
         self._early = None
@@ -271,14 +271,14 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._guesser is not None:
             self._guesser.on_resume()
 
-    def _tell(self, guess: str | None) -> None:
+    def _publish_guess(self, guess: str | None) -> None:
         if guess is not None:
             self._events.publish(TurnGuessed(self._events.now_ms(), guess))
 
     def _withdraw_guess(self) -> None:
         self._events.publish(GuessWithdrawn(self._events.now_ms()))
 
-    def _tell_so_far(self) -> None:
+    def _publish_continued(self) -> None:
         said = self._guesser.so_far if self._guesser is not None else None
         if said is not None:
             self._events.publish(TurnContinued(self._events.now_ms(), said))

@@ -204,7 +204,7 @@ class IdleMonitor:
         watch = self._watch
         if watch is None:
             return False
-        if not watch.hears_voice and self._is_busy():
+        if not watch.has_voice and self._is_busy():
             self._not_before_ms = now_ms + AGAIN_MS
             return False
         decision = watch.on_deadline(now_ms)

@@ -1,6 +1,6 @@
 """Answering-machine detection in the pipeline of an outbound call: Pipecat's detector with our own decisions.
 
-    transport.input -> (ear) -> ... STT -> ... -> (detector) -> user turns -> ... commit gate -> (hold)
+    transport.input -> (tap) -> ... STT -> ... -> (detector) -> user turns -> ... commit gate -> (hold)
         -> LLM -> TTS -> (gate) -> transport.output
 
 The detector has a classifier judge the whole transcript, and decides when the other side has been quiet for
@@ -185,7 +185,7 @@ class VoicemailScreen:
         clock: None for the clock of the loop; tests pass another.
 
     Attributes:
-        ear: processor for the place directly after the transport.
+        tap: processor for the place directly after the transport.
         detector: processor for the place after the recogniser.
         hold: processor for the place after the commit gate.
         gate: processor for the place after the voice.
@@ -212,7 +212,7 @@ class VoicemailScreen:
         self._wake = asyncio.Event()
         # The detector's own gate has no opening for a call on which neither side speaks.
         self._opens, self._drops = EventNotifier(), EventNotifier()
-        self.ear = NoticeTap(self._listen)
+        self.tap = NoticeTap(self._listen)
         # It reports its verdict at once; when the message is said is decided here.
         self.detector = _Detector(
             classifier=classifier or RulesClassifier(),
@@ -227,18 +227,18 @@ class VoicemailScreen:
 
         @self.detector.event_handler("on_conversation_detected")
         async def on_person(_detector: Any) -> None:
-            self._tell(VoicemailEvent.PERSON)
+            self._report(VoicemailEvent.PERSON)
 
         @self.detector.event_handler("on_voicemail_detected")
         async def on_machine(_detector: Any) -> None:
-            self._tell(VoicemailEvent.MACHINE)
+            self._report(VoicemailEvent.MACHINE)
 
     def begin(self) -> None:
         """Publish that nothing may be said until the answerer is known."""
         self._events.publish(WaitBegan(self._events.now_ms(), Wait.SCREENING))
 
     def _on_caller_joined(self, _event: CallerJoined) -> None:
-        self._tell(VoicemailEvent.CONNECTED)
+        self._report(VoicemailEvent.CONNECTED)
 
     def _on_voice_started(self, event: VoiceStarted) -> None:
         self._screen.on_voice(True, event.at_ms)
@@ -313,7 +313,7 @@ class VoicemailScreen:
         elif state is VoicemailState.PERSON:
             self._publish_answer(PERSON)
 
-    def _tell(self, event: VoicemailEvent | None) -> None:
+    def _report(self, event: VoicemailEvent | None) -> None:
         self._decided.put_nowait(event)
         self._wake.set()
 
@@ -327,7 +327,7 @@ class VoicemailScreen:
         for beep in self._beeps.feed(pcm16_to_float(frame.audio)):
             logger.debug(f"a beep of {beep.end_ms - beep.start_ms} ms")
             self._screen.on_beep(self._clock.now_ms())
-            self._tell(None)
+            self._report(None)
 
     async def _show_beep(self) -> None:
         """Show the detector that there was a beep."""

@@ -89,9 +89,9 @@ class OpenAIRealtime:
         """Return the error event for a refusal (``ClientProtocol.refused``)."""
         return [error_event(str(refusal), refusal.code, refusal.param, event_id=self._reader.event_id)]
 
-    def tell(self, happening: Happening, at_ms: int) -> Sequence[Message]:
-        """Return the events for an event of the call (``ClientProtocol.tell``)."""
-        return self._writer.tell(happening)
+    def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
+        """Return the events for an event of the call (``ClientProtocol.messages_for``)."""
+        return self._writer.messages_for(happening)
 
     def permit(self, *, instructions: bool) -> None:
         """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""

@@ -34,8 +34,8 @@ class ServerEventWriter:
     def __init__(self, state: RealtimeState) -> None:
         self._state = state
 
-    def tell(self, happening: Happening) -> Sequence[Message]:
-        """Return the events for an event of the call (``ClientProtocol.tell``).
+    def messages_for(self, happening: Happening) -> Sequence[Message]:
+        """Return the events for an event of the call (``ClientProtocol.messages_for``).
 
         The protocol has none for a queue.
         """

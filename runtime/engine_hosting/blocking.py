@@ -100,7 +100,7 @@ class BlockingChild:
         waiting.cancel()
         return False
 
-    def tell(self, type_: MessageType) -> None:
+    def notify(self, type_: MessageType) -> None:
         """Send a message that has no answer. Raises EngineError after ``close``."""
         self._schedule(self._child.send, EngineMessage(type_))
 
@@ -145,7 +145,7 @@ class BlockingChild:
         finally:
             self._pending.pop(number, None)
         with suppress(EngineError):
-            self.tell(MessageType.STOP)
+            self.notify(MessageType.STOP)
         return None
 
     def kill(self, reason: str, *, life: int) -> None:

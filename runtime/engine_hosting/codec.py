@@ -67,8 +67,8 @@ def encode_frame(message: EngineMessage, stream: int = 0) -> bytes:
         ValueError: the message is too large, or its facts use the key ``type`` or ``number``.
     """
     written = _written(message)
-    behind = LENGTH.size + len(written) + len(message.payload)
-    return b"".join((FRAME.pack(behind, stream), LENGTH.pack(len(written)), written, message.payload))
+    length_bytes = LENGTH.size + len(written) + len(message.payload)
+    return b"".join((FRAME.pack(length_bytes, stream), LENGTH.pack(len(written)), written, message.payload))
 
 
 class FrameReader:

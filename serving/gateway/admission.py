@@ -81,9 +81,9 @@ class AdmissionGate:
         """Bound of the calls that use the recogniser."""
         return self._policy.admitted
 
-    def admits(self, hears: bool) -> Admitted:
+    def admits(self, uses_recogniser: bool) -> Admitted:
         """Return how many calls there may be now, and the reason (see ``CallTasks.admitted``)."""
-        return self._policy.admitted if hears else self._policy.admitted_in_all
+        return self._policy.admitted if uses_recogniser else self._policy.admitted_in_all
 
     def start(self) -> None:
         """Start to measure, once ``active`` can be called; the owner calls ``close``."""
@@ -102,7 +102,7 @@ class AdmissionGate:
         since_s = self._full_since_s
         if since_s is None or asyncio.get_running_loop().time() - since_s < self._full_s:
             return []
-        in_all = self.admits(hears=False)
+        in_all = self.admits(uses_recogniser=False)
         return [f"full: {(in_all if self._active() >= in_all.calls else self.admitted).why}"]
 
     def describe(self) -> dict[str, object]:
@@ -167,7 +167,9 @@ class AdmissionGate:
         self._see_processors()
         self._policy.look(now_ms, calls=self._active())
         admitted = self.admitted
-        is_full = self._heard() >= admitted.calls or self._active() >= self.admits(hears=False).calls
+        is_full = (
+            self._heard() >= admitted.calls or self._active() >= self.admits(uses_recogniser=False).calls
+        )
         if not is_full:
             self._full_since_s = None
         elif self._full_since_s is None:

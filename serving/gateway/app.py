@@ -39,7 +39,7 @@ from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
 from parley.serving.gateway.calls import CallTasks, RunCall
-from parley.serving.gateway.health import health_router, ways_in
+from parley.serving.gateway.health import entrances, health_router
 from parley.serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
@@ -92,7 +92,7 @@ def create_app(
     readiness: Callable[[], Sequence[str]] | None = None,
     shutdown: Shutdown | None = None,
     admitted: Callable[[bool], Admitted] | None = None,
-    hears: Callable[[object], bool] | None = None,
+    uses_recogniser: Callable[[object], bool] | None = None,
 ) -> FastAPI:
     """Return the application of one gateway process.
 
@@ -119,7 +119,7 @@ def create_app(
         shutdown: watched by conversations, which end after a goodbye.
         admitted: returns how many calls the machine can answer now (``CallTasks.admitted``); None:
             ``max_calls``.
-        hears: returns whether a call of a mode uses the recogniser; None: every call does.
+        uses_recogniser: returns whether a call of a mode uses the recogniser; None: every call does.
     """
     settings = tuned(ServerTuning, settings)
     operations = operations or Operations()
@@ -143,8 +143,8 @@ def create_app(
     )
     if admitted is not None:
         calls.admitted = admitted
-    if hears is not None:
-        calls.hears = hears
+    if uses_recogniser is not None:
+        calls.uses_recogniser = uses_recogniser
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
@@ -172,7 +172,7 @@ def create_app(
         if identity is None:
             raise PeerError("the call has ended")
         await check_browser(body, identity)
-        hears = calls.hears(body.get("mode"))
+        uses_recogniser = calls.uses_recogniser(body.get("mode"))
 
         def speak() -> None:
             if arguments.line is not None:
@@ -189,7 +189,7 @@ def create_app(
             call_id=connection.pc_id,
             hang_up=lambda: door.hang_up(connection),
             identity=identity,
-            hears=hears,
+            uses_recogniser=uses_recogniser,
             may_wait=True,
             transport=TRANSPORT,
             counts_silence=True,
@@ -224,7 +224,7 @@ def create_app(
             calls,
             max_calls=settings.max_calls,
             describe=describe,
-            served=partial(ways_in, app, served or (lambda _paths: ())),
+            served=partial(entrances, app, served or (lambda _paths: ())),
             pool=operations.pool,
             store=None if conversations is None else conversations.store,
             readiness=readiness,
@@ -253,7 +253,7 @@ def create_app(
                 settings,
                 calls=calls,
                 # Recordings are transcribed at once, and not in real time.
-                admit=partial(sockets.admit, app="turnbased", hears=False),
+                admit=partial(sockets.admit, app="turnbased", uses_recogniser=False),
             ).router()
         )
     if phone is not None:
@@ -276,7 +276,7 @@ def create_app(
                 settings,
                 calls=calls,
                 admit=lambda websocket, body: sockets.admit(
-                    websocket, body, app="browser", hears=calls.hears(None), may_wait=True
+                    websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
                 ),
             ).router()
         )

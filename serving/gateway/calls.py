@@ -66,8 +66,8 @@ class CallTasks:
         queue: as given.
         admitted: returns how many calls the machine can answer now, and the reason. Called before a call
             begins with whether it uses the recogniser. None: as many as there are lines.
-        hears: returns whether a call of a mode uses the recogniser; the mode is as its client named it, or
-            None.
+        uses_recogniser: returns whether a call of a mode uses the recogniser; the mode is as its
+            client named it, or None.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class CallTasks:
         self._heard = ConcurrencyLimit(max_calls, "")
         self._promised: Callable[[], int] = lambda: 0
         self.admitted: Callable[[bool], Admitted | None] = lambda _hears: None
-        self.hears: Callable[[object], bool] = lambda _mode: True
+        self.uses_recogniser: Callable[[object], bool] = lambda _mode: True
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s
         self._shutdown = shutdown
@@ -133,13 +133,13 @@ class CallTasks:
         """Number of callers in the queue, by phone or not."""
         return 0 if self.queue is None else len(self.queue)
 
-    def lines(self, *, hears: bool = True) -> int:
+    def lines(self, *, uses_recogniser: bool = True) -> int:
         """Return how many calls there may be now: the lines, or fewer where the machine can answer no more.
 
         Args:
-            hears: the bound of those that use the recogniser.
+            uses_recogniser: the bound of those that use the recogniser.
         """
-        admitted = self.admitted(hears)
+        admitted = self.admitted(uses_recogniser)
         return self._max_calls if admitted is None else min(self._max_calls, admitted.calls)
 
     @property
@@ -164,7 +164,7 @@ class CallTasks:
         promised: int | None = None,
         is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
-        hears: bool = True,
+        uses_recogniser: bool = True,
         ticket: str = "",
         may_wait: bool = False,
     ) -> None:
@@ -175,7 +175,7 @@ class CallTasks:
             is_promised: this conversation was promised a line itself. Its caller was answered, and is not
                 refused because the machine can answer fewer calls since.
             identity: client that would begin it.
-            hears: true when it would use the recogniser.
+            uses_recogniser: true when it would use the recogniser.
             ticket: of this conversation in the queue; empty: it comes after those that wait.
             may_wait: a place in the queue is enough.
 
@@ -186,7 +186,9 @@ class CallTasks:
             raise CapacityError(STOPPING, limit=0)
         full = None
         try:
-            self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=ticket)
+            self._check_lines(
+                promised=promised, is_promised=is_promised, uses_recogniser=uses_recogniser, ticket=ticket
+            )
         except CapacityError as error:
             if not may_wait or self.queue is None or self.queue.is_full:
                 raise
@@ -195,7 +197,9 @@ class CallTasks:
             return
         try:
             self._shares.check(
-                identity, lines=self.lines(hears=False), heard_lines=self.lines() if hears else None
+                identity,
+                lines=self.lines(uses_recogniser=False),
+                heard_lines=self.lines() if uses_recogniser else None,
             )
         except ShareError:
             if full is None:
@@ -204,10 +208,10 @@ class CallTasks:
             # reason.
             raise full from None
 
-    def has_room(self, *, hears: bool = True) -> bool:
+    def has_room(self, *, uses_recogniser: bool = True) -> bool:
         """Return whether a conversation that begins now gets a line at once."""
         try:
-            self._check_lines(hears=hears)
+            self._check_lines(uses_recogniser=uses_recogniser)
         except CapacityError:
             return False
         return True
@@ -217,7 +221,7 @@ class CallTasks:
         *,
         promised: int | None = None,
         is_promised: bool = False,
-        hears: bool,
+        uses_recogniser: bool,
         ticket: str = "",
     ) -> None:
         promised = self._promised() if promised is None else promised
@@ -229,19 +233,19 @@ class CallTasks:
         if is_promised:
             return
         self._check_admitted(self.admitted(False), self._lines.taken + promised + ahead)
-        if hears:
+        if uses_recogniser:
             self._check_admitted(self.admitted(True), self._heard.taken + promised + ahead_heard)
 
     def _check_admitted(self, admitted: Admitted | None, held: int) -> None:
         if admitted is not None and held >= admitted.calls:
             raise CapacityError(f"{admitted.why}; try again later", limit=admitted.calls)
 
-    def take_silent(self, identity: ClientIdentity, *, hears: bool = True) -> Slot:
+    def take_silent(self, identity: ClientIdentity, *, uses_recogniser: bool = True) -> Slot:
         """Count a client that may stay silent; its place is released when it speaks or leaves.
 
         Args:
             identity: of the client; one that has presented a key or a token is not counted.
-            hears: true when it is to use the recogniser.
+            uses_recogniser: true when it is to use the recogniser.
 
         Raises:
             ShareError: this address has its whole share.
@@ -249,8 +253,8 @@ class CallTasks:
         """
         if identity.owner or identity.is_operator:
             return Slot(lambda: None)
-        place = self._take_silent(self._silent, identity, self.lines(hears=False))
-        if not hears:
+        place = self._take_silent(self._silent, identity, self.lines(uses_recogniser=False))
+        if not uses_recogniser:
             return place
         try:
             heard = self._take_silent(self._silent_heard, identity, self.lines())
@@ -281,7 +285,7 @@ class CallTasks:
         promised: int | None = None,
         is_promised: bool = False,
         identity: ClientIdentity = ANONYMOUS,
-        hears: bool = True,
+        uses_recogniser: bool = True,
         may_wait: bool = False,
         transport: str = "",
         silent: Slot | None = None,
@@ -296,7 +300,7 @@ class CallTasks:
             says_goodbye: it notifies its peer of the reason when it is cancelled.
             promised, is_promised: as for ``check_room``.
             identity: client that begins it.
-            hears: true when it uses the recogniser.
+            uses_recogniser: true when it uses the recogniser.
             may_wait: without a line it begins in the queue; ``arguments`` receive the request (``Queueing``).
             transport: of the caller, as an operator sees it in the queue.
             silent: place with which the client was counted (``take_silent``).
@@ -310,21 +314,26 @@ class CallTasks:
         def take(request: LineRequest) -> None:
             if self._stopping:
                 raise CapacityError(STOPPING, limit=0)
-            self._hold_back(request, identity, hears=hears)
-            self._check_lines(promised=promised, is_promised=is_promised, hears=hears, ticket=request.ticket)
+            self._hold_back(request, identity, uses_recogniser=uses_recogniser)
+            self._check_lines(
+                promised=promised,
+                is_promised=is_promised,
+                uses_recogniser=uses_recogniser,
+                ticket=request.ticket,
+            )
             if request.held_back_by is not None:
                 raise request.held_back_by
             if request.counts_silence:
-                request.count_silent(self.take_silent(identity, hears=hears))
+                request.count_silent(self.take_silent(identity, uses_recogniser=uses_recogniser))
             request.places.append(self._lines.take())
-            if hears:
+            if uses_recogniser:
                 request.places.append(self._heard.take())
             if self._lines.taken >= self._max_calls:
                 self._full_since_s = asyncio.get_running_loop().time()
             self._granted(call_id, request)
 
         def locate(request: LineRequest) -> QueueUpdate:
-            return self._place_of(request, hears=hears)
+            return self._place_of(request, uses_recogniser=uses_recogniser)
 
         line = LineRequest(
             f"l_{secrets.token_hex(18)}",
@@ -334,15 +343,21 @@ class CallTasks:
             counts_silence=counts_silence,
         )
         self.check_room(
-            promised=promised, is_promised=is_promised, identity=identity, hears=hears, may_wait=may_wait
+            promised=promised,
+            is_promised=is_promised,
+            identity=identity,
+            uses_recogniser=uses_recogniser,
+            may_wait=may_wait,
         )
         if self._shares is not None:
-            heard_lines = self.lines() if hears else None
+            heard_lines = self.lines() if uses_recogniser else None
             line.places.append(
-                self._shares.take(identity, lines=self.lines(hears=False), heard_lines=heard_lines)
+                self._shares.take(identity, lines=self.lines(uses_recogniser=False), heard_lines=heard_lines)
             )
         try:
-            self._take_or_queue(line, call_id, hears=hears, may_wait=may_wait, transport=transport)
+            self._take_or_queue(
+                line, call_id, uses_recogniser=uses_recogniser, may_wait=may_wait, transport=transport
+            )
         except CapacityError:
             line.give_back()
             raise
@@ -356,12 +371,12 @@ class CallTasks:
         task.add_done_callback(lambda _task: self._ended(call_id, line))
         return task
 
-    def _hold_back(self, request: LineRequest, identity: ClientIdentity, *, hears: bool) -> None:
+    def _hold_back(self, request: LineRequest, identity: ClientIdentity, *, uses_recogniser: bool) -> None:
         """Record whether a request could take a line that came free."""
         held_back = None
         if request.counts_silence:
             try:
-                self.take_silent(identity, hears=hears).give_back()
+                self.take_silent(identity, uses_recogniser=uses_recogniser).give_back()
             except CapacityError as error:
                 held_back = error
         request.hold_back(held_back, asyncio.get_running_loop().time())
@@ -369,7 +384,7 @@ class CallTasks:
             self.queue.hold_back(request.ticket, held_back is not None)
 
     def _take_or_queue(
-        self, line: LineRequest, call_id: str, *, hears: bool, may_wait: bool, transport: str
+        self, line: LineRequest, call_id: str, *, uses_recogniser: bool, may_wait: bool, transport: str
     ) -> None:
         if not may_wait or self.queue is None:
             line.take()
@@ -379,7 +394,10 @@ class CallTasks:
         except CapacityError as full:
             try:
                 self.queue.join(
-                    line.ticket, transport=transport, hears=hears, is_held_back=line.held_back_by is not None
+                    line.ticket,
+                    transport=transport,
+                    uses_recogniser=uses_recogniser,
+                    is_held_back=line.held_back_by is not None,
                 )
             except CapacityError:
                 # The reason for the wait says more than a full queue.
@@ -422,7 +440,7 @@ class CallTasks:
         for line in self._waiting.values():
             line.wake()
 
-    def _place_of(self, line: LineRequest, *, hears: bool) -> QueueUpdate:
+    def _place_of(self, line: LineRequest, *, uses_recogniser: bool) -> QueueUpdate:
         """Return the place of a conversation that waits.
 
         Raises:
@@ -440,8 +458,8 @@ class CallTasks:
         # Calls beyond the present bound, which must end before another one begins.
         excess = max(
             0,
-            self._lines.taken - self.lines(hears=False),
-            self._heard.taken - self.lines() if hears else 0,
+            self._lines.taken - self.lines(uses_recogniser=False),
+            self._heard.taken - self.lines() if uses_recogniser else 0,
         )
         held_s = [now_s - held.since_s for held in self._holding.values()]
         wait_s = self._eta.wait_s(KIND, held_s, position + excess)

@@ -45,7 +45,7 @@ def health_router(
         calls: conversations of this process.
         max_calls: maximum number of calls.
         describe: returns facts for ``/status`` (engines, versions).
-        served: returns the ways to reach the server (``ways_in``), for ``/status``.
+        served: returns the ways to reach the server (``entrances``), for ``/status``.
         pool: of workers, to be counted in ``/status``.
         store: of sessions, if there is one, to be read for ``/ready``.
         readiness: returns other reasons against new calls, for example that the recogniser fails.
@@ -92,7 +92,7 @@ def health_router(
     return router
 
 
-def ways_in(app: FastAPI, served: Callable[[Iterable[str]], Sequence[str]]) -> dict[str, object]:
+def entrances(app: FastAPI, served: Callable[[Iterable[str]], Sequence[str]]) -> dict[str, object]:
     """Return how this server can be reached: transports by name, and the paths of its sockets.
 
     Args:

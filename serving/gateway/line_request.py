@@ -6,9 +6,9 @@ of a phone caller are not announced. Outputs: places in the queue (``QueueUpdate
 
 The order is not decided here: whichever request tries first, ``take`` counts the callers ahead of it
 (``serving.scheduler.call_queue``). The conversation of the call waits in its own task, which ``CallTasks``
-owns. Slow: a caller that does not receive a message within ``TELL_S`` is given up. Refused (too long a wait,
-removed from the queue, a server that stops): ``granted`` raises. Cancelled or gone: the task ends, and its
-place in the queue with it.
+owns. Slow: a caller that does not receive a message within ``REPORT_TIMEOUT_S`` is given up. Refused (too
+long a wait, removed from the queue, a server that stops): ``granted`` raises. Cancelled or gone: the task
+ends, and its place in the queue with it.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from parley.serving.gateway.limits import Slot
 # Seconds until a request tries again on its own, and until an unchanged place is reported with a new estimate
 # (as often as the MiniCPM-o server does).
 LOOK_S, REPEAT_S = 1.0, 3.0
-TELL_S = 3.0
+REPORT_TIMEOUT_S = 3.0
 
-Tell = Callable[[QueueUpdate], Awaitable[None]]
+ReportPlace = Callable[[QueueUpdate], Awaitable[None]]
 
 
 class LineRequest:
@@ -124,11 +124,11 @@ class LineRequest:
         for place in self.places:
             place.give_back()
 
-    async def granted(self, tell: Tell) -> None:
+    async def granted(self, report: ReportPlace) -> None:
         """Wait for the line.
 
         Args:
-            tell: reports the place in the queue to the caller: at the beginning, when it has changed, and
+            report: reports the place in the queue to the caller: at the beginning, when it has changed, and
                 every ``REPEAT_S``. Not called for a call that has its line.
 
         Raises:
@@ -136,13 +136,13 @@ class LineRequest:
             TimeoutError: the caller does not receive the reports.
         """
         loop = asyncio.get_running_loop()
-        told_position, told_s = 0, 0.0
+        reported_position, reported_s = 0, 0.0
         while not self._try_take():
             place = self._locate(self)
-            if place.position != told_position or loop.time() - told_s >= REPEAT_S:
-                told_position, told_s = place.position, loop.time()
-                async with asyncio.timeout(TELL_S):
-                    await tell(place)
+            if place.position != reported_position or loop.time() - reported_s >= REPEAT_S:
+                reported_position, reported_s = place.position, loop.time()
+                async with asyncio.timeout(REPORT_TIMEOUT_S):
+                    await report(place)
                 # The report may have taken a while.
                 continue
             with suppress(TimeoutError):

@@ -364,10 +364,10 @@ async def _streamed(turn: AsyncGenerator[TurnEvent, None], place: Callable[[], S
                 # The first event confirms the commit: an error before it is a status, not a stream.
                 if not begun:
                     raise
-                yield _chunk("error", {"error": _told(error)})
+                yield _chunk("error", {"error": _error_text(error)})
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the error text for the reader of a typed turn."""
     if isinstance(error, AgentError):
         return str(error)

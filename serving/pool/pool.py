@@ -150,7 +150,7 @@ class WorkerStatus:
 class _Waiter:
     placed: asyncio.Future[Assignment]
     on_place: OnPlace | None
-    told: tuple[int, int | None] | None = None
+    reported: tuple[int, int | None] | None = None
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class Pool:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._is_closed = False
-        self._told_version = -1
+        self._reported_version = -1
 
     async def __aenter__(self) -> Self:
         for kept in self._kept.values():
@@ -251,8 +251,8 @@ class Pool:
             raise AssignmentRefused(RequestRefused(placed.ticket_id, RefusalReason.LEFT))
         waiter.on_place = on_place
         # Its place may be the same as when the others were last notified.
-        self._told_version = -1
-        self._tell_places()
+        self._reported_version = -1
+        self._report_places()
         return await self._awaited(placed.ticket_id, waiter)
 
     def lease_rejected(self, placed: Assignment, *, busy: bool = False) -> None:
@@ -305,7 +305,7 @@ class Pool:
         """
         self.eta.configure(settings)
         self._scheduler.estimates_changed()
-        self._tell_places()
+        self._report_places()
 
     # State of the pool.
 
@@ -425,7 +425,7 @@ class Pool:
                     # does.
                     waiter.placed.exception()
         self._changed.set()
-        self._tell_places()
+        self._report_places()
 
     def _grant(self, granted: LeaseGranted) -> None:
         waiter = self._waiters.pop(granted.ticket_id)
@@ -442,17 +442,17 @@ class Pool:
             # Its owner has not requested another one yet. A lease that is not taken in time is given up.
             asyncio.get_running_loop().call_later(self.settings.token_s, self._give_up, placed)
 
-    def _tell_places(self) -> None:
-        if self._told_version == self._scheduler.version or not self._waiters:
+    def _report_places(self) -> None:
+        if self._reported_version == self._scheduler.version or not self._waiters:
             return
-        self._told_version = self._scheduler.version
+        self._reported_version = self._scheduler.version
         for place in self.places():
             waiter = self._waiters.get(place.ticket_id)
             if waiter is None or waiter.on_place is None:
                 continue
-            told = (place.position, place.wait_ms)
-            if waiter.told != told:
-                waiter.told = told
+            reported = (place.position, place.wait_ms)
+            if waiter.reported != reported:
+                waiter.reported = reported
                 try:
                     waiter.on_place(place)
                 except Exception as error:  # a caller's callback: the others are notified all the same

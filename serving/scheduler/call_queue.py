@@ -61,14 +61,14 @@ class _Queued:
 
     Attributes:
         transport: of the caller.
-        hears: the call would use the recogniser.
+        uses_recogniser: the call would use the recogniser.
         since_s: when they joined.
         expires_s: when they are removed unless ``refresh`` comes first; None: they leave on their own.
         is_held_back: they could not take a free line.
     """
 
     transport: str
-    hears: bool
+    uses_recogniser: bool
     since_s: float
     expires_s: float | None
     is_held_back: bool = False
@@ -111,7 +111,7 @@ class CallQueue:
         ticket: str,
         *,
         transport: str = "",
-        hears: bool = True,
+        uses_recogniser: bool = True,
         expires_s: float | None = None,
         is_held_back: bool = False,
     ) -> None:
@@ -120,7 +120,7 @@ class CallQueue:
         Args:
             ticket: of the caller; not one that is queued.
             transport: of the caller.
-            hears: the call would use the recogniser.
+            uses_recogniser: the call would use the recogniser.
             expires_s: clock time of their removal without ``refresh``; None: never.
             is_held_back: they could not take a free line; as many of these may wait as of the others.
 
@@ -129,7 +129,7 @@ class CallQueue:
         """
         if self._has_no_room(is_held_back=is_held_back):
             raise CapacityError("the queue for a line is full, try again later", limit=self.settings.most)
-        self._queued[ticket] = _Queued(transport, hears, self._clock_s(), expires_s, is_held_back)
+        self._queued[ticket] = _Queued(transport, uses_recogniser, self._clock_s(), expires_s, is_held_back)
 
     def hold_back(self, ticket: str, is_held_back: bool) -> None:
         """Set whether a caller could take a free line; has no effect on one that is not queued."""
@@ -161,7 +161,7 @@ class CallQueue:
             if each == ticket:
                 break
             if counts_all or not queued.is_held_back:
-                ahead += queued.hears or not heard_only
+                ahead += queued.uses_recogniser or not heard_only
         return ahead
 
     def is_overdue(self, ticket: str) -> bool:

@@ -162,15 +162,17 @@ class WorkerConversation:
                 LifecycleEvent.ENDING if self._paused_until_s is None else LifecycleEvent.PAUSE_EXPIRED
             )
             if over.why not in (CloseReason.RELEASED, CloseReason.GONE):
-                await self._tell(EngineMessage(MessageType.REVOKED, facts={"message": over.why.value}))
+                await self._send_quietly(
+                    EngineMessage(MessageType.REVOKED, facts={"message": over.why.value})
+                )
             await self._clean_up()
             self._closed.set()
 
-        async def tell() -> None:
+        async def report() -> None:
             if over.number:
-                await self._tell(EngineMessage(MessageType.DONE, over.number))
+                await self._send_quietly(EngineMessage(MessageType.DONE, over.number))
 
-        return tell
+        return report
 
     async def _serve(self) -> _Over:
         try:
@@ -195,7 +197,7 @@ class WorkerConversation:
             try:
                 message = decode(data)
             except PeerError as error:
-                await self._tell(failed(0, error))
+                await self._send_quietly(failed(0, error))
                 raise _Over(CloseReason.UNREADABLE) from error
             self._renew()
             match message.type:
@@ -274,7 +276,7 @@ class WorkerConversation:
             )
             self.is_broken = not isinstance(error, AgentError)
             facts = {"because": "not_ready", "message": "the engine does not open a conversation"}
-            await self._tell(EngineMessage(MessageType.REFUSED, facts=facts))
+            await self._send_quietly(EngineMessage(MessageType.REFUSED, facts=facts))
             raise _Over(CloseReason.GONE) from error
 
     async def _answered(self, question: EngineMessage) -> str | bytes:
@@ -430,7 +432,7 @@ class WorkerConversation:
         async with asyncio.timeout(SEND_S):
             await self._socket.send(data)
 
-    async def _tell(self, message: EngineMessage) -> None:
+    async def _send_quietly(self, message: EngineMessage) -> None:
         with suppress(ConnectionClosed, OSError, TimeoutError):
             await self._send(message)
 

@@ -112,11 +112,11 @@ def diagram() -> str:
     """Return the table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {LifecycleState.LOADING.name}"]
     grouped: dict[tuple[LifecycleState, LifecycleState], list[str]] = {}
-    for (before, event), behind in TRANSITIONS.items():
-        if before is not behind:
-            grouped.setdefault((before, behind), []).append(event.value)
+    for (before, event), after in TRANSITIONS.items():
+        if before is not after:
+            grouped.setdefault((before, after), []).append(event.value)
     lines += [
-        f"    {before.name} --> {behind.name}: {', '.join(events)}"
-        for (before, behind), events in grouped.items()
+        f"    {before.name} --> {after.name}: {', '.join(events)}"
+        for (before, after), events in grouped.items()
     ]
     return "\n".join([*lines, f"    {LifecycleState.DEAD.name} --> [*]"])

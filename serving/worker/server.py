@@ -166,9 +166,9 @@ class WorkerServer:
         self.state = follow(before, event)
         if self.state is not before:
             logger.info(f"{self.settings.name}: {before.value} -> {self.state.value}")
-        self._tell()
+        self._wake_watchers()
 
-    def _tell(self) -> None:
+    def _wake_watchers(self) -> None:
         for watcher in self._watchers:
             watcher.set()
 
@@ -290,10 +290,10 @@ class WorkerServer:
             return
         self._conversations[claim.session_id] = conversation
         self._leases_changed.set()
-        tell_released = None
+        report_released = None
         try:
             self._on(LifecycleEvent.DUPLEX_LEASED if hosted.is_duplex else LifecycleEvent.TURN_LEASED)
-            tell_released = await conversation.run()
+            report_released = await conversation.run()
         except EngineHungError:
             logger.error(f"{self.settings.name}: a call of the engine does not return; the process ends")
             self._end(EXIT_HUNG)
@@ -303,9 +303,9 @@ class WorkerServer:
             del self._conversations[claim.session_id]
             self._leases.give_back(claim.session_id)
             self._on_given_back()
-            self._tell()
-        if tell_released is not None:
-            await tell_released()
+            self._wake_watchers()
+        if report_released is not None:
+            await report_released()
         if self._broken >= MOST_BROKEN:
             logger.error(
                 f"{self.settings.name}: the engine can open no further conversation; the process ends"

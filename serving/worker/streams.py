@@ -223,8 +223,8 @@ class _Dialogue:
             return is_read and only_reads
 
         answered = None
-        with closing(self._engine.answer(self._scope, asked, is_stopped=is_stopped)) as told:
-            for each in told:
+        with closing(self._engine.answer(self._scope, asked, is_stopped=is_stopped)) as pieces:
+            for each in pieces:
                 if isinstance(each, Prefilled):
                     is_read = True
                     counts = of_prefilled(each, is_conditional=asked.condition is not None)

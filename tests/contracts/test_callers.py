@@ -75,7 +75,7 @@ async def test_a_code_is_for_one_who_presses_it(store: SessionStore):  # noqa: F
     assert found.count(session.id) == 1 and found.count(None) == 4
 
 
-async def test_a_session_has_one_code_which_ends_and_is_nobody_elses(opening: Opener, url: str):  # noqa: F811
+async def test_a_session_has_one_code_which_ends_and_is_no_one_elses(opening: Opener, url: str):  # noqa: F811
     time = Times(NOW_US)
     store = await opening(url, now_us=time.wall_us)  # noqa: F811
     first, second = await store.create(), await store.create()

@@ -163,6 +163,6 @@ async def test_a_process_of_its_own_can_host_it() -> None:
     assert heard.text == "stop"
 
 
-def test_a_word_that_nobody_can_pronounce_is_refused() -> None:
+def test_a_word_that_no_one_can_pronounce_is_refused() -> None:
     with pytest.raises(ConfigError, match="xqzzt"):
         PocketsphinxCommands(CommandSettings(phrases=("xqzzt",)))

@@ -36,7 +36,9 @@ def share_that_claims(judge: FloorJudge, texts: tuple[str, ...]) -> float:
     return float(np.mean([judge.log_odds(heard(text, voice)) > 0 for text in texts for voice in VOICES]))
 
 
-def test_whoever_says_something_wants_the_floor_more_than_whoever_listens(judge: FloorJudge) -> None:
+def test_a_caller_who_says_something_wants_the_floor_more_than_a_caller_who_listens(
+    judge: FloorJudge,
+) -> None:
     # The first two phrases were not in the fit.
     claims = share_that_claims(judge, ("tell me the fee", "the other account", "how much is it", "no wait"))
     assert claims >= 0.9

@@ -411,12 +411,12 @@ async def test_no_error_names_a_whole_id(store: SessionStore) -> None:
     kinds = [FencedError, SessionExistsError, UnknownSessionError, UnknownSessionError]
     assert [type(error) for error in errors] == kinds
     # Texts of errors are logged, and without client keys an id is enough to use its session.
-    told = " ".join(map(str, errors))
-    assert first.session_id not in told and NO_SESSION not in told
+    received = " ".join(map(str, errors))
+    assert first.session_id not in received and NO_SESSION not in received
     assert first.session_id[:8] in str(errors[0])
 
 
-async def test_fenced_deleted_and_refused_appends_do_not_hurt_those_beside_them(
+async def test_fenced_deleted_and_refused_appends_do_not_hurt_those_alongside_them(
     store: SessionStore, url: str
 ) -> None:
     fenced, deleted, refused, good, late = [await new_writer(store) for _ in range(5)]
@@ -523,7 +523,7 @@ async def test_a_wall_clock_that_is_set_during_a_call_moves_nothing(url: str, st
     await store.close()
 
 
-async def test_a_session_clock_starts_behind_the_last_event(url: str) -> None:
+async def test_a_session_clock_starts_after_the_last_event(url: str) -> None:
     hands = Hands()
     store = await SessionStore.open(StoreTuning(url=url), clock=hands, now_us=lambda: hands.wall_us)
     writer = await new_writer(store)

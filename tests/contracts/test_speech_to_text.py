@@ -18,7 +18,7 @@ from parley.models.stt.moonshine_tiny import MoonshineTinyStt
 from parley.models.stt.pocketsphinx import PocketsphinxSettings, PocketsphinxStt
 from tests import human_speech
 from tests.fakes.stt import ScriptedStt
-from tests.fakes.worker import HostedStt, told_secret
+from tests.fakes.worker import HostedStt, shared_secret
 from tests.nemo_environment import nemo_worker, until_loaded, write_models
 from tests.tiny_moonshine import install_moonshine
 from tests.tiny_whisper import install_whisper
@@ -55,7 +55,7 @@ class NemoInItsEnvironment(WorkerStt):
         url = self._worker.__enter__()
         until_loaded(url)
         patient = {"open_timeout_s": 20, "request_timeout_s": 20}
-        super().__init__(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
+        super().__init__(WorkerSttSettings(url=url, secret_env=shared_secret(), **patient))
 
     def close(self) -> None:
         self._worker.__exit__(None, None, None)

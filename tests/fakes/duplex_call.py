@@ -67,8 +67,8 @@ class Call:
         executors: Callable[[], Executor] | None = None,
         has_voice: bool = False,
         holds_first: bool = False,
-        tells_units: bool = False,
-        hears_pipeline: bool = True,
+        reports_units: bool = False,
+        uses_pipeline_audio: bool = True,
         **changes: object,
     ) -> None:
         self.hosts = [ScriptedOmniHost(each) for each in scripts]
@@ -99,12 +99,12 @@ class Call:
                 playout=self.playout,
                 contents=Contents(RATE_HZ, lambda _content: None) if has_voice else None,
                 holds_first=holds_first,
-                tells_units=tells_units,
+                reports_units=reports_units,
                 on_tick=self.ticks.append,
             ),
             settings=DuplexTuning.model_validate(changes),
             apologise=self._apologise,
-            hears_pipeline=hears_pipeline,
+            uses_pipeline_audio=uses_pipeline_audio,
         )
         _, entry, exit_ = self.playout.taps()
         self.output, self.taken, self.watch = TrackOutput(self.playout.played), Watch(), Watch()

@@ -39,7 +39,7 @@ class _LateStream(InPlaceStream[Transcript]):
         loop = asyncio.get_running_loop()
         later: asyncio.Future[Transcript] = loop.create_future()
 
-        def tell() -> None:
+        def deliver() -> None:
             error = final.exception()
             if later.cancelled():
                 return
@@ -48,5 +48,5 @@ class _LateStream(InPlaceStream[Transcript]):
             else:
                 later.set_result(final.result())
 
-        loop.call_later(self._late_ms / 1000, tell)
+        loop.call_later(self._late_ms / 1000, deliver)
         return later

@@ -78,7 +78,7 @@ class StandInDuplex:
         self._spoken = 0
         self._tokens = 0
         self._voice = False
-        self.told = {}
+        self.received = {}
         self.resets = 0
 
     def _reset_token2wav_for_new_turn(self):
@@ -108,9 +108,9 @@ class StandInDuplex:
         if self._voice:
             # A vocoder reads the file here.
             with open(prompt_wav_path, "rb") as wav:
-                self.told["wav_bytes"] = len(wav.read())
+                self.received["wav_bytes"] = len(wav.read())
         self.prompt = prefix_system_prompt or ""
-        self.told |= {
+        self.received |= {
             "prompt": self.prompt,
             "suffix": suffix_system_prompt,
             "ref_samples": None if ref_audio is None else len(ref_audio),
@@ -139,9 +139,9 @@ class StandInDuplex:
             if type(frame).__module__.partition(".")[0] != "PIL":
                 raise TypeError("frames must be PIL images")
         self.pending_logits = None
-        self.told["seen"] = [frame.size for frame in frame_list or ()]
-        self.told["max_slice_nums"] = max_slice_nums
-        self.told["batch_vision_feed"] = batch_vision_feed
+        self.received["seen"] = [frame.size for frame in frame_list or ()]
+        self.received["max_slice_nums"] = max_slice_nums
+        self.received["batch_vision_feed"] = batch_vision_feed
         self.decoder.tokens += TILE_TOKENS * len(frame_list or ())
         self.audio_buffer = np.concatenate([self.audio_buffer, audio_waveform])
         needed = IN_HZ * self.CHUNK_MS // 1000
@@ -226,7 +226,7 @@ class StandInDuplex:
         text = f" {self.audio_chunk_idx}"
         if TELL in self.prompt:
             text = json.dumps(
-                self.told
+                self.received
                 | given
                 | {
                     "ls_mode": self.ls_mode,

@@ -34,7 +34,7 @@ STARTED_WITHIN_S = 10
 OPENED_WITHIN_S = 10
 
 
-def told_secret() -> str:
+def shared_secret() -> str:
     """Set the environment variable that holds the secret, and return its name."""
     os.environ[SECRET_ENV] = SECRET
     return SECRET_ENV
@@ -54,7 +54,7 @@ class Served:
 
     def settings(self, **more: Any) -> HostedOmniSettings:
         """Return settings of a host that connects to it."""
-        given = {"url": self.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
+        given = {"url": self.url, "secret_env": shared_secret(), "open_timeout_s": OPENED_WITHIN_S}
         return HostedOmniSettings.model_validate(given | more)
 
 
@@ -106,7 +106,7 @@ class HostedStt(WorkerStt):
         self._worker = worker(lambda: HostedRecogniser(engine, "scripted", streams=streams))
         self.served = self._worker.__enter__()
         super().__init__(
-            WorkerSttSettings(url=self.served.url, secret_env=told_secret(), open_timeout_s=OPENED_WITHIN_S)
+            WorkerSttSettings(url=self.served.url, secret_env=shared_secret(), open_timeout_s=OPENED_WITHIN_S)
         )
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class HostedTts(WorkerTts):
         self._worker = worker(lambda: HostedVoice(engine, "scripted", streams=streams))
         self.served = self._worker.__enter__()
         super().__init__(
-            WorkerTtsSettings(url=self.served.url, secret_env=told_secret(), open_timeout_s=OPENED_WITHIN_S)
+            WorkerTtsSettings(url=self.served.url, secret_env=shared_secret(), open_timeout_s=OPENED_WITHIN_S)
         )
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class Turns:
         self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
     ) -> AsyncGenerator[TurnEvent, None]:
         self.asked.append(text)
-        await self._tell()
+        await self._notify()
         try:
             async with self._answering[session_id]:
                 yield TurnEvent("turn", {"text": text})
@@ -58,13 +58,13 @@ class Turns:
                 yield TurnEvent("done", {"text": "yes"})
         finally:
             self.ended += 1
-            await self._tell()
+            await self._notify()
 
     async def until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(condition)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 

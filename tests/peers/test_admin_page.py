@@ -140,7 +140,7 @@ async def picture(page: Page, name: str) -> None:
         await page.screenshot(path=f"{shots}/admin-{name}.png", full_page=True)
 
 
-async def test_an_operator_sees_who_is_served_and_takes_somebody_out_by_keyboard(
+async def test_an_operator_sees_who_is_served_and_takes_someone_out_by_keyboard(
     chromium: str, tmp_path: Path
 ):
     async with site(tmp_path, "gpu0") as here, one_in_a_call_one_waiting(here.pool) as waits:
@@ -272,7 +272,7 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
         assert [line for line in person.complaints if "400 (Bad Request)" not in line] == []
 
 
-async def test_nobody_sees_anything_before_they_have_said_who_they_are(chromium: str, tmp_path: Path):
+async def test_no_one_sees_anything_before_they_have_said_who_they_are(chromium: str, tmp_path: Path):
     async with (
         site(tmp_path, "gpu0") as here,
         operator(chromium, here, logs_in=False) as person,
@@ -310,7 +310,7 @@ async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_pa
 
 
 @pytest.mark.alone
-async def test_a_page_that_nobody_sees_asks_for_nothing(chromium: str, tmp_path: Path):
+async def test_a_page_that_no_one_sees_asks_for_nothing(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
         asked: list[str] = []
         person.page.on("request", lambda request: asked.append(request.url))

@@ -24,8 +24,8 @@ async def test_the_deployment_cloud_starts_with_its_extras(keys: None, tmp_path:
     pytest.importorskip("deepgram", reason="needs the extra 'deepgram'")
     async with running_server("--config", "cloud", log=tmp_path / "log") as server:
         async with httpx.AsyncClient() as client:
-            told = (await client.get(f"{server.url}/status")).json()
-    stages = (told["deployment"], told["stt"], told["llm"], told["tts"])
+            received = (await client.get(f"{server.url}/status")).json()
+    stages = (received["deployment"], received["stt"], received["llm"], received["tts"])
     assert stages == ("cloud", "deepgram", "anthropic", "cartesia")
 
 

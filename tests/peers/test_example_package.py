@@ -16,7 +16,7 @@ import pytest
 import soundfile
 
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
-from tests.fakes.worker import OPENED_WITHIN_S, SECRET, told_secret
+from tests.fakes.worker import OPENED_WITHIN_S, SECRET, shared_secret
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.voices import say, silence, tone
@@ -193,7 +193,7 @@ def test_a_worker_hosts_it_by_name_and_by_target(
             _, error = process.communicate(timeout=30)
             assert (process.returncode, message in error) == (2, True), error
             return
-        settings = {"url": process.stdout.readline().strip(), "secret_env": told_secret()}
+        settings = {"url": process.stdout.readline().strip(), "secret_env": shared_secret()}
         hosted = WorkerStt(WorkerSttSettings.model_validate({**settings, "open_timeout_s": OPENED_WITHIN_S}))
         stream = hosted.open_stream()
         stream.start()

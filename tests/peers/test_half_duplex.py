@@ -79,7 +79,7 @@ async def test_a_question_is_answered_in_words_and_sound_and_is_in_the_session(s
         assert told_ms == pytest.approx(len(audio) / 24, abs=1)
         assert np.abs(audio).max() > 0.05
         # The second turn of a conversation has the first in its context.
-        client.told.clear()
+        client.received.clear()
         await ask(client, "And what about Sunday?")
         done = await client.until("turn_done")
         assert (done["turn_index"], "closed" in done["text"]) == (2, True)
@@ -133,11 +133,11 @@ async def test_a_page_that_does_not_mute_itself_does_not_interrupt_the_bot(serve
         await prepared(client)
         await ask(client, QUESTION)
         await client.until("chunk", 10)
-        told = len(client.told)
+        received = len(client.received)
         await client.speak(say("Stop. Wait. No, stop talking please."))
         done = await client.until("turn_done")
         assert "ten until two" in done["text"]
-        assert "vad_state" not in [message["type"] for message in client.told[told:]]
+        assert "vad_state" not in [message["type"] for message in client.received[received:]]
 
 
 async def test_a_conversation_ends_when_its_time_is_over(server: RunningServer):

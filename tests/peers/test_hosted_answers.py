@@ -40,7 +40,7 @@ from parley.pipelines.sessions import open_conversations
 from parley.pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, ask
 from parley.runtime.engine_hosting.messages import MessageType
 from parley.runtime.engine_thread import EngineThread
-from tests.fakes.worker import SECRET, SECRET_ENV, told_secret
+from tests.fakes.worker import SECRET, SECRET_ENV, shared_secret
 from tests.peers.minicpm_page import page
 from tests.peers.server import free_port, running_server
 from tests.peers.test_chat_sockets import answer, turn
@@ -124,7 +124,7 @@ def talkative(folder: Path) -> Iterator[Talkative]:
 
 def llm(url: str) -> WorkerLlm:
     limits = {"request_timeout_s": WITHIN_S, "load_timeout_s": LOADED_WITHIN_S}
-    return WorkerLlm(WorkerLlmSettings(url=url, secret_env=told_secret(), **limits))
+    return WorkerLlm(WorkerLlmSettings(url=url, secret_env=shared_secret(), **limits))
 
 
 @contextmanager
@@ -173,7 +173,7 @@ class Raw:
     """A session of a worker that sends any condition."""
 
     def __init__(self, url: str, session_id: str) -> None:
-        leasing = OneWorker(WorkerLlmSettings(url=url, secret_env=told_secret()))
+        leasing = OneWorker(WorkerLlmSettings(url=url, secret_env=shared_secret()))
         first = leasing.lease_of(session_id, 0, None)[1]
         self.link = ConversationLink(url, first, open_s=2, write_s=2, engine="worker")
 
@@ -234,7 +234,7 @@ async def test_a_handle_is_appended_to_cropped_to_or_refused(url: str, folder: P
             assert counts["condition"] == "refused" and handle_of_cold.digest != last.digest
 
 
-def test_what_is_kept_of_a_session_outlives_its_link_and_is_nobody_elses(url: str) -> None:
+def test_what_is_kept_of_a_session_outlives_its_link_and_is_no_one_elses(url: str) -> None:
     with raw(url, "mine") as session:
         _, first, handle = session.answer(HELLO)
     dialogue = (HELLO, Message("assistant", first.text), NEXT)
@@ -313,11 +313,11 @@ async def test_two_conversations_are_answered_at_once_and_one_too_many_is_refuse
             return "".join(pieces)
 
         async with asyncio.timeout(60):
-            told = await asyncio.gather(answer(one, [HELLO]), answer(other, [NEXT]))
+            received = await asyncio.gather(answer(one, [HELLO]), answer(other, [NEXT]))
         # Neither answer waited for the end of the other.
         assert max(first_s) < min(ended_s)
-        assert told[0] == await said(embedded(folder, 400), [HELLO])
-        assert told[1] == await said(embedded(folder, 400), [NEXT])
+        assert received[0] == await said(embedded(folder, 400), [HELLO])
+        assert received[1] == await said(embedded(folder, 400), [NEXT])
         with conversation(url) as third:
             with pytest.raises(EngineBusyError, match="all 2 slots are in use"):
                 await said(third, [HELLO])
@@ -325,7 +325,7 @@ async def test_two_conversations_are_answered_at_once_and_one_too_many_is_refuse
             async with asyncio.timeout(5):
                 while True:
                     try:
-                        assert await said(third, [HELLO]) == told[0]
+                        assert await said(third, [HELLO]) == received[0]
                         break
                     except EngineBusyError:
                         await asyncio.sleep(0.02)
@@ -386,7 +386,7 @@ def test_a_model_that_is_not_there_is_said_before_anything_is_served(folder: Pat
 
 
 def own(folder: Path, url: str, fallback: str = "") -> Path:
-    told_secret()
+    shared_secret()
     settings = f"{{url: '{url}', secret_env: {SECRET_ENV}, request_timeout_s: {WITHIN_S}}}"
     (folder / "own.yaml").write_text(
         f"thinking:\n  llm: {{name: worker, settings: {settings}}}\n{fallback}"

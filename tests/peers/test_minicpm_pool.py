@@ -150,7 +150,7 @@ async def test_it_is_shown_with_what_it_says() -> None:
     assert shown["total_requests"] == 1 and shown["host"] == "127.0.0.1"
 
 
-async def test_behind_a_conversation_it_is_not_granted_before_it_says_that_it_is_idle() -> None:
+async def test_after_a_conversation_it_is_not_granted_before_it_says_that_it_is_idle() -> None:
     with minicpm_worker(cleans_s=0.5) as server:
         async with Pool(chosen(far("far0", server.base))) as pool:
             await until(lambda: ready(pool, "far0"))
@@ -182,7 +182,7 @@ async def test_an_answer_from_before_the_end_of_a_conversation_does_not_count() 
             await until(lambda: ready(pool, "far0"))
 
 
-async def test_one_that_somebody_else_has_is_passed_over() -> None:
+async def test_one_that_someone_else_has_is_passed_over() -> None:
     with minicpm_worker() as taken, minicpm_worker() as free:
         # Polled so rarely that the pool believes the worker free.
         specs = far("far0", taken.base), far("far1", free.base)
@@ -325,7 +325,7 @@ async def test_a_pool_mixes_them_with_workers_of_its_own(monkeypatch: pytest.Mon
                 assert len(pool.running()) == 2
 
 
-async def test_one_that_drains_is_given_nobody_and_goes_on() -> None:
+async def test_one_that_drains_is_given_no_one_and_goes_on() -> None:
     with minicpm_worker() as drains, minicpm_worker() as other:
         async with Pool(chosen(far("far0", drains.base), far("far1", other.base))) as pool:
             await until(lambda: ready(pool, "far0") and ready(pool, "far1"))

@@ -12,7 +12,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.models.stt import STT, Transcript
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from parley.models.stt.words import plain_text
-from tests.fakes.worker import told_secret
+from tests.fakes.worker import shared_secret
 from tests.listening import play, understand
 from tests.nemo_environment import ROOT, nemo_python, nemo_variables, nemo_worker, until_loaded, write_models
 from tests.voices import say, silence
@@ -30,7 +30,7 @@ def patient_recogniser(url: str) -> WorkerStt:
     """Return a recogniser with long timeouts for its worker."""
     until_loaded(url)
     patient = {"open_timeout_s": 20, "request_timeout_s": 20}
-    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), **patient))
+    return WorkerStt(WorkerSttSettings(url=url, secret_env=shared_secret(), **patient))
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_worker_says_how_it_stands_while_it_imports_its_packages(tmp_path: Pat
     model.write_bytes(b"no model")
     # It is found to be broken when they are there. A worker that is silent meanwhile is taken for a dead one.
     with nemo_worker(model) as url, pytest.raises(EngineError, match=ENDED):
-        WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), load_timeout_s=60))
+        WorkerStt(WorkerSttSettings(url=url, secret_env=shared_secret(), load_timeout_s=60))
 
 
 def test_a_model_that_cannot_stream_is_refused(models: tuple[Path, dict[str, Any]]) -> None:

@@ -130,7 +130,7 @@ async def test_a_second_call_can_be_a_session_of_its_own(tmp_path: Path, monkeyp
         assert len(await sessions(client)) == 2
 
 
-async def test_nobody_is_remembered_unless_the_deployment_says_so(plain: Line):
+async def test_no_one_is_remembered_unless_the_deployment_says_so(plain: Line):
     server, client = plain
     before = await sessions(client)
     await call(server)

@@ -25,7 +25,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
         yield running
 
 
-async def test_a_machine_is_left_the_message_behind_its_beep(server: RunningServer):
+async def test_a_machine_is_left_the_message_after_its_beep(server: RunningServer):
     async with front_of(server.url) as front:
         front.direction = "outbound-api"
         greeting = [*quiet(0.5), *packets(say(MACHINE, "awb")), *quiet(1), *packets(tone(400, 1_000.0, 0.2))]

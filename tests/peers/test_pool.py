@@ -113,17 +113,17 @@ async def test_who_waits_knows_where_it_stands_and_is_served_in_order(two: list[
     async with Pool(settings(two[:1])) as pool:
         await ready(pool, 1)
         first = await pool.acquire(want())
-        told: list[list[QueuePlace]] = [[], []]
+        received: list[list[QueuePlace]] = [[], []]
         waiting = [
-            asyncio.create_task(pool.acquire(want(), on_place=told[number].append)) for number in range(2)
+            asyncio.create_task(pool.acquire(want(), on_place=received[number].append)) for number in range(2)
         ]
-        await until(lambda: all(told))
-        assert [places[-1].position for places in told] == [1, 2]
+        await until(lambda: all(received))
+        assert [places[-1].position for places in received] == [1, 2]
         # 90 s is the assumed length of such a conversation until others have been measured.
-        assert told[0][-1].wait_ms == pytest.approx(90_000, abs=500)
+        assert received[0][-1].wait_ms == pytest.approx(90_000, abs=500)
         pool.release(first, well=True)
         second = await waiting[0]
-        await until(lambda: told[1][-1].position == 1)
+        await until(lambda: received[1][-1].position == 1)
         pool.release(second, well=True)
         pool.release(await waiting[1], well=True)
 
@@ -141,7 +141,7 @@ async def test_who_leaves_the_queue_frees_the_place_at_once(two: list[Served]) -
         pool.release(await stays, well=True)
 
 
-async def test_an_operator_takes_somebody_out_who_is_told(two: list[Served]) -> None:
+async def test_an_operator_takes_someone_out_who_is_told(two: list[Served]) -> None:
     async with Pool(settings(two[:1])) as pool:
         await ready(pool, 1)
         first = await pool.acquire(want())

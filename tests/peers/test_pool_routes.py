@@ -139,7 +139,7 @@ async def test_a_worker_that_was_given_away_is_not_shown_as_free(served: list[Se
         }
 
 
-async def test_a_worker_that_somebody_else_has_is_shown_with_its_beginning(served: list[Served]) -> None:
+async def test_a_worker_that_someone_else_has_is_shown_with_its_beginning(served: list[Served]) -> None:
     async with site(settings(served[:1])) as here, Pool(settings(served[:1])) as other:
         await ready(here.pool, 1)
         await ready(other, 1)
@@ -236,7 +236,7 @@ async def test_the_queue_says_who_waits_and_how_long(served: list[Served]) -> No
             assert (status["status"], status["deployment"]) == ("ready", "test")
 
 
-async def test_whoever_knows_a_ticket_sees_it_alone(served: list[Served]) -> None:
+async def test_a_caller_who_knows_a_ticket_sees_it_alone(served: list[Served]) -> None:
     async with site(settings(served[:1]), operator=False) as here:
         async with one_waits(here) as (placed, asked, _waits):
             found = await here.json(f"/api/queue/{asked.ticket_id}")
@@ -271,13 +271,13 @@ async def test_who_is_taken_out_of_the_queue_is_told_by_whom(
     served: list[Served],
     headers: dict[str, str],
     reason: RefusalReason,
-    told: str,
+    received: str,
 ) -> None:
     async with site(settings(served[:1]), operator=False) as here:
         async with one_waits(here) as (_placed, asked, waits):
             path = f"/api/queue/{asked.ticket_id}"
             assert (await here.client.delete(path, headers=headers)).json() == {"success": True}
-            with pytest.raises(AssignmentRefused, match=told) as refused:
+            with pytest.raises(AssignmentRefused, match=received) as refused:
                 await asyncio.wait_for(waits, 1)
             assert refused.value.reason is reason
             assert (await here.json("/status"))["queue_length"] == 0
@@ -322,7 +322,7 @@ async def test_one_that_runs_is_not_taken_out(served: list[Served]) -> None:
             assert len(here.pool.running()) == 1 and not waits.done()
 
 
-async def test_another_page_takes_nobody_out(served: list[Served]) -> None:
+async def test_another_page_takes_no_one_out(served: list[Served]) -> None:
     async with site(settings(served[:1])) as here:
         async with one_waits(here) as (_placed, asked, waits):
             headers = {"origin": "https://evil.example"}
@@ -369,10 +369,10 @@ async def test_a_call_that_found_no_room_may_ask_again(served: list[Served]) -> 
         call.over(well=True)
 
 
-async def test_estimates_are_changed_while_somebody_waits_and_they_are_told(served: list[Served]) -> None:
-    told: list[QueuePlace] = []
+async def test_estimates_are_changed_while_someone_waits_and_they_are_told(served: list[Served]) -> None:
+    received: list[QueuePlace] = []
     async with site(settings(served[:1])) as here:
-        async with one_waits(here, on_place=told.append):
+        async with one_waits(here, on_place=received.append):
             answer = await here.client.put(
                 "/api/config/eta", json={"eta_omni_duplex_s": 30, "ema_alpha": 0.5}
             )
@@ -383,7 +383,7 @@ async def test_estimates_are_changed_while_somebody_waits_and_they_are_told(serv
             assert changed["ema_alpha"] == changed["config"]["ema_alpha"] == 0.5
             [item] = (await here.json("/api/queue"))["items"]
             assert item["estimated_wait_s"] == pytest.approx(30, abs=1)
-            assert told[-1].wait_ms == pytest.approx(30_000, abs=1_000)
+            assert received[-1].wait_ms == pytest.approx(30_000, abs=1_000)
             assert await here.json("/api/config/eta") == changed
 
 

@@ -191,7 +191,7 @@ async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
 
 
 @pytest.mark.alone
-async def test_words_that_come_behind_the_answer_are_in_front_of_it_in_the_session(tmp_path: Path):
+async def test_words_that_come_after_the_answer_are_before_it_in_the_session(tmp_path: Path):
     late = Answer("How much is it?", QUESTION.text, audio_ms=1_200, transcript_late_ms=900)
     async with RealtimeServer([late]) as server:
         held = await hold(server, [silence(300), voice(800), silence(600)], tmp_path)
@@ -326,7 +326,7 @@ async def test_typed_words_are_answered_and_written_down(tmp_path: Path, greetin
     )
 
 
-async def test_typed_words_that_a_service_cannot_take_are_refused_and_nobody_waits_for_an_answer(
+async def test_typed_words_that_a_service_cannot_take_are_refused_and_no_one_waits_for_an_answer(
     tmp_path: Path,
 ):
     async with LiveServer() as server:

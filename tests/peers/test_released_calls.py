@@ -89,8 +89,8 @@ async def place(url: str, calls: Any) -> dict[str, Any]:
         output, _ = await process.communicate()
         while calls.active:
             await asyncio.sleep(0.05)
-    told: dict[str, Any] = json.loads(output.decode().splitlines()[-1])
-    return told
+    received: dict[str, Any] = json.loads(output.decode().splitlines()[-1])
+    return received
 
 
 def threads_of_calls() -> Counter[str]:
@@ -102,14 +102,14 @@ def threads_of_calls() -> Counter[str]:
 async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: Path):
     async with served(tmp_path) as (url, calls):
         # The first calls start threads that stay.
-        told = await place(url, calls)
-        assert told == {"held": {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1}, "failed": {}}
+        received = await place(url, calls)
+        assert received == {"held": {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1}, "failed": {}}
         gc.collect()
         before, threads = alive(), threads_of_calls()
         gc.disable()
         try:
-            told = await place(url, calls)
-            assert told["failed"] == {}
+            received = await place(url, calls)
+            assert received["failed"] == {}
             async with asyncio.timeout(10):
                 while alive() - before or threads_of_calls() - threads:
                     await asyncio.sleep(0.1)

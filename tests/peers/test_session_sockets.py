@@ -84,7 +84,7 @@ async def test_a_follower_is_told_at_once_that_it_follows_and_then_of_every_comm
         follower.vanish()
 
 
-async def test_a_follower_is_given_what_utf_8_cannot_hold_and_what_comes_behind_it(tmp_path: Path):
+async def test_a_follower_is_given_what_utf_8_cannot_hold_and_what_comes_after_it(tmp_path: Path):
     async with application(tmp_path, Turns()) as (app, store), served(app) as server:
         session = (await store.create()).id
         writer = await store.claim(session)
@@ -126,8 +126,8 @@ async def test_what_a_client_says_of_its_own_address_is_not_believed(tmp_path: P
         served(app) as server,
         httpx.AsyncClient(base_url=server.url) as client,
     ):
-        told = [{"x-forwarded-for": f"198.51.100.{number}"} for number in range(3)]
-        answers = [await client.post("/api/sessions", headers=headers) for headers in told]
+        received = [{"x-forwarded-for": f"198.51.100.{number}"} for number in range(3)]
+        answers = [await client.post("/api/sessions", headers=headers) for headers in received]
         assert [answer.status_code for answer in answers] == [201, 429, 429]
 
 

@@ -282,7 +282,7 @@ async def test_what_is_acknowledged_is_on_disk_whatever_the_server_does_by_defau
         await file.close()
 
 
-async def test_a_row_that_somebody_holds_keeps_only_its_own_session_waiting(postgres_url: str) -> None:  # noqa: F811
+async def test_a_row_that_someone_holds_keeps_only_its_own_session_waiting(postgres_url: str) -> None:  # noqa: F811
     async with opened(postgres_url) as store:
         held, free = [await store.claim((await store.create()).id) for _ in range(2)]
         other = await asyncpg.connect(postgres_url)
@@ -308,7 +308,7 @@ async def test_a_row_that_somebody_holds_keeps_only_its_own_session_waiting(post
         assert [event.payload["text"] for event in stored] == [str(n) for n in range(len(stored))]
 
 
-async def test_appends_keep_their_order_behind_one_that_waits_for_a_held_row(postgres_url: str) -> None:  # noqa: F811
+async def test_appends_keep_their_order_after_one_that_waits_for_a_held_row(postgres_url: str) -> None:  # noqa: F811
     rounds, later = 15, 12
     async with opened(postgres_url, batch_events=3) as store:
         held, free = [await store.claim((await store.create()).id) for _ in range(2)]
@@ -347,7 +347,7 @@ async def test_appends_keep_their_order_behind_one_that_waits_for_a_held_row(pos
         await other.close()
 
 
-async def test_appends_that_are_tried_one_by_one_keep_their_order_behind_a_held_row(
+async def test_appends_that_are_tried_one_by_one_keep_their_order_after_a_held_row(
     postgres_url: str,  # noqa: F811
 ) -> None:
     rounds, count = 12, 15

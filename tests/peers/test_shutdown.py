@@ -81,8 +81,8 @@ async def test_every_caller_hears_that_the_server_stops(
                     lambda: "Goodbye." in "".join(m["data"]["text"] for m in browser.of_type("bot-tts-text")),
                     within_s=30,
                 )
-                told = [m["data"]["kind"] for m in browser.of_type("server-message")]
-                assert "server_shutdown" in told
+                received = [m["data"]["kind"] for m in browser.of_type("server-message")]
+                assert "server_shutdown" in received
                 # A caller who leaves while the last word is on its way has not heard the end of it.
                 await browser.until(
                     lambda: (

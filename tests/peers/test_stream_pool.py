@@ -156,7 +156,7 @@ async def test_a_call_survives_the_loss_of_its_recogniser_in_the_middle_of_a_que
         await until(lambda: are_there(loaded), 20)
 
 
-async def test_a_call_has_its_answer_from_the_voice_behind_while_its_worker_is_gone() -> None:
+async def test_a_call_has_its_answer_from_the_voice_after_while_its_worker_is_gone() -> None:
     async with engines(fallback=Choice(name="flite")) as loaded:
         assert await spoken(loaded, "It is five dollars and fifty cents.") > 1
         os.kill(pid(loaded, "mouth"), signal.SIGKILL)

@@ -20,7 +20,7 @@ from parley.models.tts import SpeechPiece
 from parley.models.tts.fallback import FallbackTts
 from parley.models.tts.flite import FliteTts
 from parley.models.tts.hosted.engine import WorkerTts, WorkerTtsSettings
-from tests.fakes.worker import SECRET, told_secret
+from tests.fakes.worker import SECRET, shared_secret
 from tests.listening import understand
 from tests.tiny_voices import write_kokoro
 from tests.voices import say, silence
@@ -56,11 +56,11 @@ def started(
 
 
 def ears(url: str) -> WorkerStt:
-    return WorkerStt(WorkerSttSettings(url=url, secret_env=told_secret(), **PATIENCE))
+    return WorkerStt(WorkerSttSettings(url=url, secret_env=shared_secret(), **PATIENCE))
 
 
 def mouth(url: str) -> WorkerTts:
-    return WorkerTts(WorkerTtsSettings(url=url, secret_env=told_secret(), **PATIENCE))
+    return WorkerTts(WorkerTtsSettings(url=url, secret_env=shared_secret(), **PATIENCE))
 
 
 def listener(pieces: list[bytes]):
@@ -96,7 +96,7 @@ def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
 
 
 @pytest.mark.alone
-def test_kokoro_is_hosted_with_its_packages_which_nobody_else_needs(tmp_path: Path) -> None:
+def test_kokoro_is_hosted_with_its_packages_which_no_one_else_needs(tmp_path: Path) -> None:
     write_kokoro(tmp_path)
     arguments = ("--engine", "kokoro", "--set", f"models_dir={tmp_path}")
     with started(*arguments, modules=KOKORO_MODULES) as (process, url):
@@ -152,7 +152,7 @@ def test_the_bots_environment_has_no_package_of_an_engine_in_a_worker(package: s
 
 
 @pytest.mark.alone
-def test_a_voice_that_is_killed_is_replaced_by_the_one_behind_it_and_comes_back() -> None:
+def test_a_voice_that_is_killed_is_replaced_by_the_one_after_it_and_comes_back() -> None:
     with started("--engine", "flite") as (process, url):
         hosted = mouth(url)
         both = FallbackTts(hosted, FliteTts())

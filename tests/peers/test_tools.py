@@ -219,11 +219,11 @@ class Talk:
 
     async def written(self, count: int) -> None:
         async with asyncio.timeout(DONE_S):
-            while len(told(self.conversation)) < count:
+            while len(received(self.conversation)) < count:
                 await asyncio.sleep(0.01)
 
 
-def told(conversation: Conversation) -> list[str]:
+def received(conversation: Conversation) -> list[str]:
     kinds = (Kind.TOOL_CALL, Kind.TOOL_RESULT)
     events = [event for event in conversation.events if event.kind in kinds]
     return [f"{event.kind} {event.payload.get('outcome', '')}".strip() for event in events]
@@ -296,7 +296,7 @@ async def test_a_tool_for_whose_result_no_request_is_left_is_not_run_and_the_mod
         await talk.answered(3)
         assert talk.bench.text == TEXT
         assert talk.hook.requests == [{"item": "tea"}]
-        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        assert received(talk.conversation) == ["tool_call", "tool_result done"]
         *_, refused = provider.results(talk.server.requests[2])
         assert refused == {"outcome": "failed", "error": durable_tools.NO_REQUEST}
 
@@ -346,7 +346,7 @@ async def test_a_call_with_wrong_arguments_is_mended_by_the_model(provider: Prov
         }
         assert {"number": 7} in provider.results(third)
         assert talk.hook.requests == [{"item": "tea"}]
-        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        assert received(talk.conversation) == ["tool_call", "tool_result done"]
         assert talk.bench.text == TEXT
 
 
@@ -358,7 +358,7 @@ async def test_a_refusal_is_told_to_the_model(provider: Provider, tmp_path: Path
         [result] = provider.results(talk.server.requests[1])
         assert result["outcome"] == "failed"
         assert "no tea left" in result["error"]
-        assert told(talk.conversation) == ["tool_call", "tool_result failed"]
+        assert received(talk.conversation) == ["tool_call", "tool_result failed"]
 
 
 async def test_a_slow_webhook_is_given_up_and_the_model_does_not_claim_its_effect(
@@ -370,7 +370,7 @@ async def test_a_slow_webhook_is_given_up_and_the_model_does_not_claim_its_effec
         await talk.answered(2)
         [result] = provider.results(talk.server.requests[1])
         assert result["outcome"] == "unknown"
-        assert told(talk.conversation) == ["tool_call", "tool_result unknown"]
+        assert received(talk.conversation) == ["tool_call", "tool_result unknown"]
 
 
 async def test_two_calls_in_one_response_are_two_effects_and_one_question(tmp_path: Path):
@@ -382,7 +382,7 @@ async def test_two_calls_in_one_response_are_two_effects_and_one_question(tmp_pa
         assert sorted(talk.hook.effects.values()) == [1, 1]
         assert len(talk.server.requests) == 2
         assert openai_results(talk.server.requests[1]) == [{"number": 7}, {"number": 7}]
-        assert sorted(told(talk.conversation)) == ["tool_call"] * 2 + ["tool_result done"] * 2
+        assert sorted(received(talk.conversation)) == ["tool_call"] * 2 + ["tool_result done"] * 2
 
 
 async def test_the_same_call_twice_in_one_response_is_one_effect(tmp_path: Path):
@@ -401,7 +401,7 @@ async def test_a_model_that_calls_again_and_again_acts_once_in_a_turn(provider: 
         await talk.ask()
         await talk.answered(4)
         assert list(talk.hook.effects.values()) == [1]
-        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        assert received(talk.conversation) == ["tool_call", "tool_result done"]
 
 
 async def test_an_interruption_lets_the_effect_go_on_and_the_next_turn_knows(
@@ -414,10 +414,10 @@ async def test_an_interruption_lets_the_effect_go_on_and_the_next_turn_knows(
         await talk.answered(1)
         await talk.bench.interrupt()
         await talk.came(FunctionCallCancelFrame)
-        assert told(talk.conversation) == ["tool_call"]
+        assert received(talk.conversation) == ["tool_call"]
         hook.hold.set()
         await talk.written(2)
-        assert told(talk.conversation) == ["tool_call", "tool_result done"]
+        assert received(talk.conversation) == ["tool_call", "tool_result done"]
         # No answer is sent: the caller has the turn.
         assert len(talk.server.requests) == 1
         await talk.ask("Well?")
@@ -457,7 +457,7 @@ async def test_when_the_database_stays_away_the_model_is_told_that_nothing_was_d
             {"outcome": "failed", "error": durable_tools.NOT_RUN}
         ]
         await talk.written(2)
-        assert told(talk.conversation) == ["tool_call", "tool_result failed"]
+        assert received(talk.conversation) == ["tool_call", "tool_result failed"]
         assert talk.hook.requests == []
 
 
@@ -494,7 +494,7 @@ async def test_who_comes_back_after_a_cut_in_the_middle_has_one_effect(
         assert stored(file) == ["tool_call"]
         outside.hold.set()
         async with talking(file, provider, SAY, session_id=session_id, **url) as talk:
-            assert told(talk.conversation) == ["tool_call", f"tool_result {outcome}"]
+            assert received(talk.conversation) == ["tool_call", f"tool_result {outcome}"]
             await talk.ask("Did that work?")
             await talk.answered(1)
             [result] = provider.results(talk.server.requests[0])
@@ -523,12 +523,12 @@ async def test_a_process_that_is_killed_in_the_middle_leaves_one_effect(
         async with opened(file, session_id) as conversation:
             tool = webhook(hook, http, idempotent=kind == "idempotent")
             await DurableTools([tool], conversation).recover()
-            assert told(conversation) == ["tool_call", f"tool_result {outcome}"]
+            assert received(conversation) == ["tool_call", f"tool_result {outcome}"]
         assert len(hook.requests) == requests
         assert list(hook.effects.values()) == [1]
 
 
-async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_the_call(tmp_path: Path):
+async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_after_the_call(tmp_path: Path):
     async with (
         WebhookServer(headers={"Set-Cookie": "who=first; Path=/"}) as hook,
         CallingOpenAi([TEA, Turn(status=500), TEA, SAY]) as server,
@@ -558,7 +558,7 @@ async def test_a_deployment_with_a_tool_acts_once_when_its_model_fails_behind_th
                         said = bench.text
                 assert said == TEXT
                 assert list(hook.effects.values()) == [1]
-                assert told(conversation) == ["tool_call", "tool_result done"]
+                assert received(conversation) == ["tool_call", "tool_result done"]
                 await conversation.user_turn("Another one.", transport="text")
                 await tools.call("order", {"item": "tea"})
                 assert len(hook.requests) == 2
@@ -590,7 +590,7 @@ def in_form(provider: Provider, messages: Sequence[dict[str, Any]]) -> list[dict
     return [plain(one) for one in converted]
 
 
-async def test_the_request_behind_a_result_is_the_view_of_the_session(provider: Provider, tmp_path: Path):
+async def test_the_request_after_a_result_is_the_view_of_the_session(provider: Provider, tmp_path: Path):
     hook = WebhookServer(hold=asyncio.Event())
     async with talking(tmp_path / "s.db", provider, TEA, SAY, hook=hook) as talk:
         await talk.ask()
@@ -639,7 +639,7 @@ async def test_every_request_of_a_chain_of_calls_is_the_view_of_its_moment(
         assert as_asked(provider, talk.server.requests[4]) == in_form(provider, view)
 
 
-async def test_behind_calls_at_once_the_request_is_the_view_too(tmp_path: Path):
+async def test_after_calls_at_once_the_request_is_the_view_too(tmp_path: Path):
     both = Calls(calls=[("order", '{"item": "tea"}'), ("order", '{"item": "milk"}')])
     hook = WebhookServer(hold=asyncio.Event())
     async with talking(tmp_path / "s.db", OPENAI, both, SAY, hook=hook) as talk:
@@ -669,7 +669,7 @@ async def test_what_is_refused_and_what_is_repeated_stand_where_they_came(provid
         assert provider.results(talk.server.requests[4]) == [{"number": 7}]
 
 
-async def test_a_function_that_nobody_offers_is_told_of_and_the_rest_is_the_view(
+async def test_a_function_that_no_one_offers_is_told_of_and_the_rest_is_the_view(
     provider: Provider, tmp_path: Path
 ):
     unknown = Calls(calls=[("fly", "{}")])
@@ -683,7 +683,7 @@ async def test_a_function_that_nobody_offers_is_told_of_and_the_rest_is_the_view
         assert [asked[0], *asked[-2:]] == view
 
 
-async def test_what_somebody_types_while_a_tool_runs_is_not_answered_by_the_call(
+async def test_what_someone_types_while_a_tool_runs_is_not_answered_by_the_call(
     provider: Provider, tmp_path: Path
 ):
     hook = WebhookServer(hold=asyncio.Event())

@@ -52,7 +52,7 @@ async def test_what_twilio_refuses_is_said_with_its_number_and_without_the_secre
         await client.close()
 
 
-async def test_nobody_there_is_an_error_in_time():
+async def test_no_one_there_is_an_error_in_time():
     client = TwilioRest(Account(ACCOUNT, "u", "s", f"http://127.0.0.1:{free_port()}"), timeout_s=1)
     with pytest.raises(EngineError, match="twilio: Calls"):
         await client.hang_up("CA1")

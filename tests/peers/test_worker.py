@@ -149,7 +149,7 @@ def test_the_command_hosts_an_engine_and_drains_when_it_is_told_to() -> None:
             started.communicate(timeout=10)
 
 
-def test_a_worker_ends_when_whoever_started_it_is_gone() -> None:
+def test_a_worker_ends_when_a_caller_who_started_it_is_gone() -> None:
     started = subprocess.Popen(
         [sys.executable, "runner.py", "--role", "worker", "--engine", "minicpm_worker", "--print-url",
          "--set", "url=ws://127.0.0.1:9", "--port", "0"],

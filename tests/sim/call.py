@@ -83,7 +83,7 @@ def voice(duration_ms: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Beside:
+class RunningCall:
     """Objects that a coroutine next to a simulated call can use."""
 
     call: Call
@@ -156,7 +156,7 @@ def simulate(
     looks: Sequence[float] | None = None,
     ask_back: Mapping[str, Any] | None = None,
     backchannel: Mapping[str, Any] | None = None,
-    beside: Callable[[Beside], Coroutine[Any, Any, None]] | None = None,
+    concurrently: Callable[[RunningCall], Coroutine[Any, Any, None]] | None = None,
     row: LlmRow | None = None,
     tools: Sequence[Tool] = (),
     speaks: TextToSpeech | None = None,
@@ -189,7 +189,7 @@ def simulate(
         ask_back: None answers turns of low confidence without a question.
         backchannel: None: the bot does not emit backchannels.
         barge_in: None leaves interruptions to Pipecat.
-        ``beside``: coroutine that runs during the call, to disturb it or to add annotations.
+        ``concurrently``: coroutine that runs during the call, to disturb it or to add annotations.
         row: answers in place of the scripts; it may use ``tools``.
         room: the microphone hears the loudspeaker in this room.
         echo: canceller after the room, in calls that get echo control.
@@ -300,8 +300,8 @@ def simulate(
                 )
                 call.events.subscribe(CallEnding, ends.append)
                 other = (
-                    asyncio.create_task(beside(Beside(call, conversations, model, engines)))
-                    if beside
+                    asyncio.create_task(concurrently(RunningCall(call, conversations, model, engines)))
+                    if concurrently
                     else None
                 )
                 await hold(engines, call, played)

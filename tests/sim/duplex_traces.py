@@ -49,7 +49,7 @@ from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
-from tests.sim.call import Beside, silence, simulate, voice
+from tests.sim.call import RunningCall, silence, simulate, voice
 
 Trace = dict[str, list[Any]]
 WHOLE_EVERY = 10
@@ -94,7 +94,7 @@ def _alone(rng: random.Random) -> Trace:
     call = Call(
         *scripts,
         executors=lambda: TimedExecutor(_costs(rng, unit_ms)),
-        hears_pipeline=not directly,
+        uses_pipeline_audio=not directly,
         **options,
     )
     events: list[Any] = []
@@ -219,7 +219,7 @@ def _whole(rng: random.Random) -> Trace:
             words=rng.choice((("what", "is", "it"), ("mhm",) * 9, ("no", "wait"))),
             completeness=(rng.random(),),
             talks_over=rng.random() < 0.8,
-            beside=lambda beside: _beside(random.Random(rng.random()), beside, events),
+            concurrently=lambda running: _during(random.Random(rng.random()), running, events),
         )
         _, units = read_ticks(Path(folder) / "ticks" / f"{call.call.call_id}.ticks.jsonl")
         ticks = [_tick(dict(unit), 1_000.0) for unit in units]
@@ -234,13 +234,13 @@ def _whole(rng: random.Random) -> Trace:
     }
 
 
-def _beside(rng: random.Random, beside: Beside, events: list[Any]) -> Coroutine[Any, Any, None]:
-    beside.call.events.subscribe(CallEvent, lambda event: _write(events, event, 1_000.0))
-    return _interfere(rng, beside)
+def _during(rng: random.Random, running: RunningCall, events: list[Any]) -> Coroutine[Any, Any, None]:
+    running.call.events.subscribe(CallEvent, lambda event: _write(events, event, 1_000.0))
+    return _interfere(rng, running)
 
 
-async def _interfere(rng: random.Random, beside: Beside) -> None:
-    call = beside.call
+async def _interfere(rng: random.Random, running: RunningCall) -> None:
+    call = running.call
     for _ in range(rng.randint(0, 3)):
         await asyncio.sleep(rng.uniform(0.3, 3.0))
         match rng.randrange(5):
@@ -261,16 +261,16 @@ async def _interfere(rng: random.Random, beside: Beside) -> None:
 
 
 def _frame(frame: Frame, at_s: float) -> list[Any] | None:
-    told: object = ""
+    received: object = ""
     if isinstance(frame, OutputAudioRawFrame):
-        told = [len(frame.audio), getattr(frame, "context_id", None)]
+        received = [len(frame.audio), getattr(frame, "context_id", None)]
     elif isinstance(frame, AggregatedTextFrame):
-        told = [frame.text, frame.context_id]
+        received = [frame.text, frame.context_id]
     elif isinstance(frame, OutputTransportMessageFrame | OutputTransportMessageUrgentFrame):
-        told = repr(frame.message)
+        received = repr(frame.message)
     elif type(frame).__name__ in ("StartFrame", "MetricsFrame"):
         return None
-    return [round(at_s * 1000), type(frame).__name__, told]
+    return [round(at_s * 1000), type(frame).__name__, received]
 
 
 def _write(events: list[Any], event: CallEvent, began_s: float) -> None:
@@ -278,8 +278,8 @@ def _write(events: list[Any], event: CallEvent, began_s: float) -> None:
         # Counted in ``ends``; the later frames follow from it.
         return
     # Timestamps on the session's clock are those of the event.
-    told = re.sub(r"(_us|_ms)=\d{6,}", r"\1=.", repr(event))
-    events.append([event.at_ms - round(began_s * 1000), told])
+    received = re.sub(r"(_us|_ms)=\d{6,}", r"\1=.", repr(event))
+    events.append([event.at_ms - round(began_s * 1000), received])
 
 
 def _tick(tick: dict[str, Any], began_s: float) -> dict[str, Any]:

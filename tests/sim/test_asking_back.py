@@ -17,40 +17,45 @@ QUESTION = [silence(500), voice(1_000), silence(3_500)]
 DOUBTFUL: dict[str, Any] = {"words": WORDS, "ask_back": {"below": 0.5}, "confidence": 0.2}
 
 
-def told(call: SimulatedCall) -> list[tuple[str, str]]:
+def received(call: SimulatedCall) -> list[tuple[str, str]]:
     """Return the turns of both sides, as the session records them."""
     kept = {Kind.USER_TURN: "caller", Kind.BOT_TURN: "bot"}
     return [(kept[each.kind], each.payload["text"]) for each in call.events if each.kind in kept]
 
 
 @pytest.mark.parametrize("speculation", [OFF, {}])
-def test_a_doubtful_turn_is_asked_back_and_answered_behind_a_yes(
+def test_a_doubtful_turn_is_asked_back_and_answered_after_a_yes(
     tmp_path: Path, speculation: Mapping[str, Any]
 ):
     caller = [*QUESTION, voice(300), silence(2_000)]
     call = simulate(caller, tmp_path, scripts=[("It is ten.",)], speculation=speculation, **DOUBTFUL)
-    assert told(call) == [("caller", HEARD), ("bot", ASKED_BACK), ("caller", "yes"), ("bot", "It is ten.")]
+    assert received(call) == [
+        ("caller", HEARD),
+        ("bot", ASKED_BACK),
+        ("caller", "yes"),
+        ("bot", "It is ten."),
+    ]
     # The question is answered, not the yes.
     assert (call.model.asked[-1][-1].role, call.model.asked[-1][-1].text) == ("user", HEARD)
 
 
 def test_the_model_is_not_asked_before_the_caller_has_answered(tmp_path: Path):
     call = simulate(QUESTION, tmp_path, scripts=[("It is ten.",)], speculation=OFF, **DOUBTFUL)
-    assert told(call) == [("caller", HEARD), ("bot", ASKED_BACK)]
+    assert received(call) == [("caller", HEARD), ("bot", ASKED_BACK)]
     assert call.model.asked == []
 
 
-def test_whoever_says_something_else_is_answered_and_not_asked_back_again(tmp_path: Path):
+def test_a_caller_who_says_something_else_is_answered_and_not_asked_back_again(tmp_path: Path):
     caller = [*QUESTION, voice(1_000), silence(2_000)]
     call = simulate(caller, tmp_path, scripts=[("It is ten.",)], speculation=OFF, **DOUBTFUL)
-    assert [text for who, text in told(call) if who == "bot"] == [ASKED_BACK, "It is ten."]
+    assert [text for who, text in received(call) if who == "bot"] == [ASKED_BACK, "It is ten."]
     assert [each.role for each in call.model.asked[-1]][-3:] == ["user", "assistant", "user"]
 
 
 @pytest.mark.parametrize("change", [{"confidence": 0.9}, {"ask_back": None}])
-def test_a_turn_that_was_understood_or_that_nobody_doubts_is_answered(tmp_path: Path, change: dict[str, Any]):
+def test_a_turn_that_was_understood_or_that_no_one_doubts_is_answered(tmp_path: Path, change: dict[str, Any]):
     call = simulate(QUESTION, tmp_path, scripts=[("It is ten.",)], **(DOUBTFUL | change))
-    assert told(call) == [("caller", HEARD), ("bot", "It is ten.")]
+    assert received(call) == [("caller", HEARD), ("bot", "It is ten.")]
 
 
 def test_words_over_the_bot_that_were_not_meant_do_not_make_the_next_turn_doubtful(tmp_path: Path):
@@ -65,5 +70,5 @@ def test_words_over_the_bot_that_were_not_meant_do_not_make_the_next_turn_doubtf
     ]
     long = ("One two three four five six seven eight nine ten. " * 3,)
     call = simulate(caller, tmp_path, scripts=[long, ("It is ten.",)], speculation=OFF, **DOUBTFUL)
-    bot = [text for who, text in told(call) if who == "bot"]
+    bot = [text for who, text in received(call) if who == "bot"]
     assert bot.count(ASKED_BACK) == 2

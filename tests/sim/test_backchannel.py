@@ -16,14 +16,14 @@ UNFINISHED = (0.1, 0.1, 0.1, 0.95)
 HUMS: dict[str, Any] = {"backchannel": {}, "completeness": UNFINISHED, "speculation": OFF}
 
 
-def hums_ms(call: SimulatedCall) -> list[tuple[int, int]]:
+def backchannels_ms(call: SimulatedCall) -> list[tuple[int, int]]:
     """Return the spans of the bot's audio before the end of the caller's turn."""
     return [span for span in call.bot_spans_ms(gap_ms=100) if span[0] < PAUSE_MS + 700]
 
 
 def test_the_bot_hums_in_a_pause_and_the_turn_goes_on(tmp_path: Path):
     call = simulate(TALK, tmp_path, scripts=[("It is ten.",)], **HUMS)
-    [(start_ms, end_ms)] = hums_ms(call)
+    [(start_ms, end_ms)] = backchannels_ms(call)
     assert PAUSE_MS + 300 <= start_ms <= PAUSE_MS + 450
     assert 80 <= end_ms - start_ms <= 120
     [turn] = call.turns
@@ -37,7 +37,7 @@ def test_the_bot_hums_in_a_pause_and_the_turn_goes_on(tmp_path: Path):
 
 def test_without_the_setting_nothing_is_hummed(tmp_path: Path):
     call = simulate(TALK, tmp_path, scripts=[("It is ten.",)], **(HUMS | {"backchannel": None}))
-    assert hums_ms(call) == []
+    assert backchannels_ms(call) == []
 
 
 def test_what_sounds_complete_is_answered_and_not_hummed_at(tmp_path: Path):
@@ -58,7 +58,7 @@ def test_a_caller_who_goes_on_is_not_hummed_over(tmp_path: Path, pause_ms: int):
     )
     goes_on_ms = PAUSE_MS + pause_ms
     # The whole phrase takes 500 ms; a voice is noticed after some 100 ms, and pieces are sent ahead.
-    [(start_ms, end_ms)] = hums_ms(call)
+    [(start_ms, end_ms)] = backchannels_ms(call)
     assert start_ms <= goes_on_ms + 100
     assert end_ms <= goes_on_ms + 250 and end_ms - start_ms < 400
     assert [turn.bot_text for turn in call.turns] == ["It is ten."]
@@ -74,7 +74,7 @@ def test_there_is_no_second_hum_before_its_time(tmp_path: Path):
     assert (first[1] - first[0], second[1] - second[0]) == (110, 210)
 
 
-def test_a_hum_leaves_nothing_behind_in_front_of_the_answer(tmp_path: Path):
+def test_a_hum_leaves_nothing_after_before_the_answer(tmp_path: Path):
     with_hum = simulate(TALK, tmp_path, scripts=[("It is ten.",)], **HUMS)
     without = simulate(TALK, tmp_path, scripts=[("It is ten.",)], **(HUMS | {"backchannel": None}))
     answers = [call.stereo[(PAUSE_MS + 1_500) * RATE_HZ // 1000 :, 1] for call in (with_hum, without)]

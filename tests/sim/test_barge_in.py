@@ -298,7 +298,7 @@ def test_words_that_wait_when_the_answer_ends_under_them_are_not_forgotten(
 
 
 @pytest.mark.parametrize("spotted", ["what", ""])
-def test_words_that_wait_over_a_greeting_that_may_not_be_interrupted_are_answered_behind_it(
+def test_words_that_wait_over_a_greeting_that_may_not_be_interrupted_are_answered_after_it(
     tmp_path: Path, spotted: str
 ):
     call = weighed(
@@ -340,7 +340,7 @@ def test_a_short_voice_that_wants_the_floor_is_answered_with_what_was_written_of
     assert turns("listens", -2.0) == []
 
 
-def test_words_that_wait_are_not_lost_to_a_sound_behind_them(tmp_path: Path):
+def test_words_that_wait_are_not_lost_to_a_sound_after_them(tmp_path: Path):
     call = weighed(
         [*QUESTION, voice(250), silence(350), voice(60), silence(8_000)],
         tmp_path,
@@ -403,7 +403,7 @@ def test_a_stop_that_both_understand_is_one_turn(tmp_path: Path, late_ms: int):
 
 @pytest.mark.parametrize("answer", [ANSWER, (" ".join(["ten"] * 19),)], ids=["cut", "over meanwhile"])
 @pytest.mark.parametrize("hums", [False, True])
-def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answer: Any, hums: bool):
+def test_a_hum_after_words_that_waited_does_not_drop_them(tmp_path: Path, answer: Any, hums: bool):
     behind = (silence(500), voice(200)) if hums else ()
     call = weighed(
         [*QUESTION, voice(250), *behind, silence(8_000)],
@@ -418,7 +418,7 @@ def test_a_hum_behind_words_that_waited_does_not_drop_them(tmp_path: Path, answe
 
 
 @pytest.mark.parametrize("late_ms", range(280, 400, 10))
-def test_words_that_waited_are_answered_whenever_a_hum_ends_behind_them(tmp_path: Path, late_ms: int):
+def test_words_that_waited_are_answered_whenever_a_hum_ends_after_them(tmp_path: Path, late_ms: int):
     # The last words of the backchannel come 740 ms after the first voice's beginning, the verdict 400 ms and
     # these.
     call = weighed(
@@ -465,7 +465,7 @@ def test_a_guess_of_the_voice_before_does_not_stand_in_the_turn_of_the_next(tmp_
     assert user_texts(call)[1].count("about fees about") == 0
 
 
-def test_a_hum_that_was_heard_as_one_before_the_answer_ended_is_no_turn_behind_it(tmp_path: Path):
+def test_a_hum_that_was_heard_as_one_before_the_answer_ended_is_no_turn_after_it(tmp_path: Path):
     # The spotter is quicker than the recogniser: it reports no command, the answer ends, and then the guess
     # comes.
     call = weighed(
@@ -491,7 +491,7 @@ def test_a_command_that_is_spotted_seconds_late_stops_nothing(tmp_path: Path):
     assert [turn.interrupted for turn in call.turns] == [False]
 
 
-def test_the_answer_behind_an_interruption_is_at_full_volume(tmp_path: Path):
+def test_the_answer_after_an_interruption_is_at_full_volume(tmp_path: Path):
     caller = [*QUESTION, voice(1_400), silence(3_000)]
     call = simulate(caller, tmp_path, scripts=[ANSWER, (NUMBERS,)])
     start_ms, end_ms = call.bot_spans_ms()[1]
@@ -547,7 +547,7 @@ def greeted(caller: Sequence[np.ndarray], tmp_path: Path, **how: Any) -> Simulat
     return simulate(caller, tmp_path, greeting=LONG, talks_over=True, **how)
 
 
-def test_behind_an_interruption_for_nothing_the_bot_goes_on_with_the_exact_word(tmp_path: Path):
+def test_after_an_interruption_for_nothing_the_bot_goes_on_with_the_exact_word(tmp_path: Path):
     caller = [silence(2_000), voice(SHOUT_MS), silence(10_000)]
     call = greeted(caller, tmp_path, word_ms=WORDLESS)
     first, rest = bot_turns(call)

@@ -121,7 +121,7 @@ def test_a_minute_of_talk_calls_few_functions():
     assert int(calls) < MOST_CALLS_A_MINUTE
 
 
-def test_a_call_in_which_nobody_makes_a_sound_ends_by_itself(tmp_path: Path):
+def test_a_call_in_which_no_one_makes_a_sound_ends_by_itself(tmp_path: Path):
     call = simulate([silence(400_000)], tmp_path, frame_ms=100)
     assert 300_000 <= len(call.stereo) * 1000 // 16_000 <= 301_000
 

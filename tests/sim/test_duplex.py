@@ -25,7 +25,7 @@ from tests.fakes.tools import FakeTool
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from tests.sim.call import OFF, Beside, SimulatedCall, silence, simulate, voice
+from tests.sim.call import OFF, RunningCall, SimulatedCall, silence, simulate, voice
 from tests.sim.test_barge_in import ANSWER, LONG, QUESTION, bot_turns, level, user_texts
 from tests.sim.test_tools import NOTHING, SlowTool
 
@@ -130,12 +130,12 @@ def test_what_a_failing_voice_loses_of_an_answer_is_in_the_record(tmp_path: Path
 
 
 def test_a_call_that_is_hung_up_in_the_middle_of_an_answer_keeps_what_was_heard(tmp_path: Path) -> None:
-    async def hangs_up(beside: Beside) -> None:
+    async def hangs_up(running: RunningCall) -> None:
         await asyncio.sleep(4.0)
-        await beside.call.live.input.queue(CancelFrame())
+        await running.call.live.input.queue(CancelFrame())
 
     call = two_tier(
-        [*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, beside=hangs_up
+        [*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, concurrently=hangs_up
     )
     [turn] = bot_turns(call)
     assert turn["truncated"] and LONG.startswith(turn["text"])
@@ -151,8 +151,8 @@ def test_a_tool_is_used_in_the_middle_and_its_call_is_in_the_session_first(tmp_p
     call = two_tier([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)
     assert [turn["text"] for turn in bot_turns(call)] == ["Let me look that up.", "It is sunny."]
     assert len(tool.effects) == 1
-    told = (Kind.USER_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT)
-    assert tuple(event.kind for event in call.events if event.kind in told) == told
+    received = (Kind.USER_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT)
+    assert tuple(event.kind for event in call.events if event.kind in received) == received
 
 
 @pytest.mark.parametrize("later_ms", [2_600, 3_600])
@@ -189,10 +189,10 @@ def test_a_model_that_never_answers_is_apologised_for(tmp_path: Path) -> None:
     assert bot_turns(call) == [] and len(call.bot_spans_ms()) >= 2
 
 
-async def _types(beside: Beside) -> None:
+async def _types(running: RunningCall) -> None:
     await asyncio.sleep(3.0)
     message = {"role": "user", "content": "and on sunday"}
-    await beside.call.live.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
+    await running.call.live.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
 
 
 def test_who_types_ends_what_is_being_said_and_is_answered(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_who_types_ends_what_is_being_said_and_is_answered(tmp_path: Path) -> No
         tmp_path,
         scripts=[ANSWER, ("Closed.",)],
         speculation=OFF,
-        beside=_types,
+        concurrently=_types,
     )
     cut, answer = bot_turns(call)
     assert cut["truncated"] and answer["text"] == "Closed."
@@ -218,7 +218,7 @@ def says(units: range) -> OmniScript:
     )
 
 
-def test_beside_an_engine_of_its_own_words_the_callers_turns_are_in_the_session(tmp_path: Path) -> None:
+def test_alongside_an_engine_of_its_own_words_the_callers_turns_are_in_the_session(tmp_path: Path) -> None:
     host = ScriptedOmniHost(says(range(30, 50)))
     call = simulate([silence(500), voice(1_000), silence(4_000)], tmp_path, omni=[host])
     assert user_texts(call) == ["what is it what is"]
@@ -319,11 +319,13 @@ def test_of_an_interrupted_answer_it_is_known_what_was_not_heard(tmp_path: Path)
 
 
 def test_a_call_that_ends_in_good_order_has_its_answer_said_to_the_end(tmp_path: Path) -> None:
-    async def ends(beside: Beside) -> None:
+    async def ends(running: RunningCall) -> None:
         await asyncio.sleep(3.0)
-        await beside.call.live.input.queue(EndFrame())
+        await running.call.live.input.queue(EndFrame())
 
-    call = two_tier([*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, beside=ends)
+    call = two_tier(
+        [*QUESTION, silence(20_000)], tmp_path, scripts=[ANSWER], speculation=OFF, concurrently=ends
+    )
     [turn] = bot_turns(call)
     assert (turn["text"], turn["truncated"]) == (LONG, False)
 
@@ -336,7 +338,7 @@ def tier(**policy: Any) -> TwoTierHost:
     return TwoTierHost(settings, vad=EnergyVad(), turn=ScriptedTurn([0.95]), executor=InlineExecutor())
 
 
-def test_behind_an_engine_of_its_own_words_the_two_tier_engine_answers(tmp_path: Path) -> None:
+def test_after_an_engine_of_its_own_words_the_two_tier_engine_answers(tmp_path: Path) -> None:
     broken = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN, fails_at=10))
     caller = [silence(5_000), voice(1_000), silence(5_000)]
     call = simulate(caller, tmp_path, omni=[broken, tier()], speculation=OFF)
@@ -345,7 +347,7 @@ def test_behind_an_engine_of_its_own_words_the_two_tier_engine_answers(tmp_path:
     assert len(call.model.asked) == 1
 
 
-def test_behind_the_two_tier_engine_one_of_its_own_words_speaks(tmp_path: Path) -> None:
+def test_after_the_two_tier_engine_one_of_its_own_words_speaks(tmp_path: Path) -> None:
     class Deaf(EnergyVad):
         """Detector that cannot be opened."""
 
@@ -361,15 +363,17 @@ def test_behind_the_two_tier_engine_one_of_its_own_words_speaks(tmp_path: Path) 
     assert turn["text"].split()[0] == "w60" and call.model.asked == []
 
 
-def test_what_is_written_beside_an_engine_of_its_own_words_is_answered_by_the_model(tmp_path: Path) -> None:
+def test_what_is_written_alongside_an_engine_of_its_own_words_is_answered_by_the_model(
+    tmp_path: Path,
+) -> None:
     host = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN))
-    call = simulate([silence(9_000)], tmp_path, omni=[host], speculation=OFF, beside=_types)
+    call = simulate([silence(9_000)], tmp_path, omni=[host], speculation=OFF, concurrently=_types)
     assert user_texts(call) == ["and on sunday"]
     assert [turn["text"] for turn in bot_turns(call)] == ["The answer is yes. That is all."]
 
 
 @pytest.mark.parametrize(("says_stop", "ends"), [(True, True), (False, False)])
-def test_a_protected_greeting_beside_an_engine_is_ended_by_a_stop_word_alone(
+def test_a_protected_greeting_alongside_an_engine_is_ended_by_a_stop_word_alone(
     tmp_path: Path, says_stop: bool, ends: bool
 ) -> None:
     host = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN))
@@ -389,7 +393,7 @@ def test_a_protected_greeting_beside_an_engine_is_ended_by_a_stop_word_alone(
         assert greeting["text"] == LONG
 
 
-def test_a_stop_that_is_spotted_ends_a_greeting_beside_an_engine(tmp_path: Path) -> None:
+def test_a_stop_that_is_spotted_ends_a_greeting_alongside_an_engine(tmp_path: Path) -> None:
     host = ScriptedOmniHost(OmniScript(votes=lambda _unit: Vote.LISTEN))
     call = simulate(
         [silence(2_000), voice(HUM_MS), silence(6_000)],

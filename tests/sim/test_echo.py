@@ -17,7 +17,7 @@ from parley.models.tts.flite import FliteSettings, FliteTts
 from parley.pipelines.voice import cascade, echo
 from parley.pipelines.voice.echo import CallFrontEnd
 from tests.fakes.echo import ClosedEcho, FailingEcho
-from tests.sim.call import Beside, SimulatedCall, silence, simulate
+from tests.sim.call import RunningCall, SimulatedCall, silence, simulate
 from tests.sim.room import Room, TelephoneLine
 from tests.voices import say
 
@@ -124,7 +124,7 @@ def test_a_browser_that_says_it_does_not_gets_one(tmp_path: Path):
     assert heard_whole(listen(tmp_path, room=Room(80.0), transport="webrtc", peer_cancels_echo=False))
 
 
-def test_a_caller_who_speaks_behind_the_greeting_is_understood(tmp_path: Path):
+def test_a_caller_who_speaks_after_the_greeting_is_understood(tmp_path: Path):
     caller = [spoken("what are your opening hours on saturday", -20), silence(1_000)]
     call = listen(tmp_path, room=Room(120.0), caller=caller)
     assert [turn.interrupted for turn in call.turns] == [False, False]
@@ -135,7 +135,7 @@ def test_a_caller_who_speaks_behind_the_greeting_is_understood(tmp_path: Path):
 def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: list[CallFrontEnd]):
     seen: list[tuple[bool, bool, bool, bool]] = []
 
-    async def look(_beside: Beside) -> None:
+    async def look(_beside: RunningCall) -> None:
         # In the middle of the greeting's second sentence.
         await asyncio.sleep(4)
         voice, are_own = fronts[0].self_voice, fronts[0].are_own
@@ -148,7 +148,7 @@ def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: lis
         )
         seen.append((voice.is_own(), are_own(own), are_own(other), are_own(unsaid)))
 
-    listen(tmp_path, room=Room(80.0), beside=look)
+    listen(tmp_path, room=Room(80.0), concurrently=look)
     assert seen == [(True, True, False, False)]
 
 

@@ -12,7 +12,7 @@ from parley.session_store.events import Kind
 from parley.turn_taking.idle import IdleTuning
 from tests.fakes.scripted_llm import TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
-from tests.sim.call import OFF, RATE_HZ, Beside, SimulatedCall, silence, simulate, voice
+from tests.sim.call import OFF, RATE_HZ, RunningCall, SimulatedCall, silence, simulate, voice
 
 CHOSEN = IdleTuning()
 # A person is at the other end: a file gets no prompts.
@@ -69,15 +69,15 @@ def test_a_file_is_not_asked_whether_it_is_there(tmp_path: Path):
     assert texts(call) == ["Hello."]
 
 
-def test_whoever_answers_a_prompt_is_answered_and_the_count_begins_anew(tmp_path: Path):
+def test_a_caller_who_answers_a_prompt_is_answered_and_the_count_begins_anew(tmp_path: Path):
     caller = [*QUESTION, silence(22_000), voice(1_000), silence(9_500)]
     call = simulate(caller, tmp_path, scripts=[("It is ten.",), ("It is two.",)], **PERSON | {"tail_ms": 500})
     first, second, _ = CHOSEN.prompts
     assert texts(call) == ["It is ten.", first, second, "It is two.", first]
     # The model has the prompt that "yes" would answer in its context.
     answers = [each.text for each in call.model.asked[-1] if each.role == "assistant"]
-    told = " ".join(" ".join(answers).split())
-    assert told.endswith(f"{first} {second}")
+    received = " ".join(" ".join(answers).split())
+    assert received.endswith(f"{first} {second}")
 
 
 def test_a_caller_who_asks_for_a_moment_gets_it(tmp_path: Path):
@@ -89,7 +89,7 @@ def test_a_caller_who_asks_for_a_moment_gets_it(tmp_path: Path):
     assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
 
 
-def test_nobody_is_asked_while_a_tool_runs(tmp_path: Path):
+def test_no_one_is_asked_while_a_tool_runs(tmp_path: Path):
     class VerySlowTool(FakeTool):
         async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
             await asyncio.sleep(40)
@@ -130,20 +130,20 @@ def test_a_caller_who_coughs_now_and_then_is_asked_all_the_same(tmp_path: Path):
 
 
 def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
-    async def write(beside: Beside) -> None:
+    async def write(running: RunningCall) -> None:
         await asyncio.sleep(6)
         message = {"role": "user", "content": "when do you open"}
-        await beside.call.live.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
+        await running.call.live.input.queue(LLMMessagesAppendFrame([message], run_llm=True))  # type: ignore[arg-type]
 
     call = simulate(
-        [silence(60_000)], tmp_path, beside=write, scripts=[("At ten.",)], **PERSON | {"tail_ms": 500}
+        [silence(60_000)], tmp_path, concurrently=write, scripts=[("At ten.",)], **PERSON | {"tail_ms": 500}
     )
     assert texts(call)[:2] == ["At ten.", CHOSEN.prompts[0]]
     # A person who reads and writes takes longer than one who listens and speaks.
     assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
 
 
-def test_a_call_in_which_the_caller_said_goodbye_ends_behind_the_answer(tmp_path: Path):
+def test_a_call_in_which_the_caller_said_goodbye_ends_after_the_answer(tmp_path: Path):
     caller = [silence(500), voice(600), silence(60_000)]
     call = simulate(caller, tmp_path, words=("thank", "you", "bye"), scripts=[("Goodbye!",)], **PERSON)
     assert said(call) == [("Goodbye!", False)]
@@ -151,7 +151,7 @@ def test_a_call_in_which_the_caller_said_goodbye_ends_behind_the_answer(tmp_path
     assert length_ms(call) - heard_ms == pytest.approx(CHOSEN.hang_up_ms, abs=2 * TOLERANCE_MS)
 
 
-def test_whoever_speaks_behind_the_goodbye_stays(tmp_path: Path):
+def test_a_caller_who_speaks_after_the_goodbye_stays(tmp_path: Path):
     caller = [silence(500), voice(600), silence(1_800), voice(1_000), silence(6_000)]
     words = ("thank", "you", "bye", "what", "is")
     call = simulate(
@@ -162,7 +162,7 @@ def test_whoever_speaks_behind_the_goodbye_stays(tmp_path: Path):
     assert length_ms(call) >= 500 + 600 + 1_800 + 1_000 + 6_000
 
 
-def test_a_sound_behind_the_goodbye_puts_the_end_off_and_not_away(tmp_path: Path):
+def test_a_sound_after_the_goodbye_puts_the_end_off_and_not_away(tmp_path: Path):
     caller = [silence(500), voice(600), silence(3_000), voice(160), silence(60_000)]
     call = simulate(
         caller, tmp_path, words=("thank", "you", "bye"), word_ms=200, scripts=[("Bye!",)], **PERSON
@@ -176,18 +176,20 @@ LONG_ANSWER = "The museum is open from ten until two, and on other days it is cl
 
 
 def closing_at(seconds: float):
-    async def close(beside: Beside) -> None:
+    async def close(running: RunningCall) -> None:
         await asyncio.sleep(seconds)
-        beside.engines.shutdown.closing.set()
+        running.engines.shutdown.closing.set()
 
     return close
 
 
 @pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "duplex"])
 @pytest.mark.parametrize("transport", ["webrtc", "file"])
-def test_a_call_of_a_server_that_stops_ends_behind_its_goodbye(tmp_path: Path, omni, transport):
+def test_a_call_of_a_server_that_stops_ends_after_its_goodbye(tmp_path: Path, omni, transport):
     more = PERSON | {"transport": transport}
-    call = simulate([silence(60_000)], tmp_path, greeting="Hello.", beside=closing_at(4), omni=omni, **more)
+    call = simulate(
+        [silence(60_000)], tmp_path, greeting="Hello.", concurrently=closing_at(4), omni=omni, **more
+    )
     assert said(call) == [("Hello.", False), (FAREWELL, False)]
     assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] < 5_000
     # At the end of the sentence, not later.
@@ -197,20 +199,20 @@ def test_a_call_of_a_server_that_stops_ends_behind_its_goodbye(tmp_path: Path, o
 
 def test_an_answer_is_cut_for_the_goodbye_when_it_takes_too_long(tmp_path: Path):
     caller = [*QUESTION, silence(60_000)]
-    call = simulate(caller, tmp_path, scripts=[(LONG_ANSWER,)], beside=closing_at(4), **PERSON)
+    call = simulate(caller, tmp_path, scripts=[(LONG_ANSWER,)], concurrently=closing_at(4), **PERSON)
     (_, cut), (farewell, whole) = said(call)
     assert cut and (farewell, whole) == (FAREWELL, False)
 
 
 def test_nothing_interrupts_the_goodbye_of_a_server_that_stops(tmp_path: Path):
     caller = [silence(4_800), voice(4_000), silence(60_000)]
-    call = simulate(caller, tmp_path, greeting="Hello.", beside=closing_at(4), **PERSON)
+    call = simulate(caller, tmp_path, greeting="Hello.", concurrently=closing_at(4), **PERSON)
     assert said(call)[:2] == [("Hello.", False), (FAREWELL, False)]
     assert length_ms(call) < 20_000
 
 
 def test_without_words_a_call_of_a_server_that_stops_ends_at_once(tmp_path: Path):
     more = PERSON | {"bot": {"shutdown_phrase": ""}}
-    call = simulate([silence(60_000)], tmp_path, greeting="Hello.", beside=closing_at(4), **more)
+    call = simulate([silence(60_000)], tmp_path, greeting="Hello.", concurrently=closing_at(4), **more)
     assert texts(call) == ["Hello."]
     assert length_ms(call) < 6_000

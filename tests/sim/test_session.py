@@ -12,7 +12,7 @@ from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPaylo
 from parley.processors.fusion.perception import AnnotationFrame
 from parley.session_store.events import Event, Kind
 from parley.session_store.replay import recorded_calls, replay
-from tests.sim.call import OFF, Beside, silence, simulate, voice
+from tests.sim.call import OFF, RunningCall, silence, simulate, voice
 
 QUESTION = [silence(500), voice(1_000), silence(1_500)]
 # Text of the fake recogniser for a second of voice.
@@ -50,11 +50,11 @@ def test_words_of_a_call_replay_in_the_same_order(tmp_path: Path):
 def test_the_transport_tells_playout_how_far_away_the_ear_is(tmp_path: Path):
     delays_ms: list[int] = []
 
-    async def look(beside: Beside) -> None:
+    async def look(running: RunningCall) -> None:
         await asyncio.sleep(1.0)
-        delays_ms.append(beside.call.live.playout.heard_clock.delay_ms)
+        delays_ms.append(running.call.live.playout.heard_clock.delay_ms)
 
-    simulate([silence(2_000)], tmp_path, beside=look)
+    simulate([silence(2_000)], tmp_path, concurrently=look)
     # A file is heard as it is played; without a report of the transport it would count as a browser.
     assert delays_ms == [0]
 
@@ -76,15 +76,15 @@ class Away:
 def test_a_database_that_is_away_for_30_s_delays_the_answer_and_the_caller_hears_a_filler(tmp_path: Path):
     asked_at_end: list[int] = []
 
-    async def disturb(beside: Beside) -> None:
+    async def disturb(running: RunningCall) -> None:
         away = Away(tmp_path)
         await asyncio.sleep(1.0)
         away.begin()
         await asyncio.sleep(30.0)
-        asked_at_end.append(len(beside.model.asked))
+        asked_at_end.append(len(running.model.asked))
         away.end()
 
-    call = simulate([*QUESTION, silence(36_000)], tmp_path, beside=disturb, speculation=OFF)
+    call = simulate([*QUESTION, silence(36_000)], tmp_path, concurrently=disturb, speculation=OFF)
     # The model was not called before its turn was durable, and then it was.
     assert asked_at_end == [0]
     assert len(call.model.asked) == 1
@@ -104,7 +104,7 @@ def test_a_database_that_is_away_for_30_s_delays_the_answer_and_the_caller_hears
 
 
 def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path):
-    async def disturb(beside: Beside) -> None:
+    async def disturb(running: RunningCall) -> None:
         away = Away(tmp_path)
         await asyncio.sleep(1.0)
         away.begin()
@@ -112,7 +112,7 @@ def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path
         away.end()
 
     caller = [*QUESTION, silence(1_000), voice(1_000), silence(10_000)]
-    call = simulate(caller, tmp_path, beside=disturb)
+    call = simulate(caller, tmp_path, concurrently=disturb)
     turns = of_kind(call.events, Kind.USER_TURN)
     assert [turn.payload["text"] for turn in turns] == [SAID, SAID]
     # Both turns are in the one request that the model finally received.
@@ -121,30 +121,30 @@ def test_an_interruption_while_the_database_is_away_loses_no_turn(tmp_path: Path
 
 
 @pytest.mark.parametrize("end", [CancelFrame, EndFrame])
-def test_whoever_hangs_up_before_the_end_of_the_turn_has_said_it(tmp_path: Path, end: type[Frame]):
-    async def hang_up(beside: Beside) -> None:
+def test_a_caller_who_hangs_up_before_the_end_of_the_turn_has_said_it(tmp_path: Path, end: type[Frame]):
+    async def hang_up(running: RunningCall) -> None:
         # The words are there, and the turn does not sound complete.
         await asyncio.sleep(2.0)
-        await beside.call.live.input.queue(end())
+        await running.call.live.input.queue(end())
 
     caller = [silence(500), voice(1_000), silence(5_000)]
-    call = simulate(caller, tmp_path, completeness=[0.05], beside=hang_up, speculation=OFF)
+    call = simulate(caller, tmp_path, completeness=[0.05], concurrently=hang_up, speculation=OFF)
     [turn] = of_kind(call.events, Kind.USER_TURN)
     assert turn.payload["text"] == SAID
     assert call.model.asked == []
     assert call.events[-1].kind is Kind.LEFT
 
 
-def test_a_session_that_somebody_else_claims_ends_the_call_and_nothing_more_is_written(tmp_path: Path):
+def test_a_session_that_someone_else_claims_ends_the_call_and_nothing_more_is_written(tmp_path: Path):
     seen: list[int] = []
 
-    async def disturb(beside: Beside) -> None:
+    async def disturb(running: RunningCall) -> None:
         await asyncio.sleep(1.0)
-        store = beside.conversations.store
-        seen.append((await store.info(beside.call.conversation.session_id)).last_seq)
-        await store.claim(beside.call.conversation.session_id)
+        store = running.conversations.store
+        seen.append((await store.info(running.call.conversation.session_id)).last_seq)
+        await store.claim(running.call.conversation.session_id)
 
-    call = simulate([*QUESTION, silence(30_000)], tmp_path, beside=disturb, speculation=OFF)
+    call = simulate([*QUESTION, silence(30_000)], tmp_path, concurrently=disturb, speculation=OFF)
     assert call.model.asked == []
     assert call.events[-1].seq == seen[0]
     assert of_kind(call.events, Kind.USER_TURN) == []
@@ -153,17 +153,17 @@ def test_a_session_that_somebody_else_claims_ends_the_call_and_nothing_more_is_w
 
 
 def test_what_specialists_see_and_hear_is_in_the_question(tmp_path: Path):
-    async def perceive(beside: Beside) -> None:
-        clock = beside.call.conversation.clock
+    async def perceive(running: RunningCall) -> None:
+        clock = running.call.conversation.clock
         await asyncio.sleep(1.2)
         now_us = clock.now_us()
         pointing = VisionPayload(now_us - 600_000, now_us + 400_000, ref="the fee", gesture="pointing")
         tense = ProsodyPayload(now_us - 600_000, now_us + 400_000, stress=0.9)
         for source, payload in ((Source.VISION, pointing), (Source.PROSODY, tense)):
             annotation = Annotation(now_us - 200_000, now_us, source, payload)
-            await beside.call.live.input.queue(AnnotationFrame(stream=source, annotation=annotation))
+            await running.call.live.input.queue(AnnotationFrame(stream=source, annotation=annotation))
 
-    call = simulate([*QUESTION, silence(3_000)], tmp_path, beside=perceive, speculation=OFF)
+    call = simulate([*QUESTION, silence(3_000)], tmp_path, concurrently=perceive, speculation=OFF)
     [question] = [message.text for message in call.model.asked[0] if message.role == "user"]
     assert question.splitlines()[-1] == f"{SAID} [tense; pointing at the fee]"
     [turn] = of_kind(call.events, Kind.USER_TURN)
@@ -179,15 +179,15 @@ def test_what_specialists_see_and_hear_is_in_the_question(tmp_path: Path):
 
 
 def test_a_specialist_that_falls_silent_costs_its_tags_and_nothing_else(tmp_path: Path):
-    async def perceive(beside: Beside) -> None:
-        clock = beside.call.conversation.clock
+    async def perceive(running: RunningCall) -> None:
+        clock = running.call.conversation.clock
         await asyncio.sleep(0.2)
         seen = VisionPayload(clock.now_us() - 100_000, clock.now_us(), ref="the fee", gesture="pointing")
         annotation = Annotation(clock.now_us() - 100_000, clock.now_us(), Source.VISION, seen)
-        await beside.call.live.input.queue(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+        await running.call.live.input.queue(AnnotationFrame(stream=Source.VISION, annotation=annotation))
 
     plain = simulate([*QUESTION, silence(3_000)], tmp_path / "plain")
-    call = simulate([*QUESTION, silence(3_000)], tmp_path / "frozen", beside=perceive)
+    call = simulate([*QUESTION, silence(3_000)], tmp_path / "frozen", concurrently=perceive)
     assert [message.text for message in call.model.asked[0]][-1] == SAID
     # It delays the turn no longer than the other streams may be waited for.
     late_ms = call.bot_spans_ms()[0][0] - plain.bot_spans_ms()[0][0]

@@ -53,16 +53,16 @@ def test_a_patient_agent_has_its_answer_ready_when_it_is_sure(tmp_path: Path):
     assert slow.bot_spans_ms()[0][0] <= quick.bot_spans_ms()[0][0]
 
 
-def test_what_is_heard_stands_behind_what_was_asked_in_the_record(tmp_path: Path):
+def test_what_is_heard_stands_after_what_was_asked_in_the_record(tmp_path: Path):
     call = simulate([*QUESTION, silence(3_000)], tmp_path, scripts=[ANSWER])
-    told = [event for event in call.events if event.kind in (Kind.USER_TURN, Kind.BOT_TURN)]
-    assert [(event.kind, event.payload["text"]) for event in told] == [
+    received = [event for event in call.events if event.kind in (Kind.USER_TURN, Kind.BOT_TURN)]
+    assert [(event.kind, event.payload["text"]) for event in received] == [
         (Kind.USER_TURN, "what is it what is it"),
         (Kind.BOT_TURN, TEXT),
     ]
 
 
-def test_whoever_goes_on_hears_nothing_of_a_guess(tmp_path: Path):
+def test_a_caller_who_goes_on_hears_nothing_of_a_guess(tmp_path: Path):
     caller = [silence(500), voice(1_000), silence(400), voice(1_000), silence(3_000)]
     call = simulate(
         caller,
@@ -98,7 +98,7 @@ def test_a_tool_runs_once_and_for_the_turn_itself(tmp_path: Path):
     assert [turn.bot_text for turn in call.turns if turn.bot_text] == ["It is sunny."]
 
 
-def test_a_tool_that_is_wanted_behind_the_turn_belongs_to_it(tmp_path: Path):
+def test_a_tool_that_is_wanted_after_the_turn_belongs_to_it(tmp_path: Path):
     tool = FakeTool(name="look_up", parameters={"type": "object", "properties": {}})
     # The tool is called after the turn has ended and is recorded.
     row = ScriptedRow((1.5, TOOL), ("It is sunny.",))

@@ -25,7 +25,7 @@ class SlowTool(FakeTool):
         return answer
 
 
-def test_the_answer_behind_a_tool_is_heard_at_once(tmp_path: Path):
+def test_the_answer_after_a_tool_is_heard_at_once(tmp_path: Path):
     tool = FakeTool(name="look_up", parameters=NOTHING)
     row = ScriptedRow((TOOL,), ("It is sunny. ", "And warm."))
     call = simulate([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)
@@ -33,12 +33,12 @@ def test_the_answer_behind_a_tool_is_heard_at_once(tmp_path: Path):
     [(start_ms, _)] = call.bot_spans_ms()
     assert start_ms - ASKED_MS < 1_300
     assert len(tool.effects) == 1
-    told = (Kind.USER_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.BOT_TURN)
-    assert tuple(event.kind for event in call.events if event.kind in told) == told
+    received = (Kind.USER_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.BOT_TURN)
+    assert tuple(event.kind for event in call.events if event.kind in received) == received
     assert call.events[-2].payload["text"] == "It is sunny. And warm."
 
 
-def test_the_answer_behind_a_tool_follows_the_words_that_announce_it(tmp_path: Path):
+def test_the_answer_after_a_tool_follows_the_words_that_announce_it(tmp_path: Path):
     tool = FakeTool(name="look_up", parameters=NOTHING)
     row = ScriptedRow(("Let me look that up. ", TOOL), ("It is sunny.",))
     call = simulate([*QUESTION, silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)

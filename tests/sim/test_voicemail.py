@@ -55,14 +55,14 @@ def test_a_person_is_answered_where_the_bot_has_no_greeting(tmp_path: Path):
     assert texts(call) == ["The answer is yes. That is all."]
 
 
-def test_somebody_who_says_nothing_is_spoken_to(tmp_path: Path):
+def test_someone_who_says_nothing_is_spoken_to(tmp_path: Path):
     call = place(tmp_path, [silence(6_000)], PERSON, tail_ms=500)
     assert answered_by(call) == "nobody"
     assert texts(call) == [GREETING]
     assert call.bot_spans_ms()[0][0] == pytest.approx(3_000, abs=200)
 
 
-def test_a_machine_is_left_the_message_behind_its_beep_and_the_call_ends(tmp_path: Path):
+def test_a_machine_is_left_the_message_after_its_beep_and_the_call_ends(tmp_path: Path):
     caller = [silence(500), voice(3_000), silence(1_500), beep(), silence(20_000)]
     call = place(tmp_path, caller, MACHINE)
     assert answered_by(call) == "voicemail"
@@ -77,7 +77,7 @@ def test_a_machine_is_left_the_message_behind_its_beep_and_the_call_ends(tmp_pat
     assert texts(call) == [MESSAGE]
 
 
-def test_a_machine_without_a_beep_is_left_the_message_behind_its_silence(tmp_path: Path):
+def test_a_machine_without_a_beep_is_left_the_message_after_its_silence(tmp_path: Path):
     call = place(tmp_path, [silence(500), voice(3_000), silence(20_000)], MACHINE)
     assert texts(call) == [MESSAGE]
     assert 2_500 <= call.bot_spans_ms()[0][0] - 3_500 < 3_500

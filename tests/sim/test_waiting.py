@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parley.core.errors import EngineError
 from parley.session_store.events import Kind
-from tests.sim.call import OFF, Beside, silence, simulate, voice
+from tests.sim.call import OFF, RunningCall, silence, simulate, voice
 
 # The caller stops speaking at 1.5 s.
 ASKED_MS = 1_500
@@ -14,7 +14,7 @@ QUESTION = [silence(500), voice(1_000), silence(1_500)]
 
 
 def test_a_database_that_is_away_for_five_minutes_is_told_and_then_given_up_and_loses_nothing(tmp_path: Path):
-    async def disturb(_beside: Beside) -> None:
+    async def disturb(_beside: RunningCall) -> None:
         connection = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
         await asyncio.sleep(1)
         connection.execute("BEGIN EXCLUSIVE")
@@ -25,7 +25,7 @@ def test_a_database_that_is_away_for_five_minutes_is_told_and_then_given_up_and_
     call = simulate(
         [*QUESTION, silence(307_000)],
         tmp_path,
-        beside=disturb,
+        concurrently=disturb,
         bot={"idle_timeout_ms": 600_000},
         speculation=OFF,
     )
@@ -49,7 +49,7 @@ def test_a_database_that_is_away_for_five_minutes_is_told_and_then_given_up_and_
 
 
 def test_a_cough_while_the_database_is_away_does_not_leave_the_caller_in_silence(tmp_path: Path):
-    async def disturb(_beside: Beside) -> None:
+    async def disturb(_beside: RunningCall) -> None:
         connection = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
         await asyncio.sleep(1)
         connection.execute("BEGIN EXCLUSIVE")
@@ -58,7 +58,7 @@ def test_a_cough_while_the_database_is_away_does_not_leave_the_caller_in_silence
         connection.close()
 
     caller = [*QUESTION, silence(1_000), voice(160), silence(40_000)]
-    call = simulate(caller, tmp_path, beside=disturb, speculation=OFF)
+    call = simulate(caller, tmp_path, concurrently=disturb, speculation=OFF)
     *waiting, answer = call.bot_spans_ms()
     assert 31_000 < answer[0] < 34_000
     spans = [*waiting, answer]

@@ -123,7 +123,7 @@ class _Bot:
 
     def __init__(self, rng: random.Random, events: CallEvents, later: Callable[..., None]) -> None:
         self._rng, self._events, self._later = rng, events, later
-        self._mouth = asyncio.Lock()
+        self._speaking = asyncio.Lock()
         self.tasks: set[asyncio.Task[None]] = set()
         # Clauses of each open reply, the number that were heard, and whether the reply belongs to the
         # context.
@@ -154,20 +154,20 @@ class _Bot:
             self._later(delay_s, self._lose, name)
         if self._is_waiting:
             self._is_waiting = False
-            self._later(0.002, self._tell, WaitEnded, Wait.ANSWER)
+            self._later(0.002, self._publish, WaitEnded, Wait.ANSWER)
         if lost and self._rng.random() < 0.8:
-            self._later(delay_s + self._rng.choice((0.0, 0.01, 0.05)), self._tell, BotTurnEnded, "", True)
+            self._later(delay_s + self._rng.choice((0.0, 0.01, 0.05)), self._publish, BotTurnEnded, "", True)
 
     async def _answer(self) -> None:
         rng = self._rng
         self._is_waiting = True
-        self._tell(WaitBegan, Wait.ANSWER)
+        self._publish(WaitBegan, Wait.ANSWER)
         await asyncio.sleep(rng.uniform(0.05, 1.5))
         if rng.random() < 0.25:
             await self._speak(["One moment, please."], is_written=False, in_context=False)
             await asyncio.sleep(rng.uniform(0.0, 0.8))
         if rng.random() < 0.15:
-            self._tell(ToolsCalled)
+            self._publish(ToolsCalled)
             await asyncio.sleep(rng.uniform(0.1, 2.0))
         said = [rng.choice(CLAUSES) for _ in range(rng.randint(1, 5))]
         ended = self._later_wait_end if self._is_waiting else None
@@ -177,7 +177,7 @@ class _Bot:
     def _later_wait_end(self) -> None:
         if self._is_waiting:
             self._is_waiting = False
-            self._tell(WaitEnded, Wait.ANSWER)
+            self._publish(WaitEnded, Wait.ANSWER)
 
     async def _speak(
         self,
@@ -194,26 +194,26 @@ class _Bot:
         if protected:
             self._protected.add(name)
         if is_written:
-            self._tell(ReplyOpened, name)
-            self._later(rng.uniform(0.05, 3.0), self._tell, ReplyWritten, name)
+            self._publish(ReplyOpened, name)
+            self._later(rng.uniform(0.05, 3.0), self._publish, ReplyWritten, name)
             await asyncio.sleep(rng.uniform(0.05, 0.6))
-        self._tell(ReplyAnnounced, name, protected)
-        self._tell(ClauseAnnounced, name, clauses[0])
-        async with self._mouth:
+        self._publish(ReplyAnnounced, name, protected)
+        self._publish(ClauseAnnounced, name, clauses[0])
+        async with self._speaking:
             await asyncio.sleep(rng.uniform(0.05, 0.3))
-            self._tell(ReplyStarted, name)
+            self._publish(ReplyStarted, name)
             if started is not None:
                 started()
             for place, clause in enumerate(clauses):
                 if place:
-                    self._tell(ClauseAnnounced, name, clause)
+                    self._publish(ClauseAnnounced, name, clause)
                 await asyncio.sleep(len(clause) * rng.uniform(0.03, 0.09))
                 self._open[name] = clauses, place + 1, in_context
                 heard = " ".join(clauses[: place + 1])
                 mark = self._mark(name, heard)
-                self._tell(ReplyProgressed, HeardSoFar(name, clause, mark, 0, in_context))
+                self._publish(ReplyProgressed, HeardSoFar(name, clause, mark, 0, in_context))
             self._finish(name)
-            self._later(rng.choice((0.0, 0.02)), self._tell, BotTurnEnded, " ".join(clauses), False)
+            self._later(rng.choice((0.0, 0.02)), self._publish, BotTurnEnded, " ".join(clauses), False)
 
     def _lose(self, name: str) -> None:
         if name in self._open:
@@ -224,12 +224,12 @@ class _Bot:
         self._protected.discard(name)
         heard, rest = " ".join(clauses[:count]), " ".join(clauses[count:])
         mark = self._mark(name, heard)
-        self._tell(ReplyFinished, HeardReply(name, heard, rest, bool(rest), mark, in_context, 0, 0))
+        self._publish(ReplyFinished, HeardReply(name, heard, rest, bool(rest), mark, in_context, 0, 0))
 
     def _mark(self, name: str, heard: str) -> HeardMark:
         return HeardMark(name, 0, len(heard.split()) - 1, HeardSource.PLAYOUT_CLOCK)
 
-    def _tell(self, kind: type[CallEvent], *facts: object) -> None:
+    def _publish(self, kind: type[CallEvent], *facts: object) -> None:
         self._events.publish(kind(self._events.now_ms(), *facts))  # type: ignore[call-arg]
 
 

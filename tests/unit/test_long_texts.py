@@ -67,6 +67,6 @@ def test_clauses_of_a_long_run_of_marks_are_the_text():
         assert "".join(split_clauses(text)) == text
 
 
-def test_what_stands_behind_an_open_bracket_is_no_remark():
+def test_what_stands_after_an_open_bracket_is_no_remark():
     assert without_remarks("one [a] two [three") == "one two [three"
     assert without_cut_off_mark("It costs five [interrupted] ...") == "It costs five"

@@ -236,7 +236,7 @@ class PhoneStream:
         """Deliver events to a listener from here on, beginning with those received since the start."""
         self._listener = listener
         while self._early:
-            self._tell(self._early.popleft())
+            self._deliver(self._early.popleft())
         if self.gone.is_set():
             listener.over()
 
@@ -480,7 +480,7 @@ class PhoneStream:
             elif not self.keys.full():
                 # Full: more keys than a caller presses in the time that a store takes, or there is no reader.
                 self.keys.put_nowait((event.digit, self._clock.now_ms()))
-            self._tell(event)
+            self._deliver(event)
 
     def _start(self, event: Started) -> None:
         if self._call_sid and event.call_sid != self._call_sid:
@@ -491,7 +491,7 @@ class PhoneStream:
         self.started = event
         self._begun.set()
 
-    def _tell(self, event: Audio | Digit) -> None:
+    def _deliver(self, event: Audio | Digit) -> None:
         if self._listener is None:
             self._early.append(event)
         elif isinstance(event, Digit):

@@ -144,7 +144,7 @@ class PhoneInput(DirectAudioInput):
 
     def delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """Report the delay of the line (``Listener``)."""
-        self._phone.tell_delay(delay_ms, unplayed_ms)
+        self._phone.report_delay(delay_ms, unplayed_ms)
 
     def played(self, mu_law: bytes) -> None:
         """See ``Listener``."""
@@ -376,7 +376,7 @@ class PhoneTransport(BaseTransport):
         # From here on, what waits for the pipeline is kept.
         stream.listen(self._phone_input)
 
-    def tell_delay(self, delay_ms: int, unplayed_ms: int) -> None:
+    def report_delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """Report the delays that the marks have measured, in milliseconds."""
         events = self._events
         events.publish(ClientDelayReported(events.now_ms(), delay_ms))

@@ -47,7 +47,7 @@ PACKETS_PER_S, BURST_PACKETS = 400, 4_000
 MOST_MESSAGE_BYTES = 3_000_000
 # Messages dropped in a minute, and the largest burst.
 MOST_DROPPED = 1_000
-TOLD_US = 1_000_000
+REFUSAL_EVERY_US = 1_000_000
 # Bounds of aiortc's receive buffer, which it announces and does not enforce: bytes below zero, and packets
 # that wait for one that is missing.
 LEAST_WINDOW_BYTES, MOST_MISORDERED = -4_000_000, 4_000
@@ -82,7 +82,7 @@ class ChannelGuard:
         self._packets = TokenBucket(PACKETS_PER_S, BURST_PACKETS)
         self._drops = TokenBucket(MOST_DROPPED / 60, MOST_DROPPED)
         self._sctp: RTCSctpTransport | None = None
-        self._told_us: int | None = None
+        self._refused_us: int | None = None
         self._is_flooded = False
 
     @property
@@ -125,7 +125,7 @@ class ChannelGuard:
             return
         # A message that opens a channel counts too.
         if not self._budget.take(len(data), self._clock.now_us()):
-            self._say(f"over {SHARE.messages_per_s:g} messages a second")
+            self._send_refusal(f"over {SHARE.messages_per_s:g} messages a second")
             if not self._drops.take(1, self._clock.now_us()):
                 self._flooded(f"{self._budget.dropped} messages over the rate")
             return
@@ -133,14 +133,14 @@ class ChannelGuard:
             try:
                 _check(data)
             except ProtocolError as refusal:
-                self._say(str(refusal))
+                self._send_refusal(str(refusal))
                 return
         await handle_message(sctp, stream_id, pp_id, data)
 
-    def _say(self, reason: str) -> None:
+    def _send_refusal(self, reason: str) -> None:
         now_us = self._clock.now_us()
-        if self._told_us is None or now_us - self._told_us >= TOLD_US:
-            self._told_us = now_us
+        if self._refused_us is None or now_us - self._refused_us >= REFUSAL_EVERY_US:
+            self._refused_us = now_us
             # RTVI's form of an error that belongs to no request.
             self._refuse({"label": RTVI_LABEL, "type": "error", "data": {"error": reason, "fatal": False}})
 

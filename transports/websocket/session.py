@@ -161,7 +161,7 @@ class SocketCall:
     Attributes:
         line: the client's speech.
         lead_ms: time by which the bot's audio leaves before it is due.
-        wish: all settings that the client has requested, merged.
+        requested: all settings that the client has requested, merged.
         gone: set when the other side is gone.
         began: set when the client has sent all that it requires before the conversation begins.
     """
@@ -180,13 +180,13 @@ class SocketCall:
         self.protocol = protocol
         self.line = SpeechLine(rate_hz, ahead_ms=self.settings.ahead_ms, most_ms=self.settings.line_ms)
         self.lead_ms = self.settings.lead_ms
-        self.wish = SessionUpdate()
+        self.requested = SessionUpdate()
         self.gone = asyncio.Event()
         self.began = asyncio.Event()
         # Set when something new is in the line.
         self.spoke = asyncio.Event()
         self.on_action: OnAction | None = None
-        self._hears_at_once = False
+        self._receives_at_once = False
         self._check = check
         self._quiet = bytes(rate_hz * QUIET_MS // 1000 * PCM_BYTES_PER_SAMPLE)
         self._early: deque[Action] = deque()
@@ -202,7 +202,7 @@ class SocketCall:
         self._budget = ClientBudget(self.settings)
         self._audio_ms = TokenBucket(self.settings.audio_s_per_s * 1000, BURST_LINES * self.settings.line_ms)
         self._refusals = 0
-        self._was_told_over = False
+        self._is_end_reported = False
         self._expected: asyncio.TimerHandle | None = None
         self._limit: asyncio.TimerHandle | None = None
         self._on_first_word = on_first_word
@@ -220,7 +220,7 @@ class SocketCall:
 
     def hear_at_once(self) -> None:
         """Pass on speech that was said before (``Speech.is_whole``) faster than at the pace of speech."""
-        self._hears_at_once = True
+        self._receives_at_once = True
 
     def open(self) -> None:
         """Begin to read and write."""
@@ -283,8 +283,8 @@ class SocketCall:
 
     def over(self, reason: str, message: str = "") -> None:
         """Report to the client, once, that the conversation is over."""
-        if not self._was_told_over:
-            self._was_told_over = True
+        if not self._is_end_reported:
+            self._is_end_reported = True
             self.happen(SessionEnded(reason, message))
             self._close = self._close or self.protocol.goodbye(reason)
 
@@ -294,7 +294,7 @@ class SocketCall:
         if self._is_queued or not self.protocol.wants_units:
             # A client that wants units waits for an engine now, and is notified when it has one: see
             # ``placed``.
-            self._tell(place)
+            self._report(place)
         self._spoke_us = self._clock.now_us()
 
     def placed(self) -> None:
@@ -325,11 +325,11 @@ class SocketCall:
         if isinstance(happening, QueueUpdate):
             # Its protocol has the client send nothing until an engine is ready.
             self._give_place_back()
-        self._tell(happening)
+        self._report(happening)
 
-    def _tell(self, happening: Happening) -> None:
+    def _report(self, happening: Happening) -> None:
         try:
-            messages = self.protocol.tell(happening, self.now_ms)
+            messages = self.protocol.messages_for(happening, self.now_ms)
         except Exception as error:
             # The boundary of one client: its call ends, and the code that reports to it goes on.
             logger.opt(exception=error).error(f"a client of {self.protocol.name}: {type(error).__name__}")
@@ -433,7 +433,7 @@ class SocketCall:
                 self.began.set()
             case Speech(data, is_whole):
                 pcm = await self._decoded(data)
-                self.line.speak(pcm, at_once=is_whole and self._hears_at_once)
+                self.line.speak(pcm, at_once=is_whole and self._receives_at_once)
                 self.spoke.set()
             case EndAfter(limit_ms):
                 if self._limit is not None:
@@ -445,12 +445,12 @@ class SocketCall:
                 self._hang_up()
             case _ if isinstance(action, IN_LINE):
                 if isinstance(action, EndTurn) and action.is_quiet:
-                    self.line.speak(self._quiet, at_once=self._hears_at_once)
+                    self.line.speak(self._quiet, at_once=self._receives_at_once)
                 self.line.want(action)
                 self.spoke.set()
             case _:
                 if isinstance(action, SessionUpdate):
-                    self.wish = _merged(self.wish, action)
+                    self.requested = _merged(self.requested, action)
                 await self.act(action)
 
     async def _decoded(self, data: bytes) -> bytes:

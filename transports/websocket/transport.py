@@ -49,7 +49,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from parley.audio.gain import RampedGain
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.protocols.client_protocol import (
-    TOLD,
+    ALREADY_SENT,
     TURN_END,
     Action,
     CallerStarted,
@@ -81,7 +81,7 @@ TURN_OVER = "user-stopped-speaking"
 UNIT_FIRST_MS = 5
 # A reply that a caller cuts off is reported after the caller: the deciding processor may report the two in
 # either order.
-CUT_TOLD_S = 0.05
+CUT_REPORT_S = 0.05
 # Longest wait for the last words of a turn that is over.
 WORDS_S = 1.0
 # Audio that a client may still hold after the time at which it would have played it.
@@ -145,12 +145,12 @@ class SocketInput(DirectAudioInput):
             if isinstance(taken, bytes):
                 self._socket.heard_samples += len(taken) // PCM_BYTES_PER_SAMPLE
                 frame = InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
-                ears = self._socket.ears()
-                if ears is not None:
-                    ears.hear(frame)
+                receiver = self._socket.receiver()
+                if receiver is not None:
+                    receiver.hear(frame)
                     # A unit that is complete with it begins before voice activity processes a second of
                     # sound.
-                    await ears.unit_begun(UNIT_FIRST_MS)
+                    await receiver.unit_begun(UNIT_FIRST_MS)
                 await self.push_audio_frame(frame)
             elif isinstance(taken, Pictures):
                 await self._show(taken)
@@ -189,9 +189,9 @@ class SocketInput(DirectAudioInput):
                 continue
             picture = UserImageRawFrame(user_id="caller", image=image, size=size, format="RGB")
             picture.transport_source = "camera"
-            ears = self._socket.ears()
-            if ears is not None:
-                ears.see(picture)
+            receiver = self._socket.receiver()
+            if receiver is not None:
+                receiver.see(picture)
             await self.push_frame(picture)
 
 
@@ -204,8 +204,8 @@ class SocketOutput(InterruptibleOutput):
         self._clock = LoopClock()
         self._encoder = PcmEncoder()
         # Time until which audio sent ahead of the pipeline plays; whether the present reply was sent so.
-        self._told_until_us = 0
-        self._is_told = False
+        self._sent_until_us = 0
+        self._is_sent = False
         self.gain = RampedGain()
         # Time at which the next audio is played, and the queue of unplayed items: PCM, or the end of a reply.
         self._next_us = 0
@@ -234,9 +234,9 @@ class SocketOutput(InterruptibleOutput):
 
     async def cleanup(self) -> None:
         await super().cleanup()
-        self._tell_cut()
+        self._report_cut()
         while self._held:
-            self._tell_held()
+            self._report_held()
         player, self._player = self._player, None
         if player is not None:
             await self.cancel_task(player)
@@ -257,7 +257,7 @@ class SocketOutput(InterruptibleOutput):
                 self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
-                self._tell_cut()
+                self._report_cut()
                 if frame.id > self._worded_id:
                     self._hold(frame.id)
                 self.happen(CallerStopped(self._voice_ms[1]))
@@ -275,7 +275,7 @@ class SocketOutput(InterruptibleOutput):
     def _stays_whole(self, frame: OutputAudioRawFrame) -> bool:
         """Return whether audio is spoken in a unit: cut into packets, each would be a frame of its own."""
         is_unit = isinstance(frame, TTSAudioRawFrame) and self._socket.session.protocol.wants_units
-        return TOLD.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate)
+        return ALREADY_SENT.is_on(frame) or (is_unit and frame.sample_rate == self.sample_rate)
 
     async def send_message(
         self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
@@ -284,7 +284,7 @@ class SocketOutput(InterruptibleOutput):
         if isinstance(message, dict):
             if message.get("type") == TURN_OVER:
                 end_id = TURN_END.of(frame)
-                self._on_words_told(-1 if end_id is None else end_id)
+                self._on_words_reported(-1 if end_id is None else end_id)
                 return
             happening = _of_rtvi(message)
             if isinstance(happening, ProtocolError):
@@ -310,10 +310,10 @@ class SocketOutput(InterruptibleOutput):
             # A context that began after an interruption.
             self._begin(next(reversed(self._contexts.values())))
         pcm = frame.audio
-        self._is_told = TOLD.is_on(frame)
-        if not self._is_told:
+        self._is_sent = ALREADY_SENT.is_on(frame)
+        if not self._is_sent:
             pcm = self.gain.apply(pcm)
-            self._tell_audio(pcm, frame.sample_rate)
+            self._report_audio(pcm, frame.sample_rate)
         piece_bytes = frame.sample_rate * PLAYED_MS // 1000 * PCM_BYTES_PER_SAMPLE
         for place in range(0, len(pcm), piece_bytes):
             due_us = start_us + place // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
@@ -324,18 +324,18 @@ class SocketOutput(InterruptibleOutput):
     def say(self, pcm: bytes) -> None:
         """Send audio ahead of the pipeline (``UnitMouth``); it counts as played from its frame on."""
         long_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.sample_rate
-        self._told_until_us = max(self._told_until_us, self._clock.now_us()) + long_us
+        self._sent_until_us = max(self._sent_until_us, self._clock.now_us()) + long_us
         if not self._socket.session.gone.is_set():
-            self._tell_audio(self.gain.apply(pcm), self.sample_rate)
+            self._report_audio(self.gain.apply(pcm), self.sample_rate)
 
     def cut(self) -> None:
         """Report that the reply is cut off (``UnitMouth``), when one is on or may still be playing."""
-        is_on = self._is_told and self._reply_id is not None
-        until_us, self._told_until_us = self._told_until_us, 0
+        is_on = self._is_sent and self._reply_id is not None
+        until_us, self._sent_until_us = self._sent_until_us, 0
         if is_on or (until_us and until_us + BUFFERED_US > self._clock.now_us()):
             self.happen(ReplyOver(self._reply_id or "", was_cut=True))
 
-    def _tell_audio(self, pcm: bytes, rate_hz: int) -> None:
+    def _report_audio(self, pcm: bytes, rate_hz: int) -> None:
         data = self._encoder.encode(pcm, rate_hz, self._socket.session.protocol.output_format)
         if data:
             self.happen(ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz))
@@ -364,25 +364,25 @@ class SocketOutput(InterruptibleOutput):
     def happen(self, happening: Happening) -> None:
         """Report an event to the client, in order."""
         if not isinstance(happening, CallerStarted):
-            self._tell_cut()
+            self._report_cut()
         if isinstance(happening, RecognisedWords) or not self._held:
             self._socket.session.happen(happening)
         else:
             self._held[-1].happened.append(happening)
-        self._tell_cut()
+        self._report_cut()
 
     def _hold(self, end_id: int) -> None:
         """Hold the events after the end of a turn until its words have been reported."""
-        timer = asyncio.get_running_loop().call_later(WORDS_S, self._tell_held)
+        timer = asyncio.get_running_loop().call_later(WORDS_S, self._report_held)
         self._held.append(_HeldEnd(end_id, timer))
 
-    def _on_words_told(self, end_id: int) -> None:
+    def _on_words_reported(self, end_id: int) -> None:
         """Release the ends whose words RTVI has reported: this one, and all before it."""
         self._worded_id = max(self._worded_id, end_id)
         while self._held and self._held[0].end_id <= self._worded_id:
-            self._tell_held()
+            self._report_held()
 
-    def _tell_held(self) -> None:
+    def _report_held(self) -> None:
         """Report the events after the first held end: its words have come, or are not awaited any more."""
         if self._held:
             held = self._held.popleft()
@@ -390,7 +390,7 @@ class SocketOutput(InterruptibleOutput):
             for happening in held.happened:
                 self._socket.session.happen(happening)
 
-    def _tell_cut(self) -> None:
+    def _report_cut(self) -> None:
         over, self._cut_off = self._cut_off, None
         timer, self._cut_timer = self._cut_timer, None
         if timer is not None:
@@ -443,15 +443,15 @@ class SocketOutput(InterruptibleOutput):
         reply_id, self._reply_id = self._reply_id, None
         self._contexts.clear()
         self._written.clear()
-        if reply_id is None or self._is_told:
+        if reply_id is None or self._is_sent:
             # The code that sent it ahead of the pipeline has reported this too.
             return
-        self._tell_cut()
+        self._report_cut()
         self._cut_off = ReplyOver(reply_id, was_cut=True)
         if self._socket.caller_speaks:
-            self._tell_cut()
+            self._report_cut()
         else:
-            self._cut_timer = asyncio.get_running_loop().call_later(CUT_TOLD_S, self._tell_cut)
+            self._cut_timer = asyncio.get_running_loop().call_later(CUT_REPORT_S, self._report_cut)
 
     async def _play(self) -> None:
         """Report sent audio as played when it is due."""
@@ -486,7 +486,7 @@ class SocketTransport(BaseTransport):
         input_rate_hz: rate of the pipeline.
         pictures: limits of the client's pictures.
         on_packet: called with the PCM of the bot's audio when it is played; must not block.
-        ears: returns the receiver of audio ahead of the pipeline; None when there is none.
+        receiver: returns the receiver of audio ahead of the pipeline; None when there is none.
         reply_of: returns the reply of a voice's context.
         reply_named: returns the reply that a frame of the model begins or ends.
 
@@ -504,7 +504,7 @@ class SocketTransport(BaseTransport):
         input_rate_hz: int,
         pictures: PictureLimits | None = None,
         on_packet: Callable[[bytes], None],
-        ears: Callable[[], UnitInput | None],
+        receiver: Callable[[], UnitInput | None],
         reply_of: Callable[[str], str | None],
         reply_named: Callable[[Frame], str | None],
     ) -> None:
@@ -514,7 +514,7 @@ class SocketTransport(BaseTransport):
         self.pictures = pictures or PictureLimits()
         self.input_rate_hz = input_rate_hz
         self.on_packet = on_packet
-        self.ears = ears
+        self.receiver = receiver
         self.reply_of = reply_of
         self.reply_named = reply_named
         self.heard_samples = 0
@@ -528,7 +528,7 @@ class SocketTransport(BaseTransport):
         """Length of the caller's audio that went into the pipeline."""
         return self.heard_samples * 1000 // self.input_rate_hz
 
-    def tell(self, happening: Happening) -> None:
+    def report(self, happening: Happening) -> None:
         """Report an event from outside the pipeline, after the events that happened in it before."""
         self._socket_output.happen(happening)
 

@@ -34,7 +34,7 @@ class SpeakerLevel:
         if voiced_ms >= LEAST_MS:
             self._levels_db.append(level_db)
 
-    def beside(self, level_db: float) -> float | None:
+    def above_usual_db(self, level_db: float) -> float | None:
         """Return the decibels above the usual level; None while nothing is known of this caller."""
         if not self._levels_db:
             return None

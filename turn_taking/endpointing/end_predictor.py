@@ -119,7 +119,7 @@ class EndPredictor:
     language: Language | None = None
 
     @property
-    def hears_voice_end(self) -> bool:
+    def uses_voice_end(self) -> bool:
         """Return whether the end of the voice has a weight."""
         return any(self.weights.get(name) for name in ("tempo", "movement", "loudness"))
 

@@ -481,7 +481,7 @@ class Endpointer(TurnSilence):
     def _unlearnt_ms(self) -> int:
         chosen, wait_ms = self._settings, self._by_completeness_ms()
         waits_for_more = chosen.told_silence_ms is not None and not self._has_cut
-        if waits_for_more and self._asked is QuestionKind.NOTHING and self._cues.tells(self._text):
+        if waits_for_more and self._asked is QuestionKind.NOTHING and self._cues.is_statement(self._text):
             assert chosen.told_silence_ms is not None
             wait_ms = max(wait_ms, chosen.told_silence_ms)
         return wait_ms

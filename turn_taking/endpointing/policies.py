@@ -171,7 +171,7 @@ class PredictivePolicy(PricedPolicy):
     @property
     def wants_voice_end(self) -> bool:
         """True when the predictor uses ``on_voice_end``."""
-        return self._predictor.hears_voice_end
+        return self._predictor.uses_voice_end
 
     def _grounds(self, completeness: float | None, filler_log_odds: float | None) -> Grounds:
         signs = PauseSigns(

@@ -241,19 +241,19 @@ class HostedReplies:
 
     # Called on the thread.
 
-    def _answer(self, messages: tuple[Message, ...], stopped: threading.Event, tell: Emit) -> None:
+    def _answer(self, messages: tuple[Message, ...], stopped: threading.Event, deliver: Emit) -> None:
         try:
-            self._ask(MessageType.GENERATE, messages, stopped, tell)
+            self._ask(MessageType.GENERATE, messages, stopped, deliver)
         except AgentError as error:
-            tell(error)
+            deliver(error)
         except Exception as error:  # boundary of the thread: the reader gets the error
-            tell(EngineError(f"{ENGINE}: {type(error).__name__}", engine=ENGINE))
+            deliver(EngineError(f"{ENGINE}: {type(error).__name__}", engine=ENGINE))
             raise
         else:
-            tell(None)
+            deliver(None)
 
     def _ask(
-        self, type_: MessageType, messages: tuple[Message, ...], stopped: threading.Event, tell: Emit
+        self, type_: MessageType, messages: tuple[Message, ...], stopped: threading.Event, deliver: Emit
     ) -> Prefilled | None:
         """Send a question; return the counts of its reading, or None when it was stopped before its end.
 
@@ -261,7 +261,7 @@ class HostedReplies:
             EngineError: no worker accepts it, or the worker fails.
         """
         link = self._link
-        heard = _Heard(stopped, tell)
+        heard = _Heard(stopped, deliver)
         try:
             if link is not None and link.is_open:
                 try:
@@ -296,7 +296,7 @@ class HostedReplies:
         read: Prefilled | None = None
         while True:
             if heard.stopped.is_set() and not is_stop_sent:
-                link.tell(MessageType.STOP, {"of": number})
+                link.notify(MessageType.STOP, {"of": number})
                 is_stop_sent = True
                 due_s = time.monotonic() + self._limits.request_timeout_s
             message = link.heard(number, within_s=POLL_S)
@@ -351,17 +351,17 @@ class _Heard:
         anything: true after the first piece.
     """
 
-    def __init__(self, stopped: threading.Event, tell: Emit) -> None:
+    def __init__(self, stopped: threading.Event, deliver: Emit) -> None:
         self.stopped = stopped
         self.anything = False
-        self._tell = tell
+        self._deliver = deliver
 
     def say(self, text: object) -> None:
         if not isinstance(text, str):
             raise PeerError("a piece of the answer is not text")
         self.anything = True
         if not self.stopped.is_set():
-            self._tell(text)
+            self._deliver(text)
 
 
 def _discard(_piece: str | AgentError | None) -> None:

@@ -99,31 +99,31 @@ class _Context:
         self.cache = cache
         self.used_s = time.monotonic()
         # Digest after the last question, and the logits there.
-        self._behind_question: tuple[str, Any] | None = None
+        self._after_question: tuple[str, Any] | None = None
 
     @property
     def logits(self) -> Any | None:
         """Logits after the last question, if the context ends there; else None."""
-        return self.behind(self.fed.digest)
+        return self.logits_after(self.fed.digest)
 
-    def behind(self, digest: str) -> Any | None:
+    def logits_after(self, digest: str) -> Any | None:
         """Return the logits after the question that ends with ``digest``, if it was the last one read; else
         None.
         """
-        behind = self._behind_question
-        return behind[1] if behind is not None and behind[0] == digest else None
+        found = self._after_question
+        return found[1] if found is not None and found[0] == digest else None
 
     def asked(self, logits: Any) -> None:
         """Record that a question ends here, with its logits."""
         if self.logits is None:
             # A view would keep the model's output for all tokens that it read.
-            self._behind_question = self.fed.digest, logits.clone()
+            self._after_question = self.fed.digest, logits.clone()
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of keys, values, their spare room and logits; other state of a layer is not counted."""
         tensors = (getattr(layer, name, None) for layer in self.cache.layers for name in ("keys", "values"))
-        logits = [self._behind_question[1]] if self._behind_question is not None else []
+        logits = [self._after_question[1]] if self._after_question is not None else []
         return sum(int(each.untyped_storage().nbytes()) for each in (*tensors, *logits) if each is not None)
 
     def worth(self, now_s: float) -> float:
@@ -298,7 +298,7 @@ class CausalLm:
                 # A question that was read ahead, or a dialogue that was begun anew.
                 whole = self._tokens(self.rendered(asked.full))
             begins = 0 if whole is not None else _stands_at(known.fed, asked)
-            ids = whole if whole is not None else self._behind(asked)
+            ids = whole if whole is not None else self._tokens_after(asked)
             if begins is not None and ids is not None:
                 same = _same(ids, known.fed.token_ids[begins:])
                 if self._is_cropped(known, begins, ids, same):
@@ -320,9 +320,9 @@ class CausalLm:
         fed = context.fed
         had = fed.tokens
         fed.crop(begins)
-        behind = extended(fed.digest, ids) if ids else fed.digest
+        digest = extended(fed.digest, ids) if ids else fed.digest
         # If all tokens were read, the last one is read again, unless the logits after it are known.
-        leaves_one = same == len(ids) and context.behind(behind) is None
+        leaves_one = same == len(ids) and context.logits_after(digest) is None
         tokens = begins + same
         removed = had - tokens + leaves_one
         try:
@@ -344,7 +344,7 @@ class CausalLm:
         ]
         return all(count == tokens for count in counts)
 
-    def _behind(self, asked: GenerationRequest) -> list[int] | None:
+    def _tokens_after(self, asked: GenerationRequest) -> list[int] | None:
         """Return the tokens after the condition: the rest of an answer, messages, the start of the next
         answer.
 
@@ -514,8 +514,8 @@ def _same(mine: Sequence[int], theirs: Sequence[int]) -> int:
 
 def _before(asked: GenerationRequest) -> tuple[Message, ...]:
     """Return the dialogue before the answer that the condition refers to."""
-    behind = len(asked.append)
-    before = asked.full[: len(asked.full) - behind]
+    appended = len(asked.append)
+    before = asked.full[: len(asked.full) - appended]
     return before[:-1] if before and before[-1].role == "assistant" else before
 
 

@@ -123,18 +123,18 @@ class Remembered:
         for turn in reversed(self._turns):
             if not _begins(full, turn.question):
                 continue
-            done, behind = turn.answered, full[len(turn.question) :]
-            if not behind:
+            done, following = turn.answered, full[len(turn.question) :]
+            if not following:
                 # The same dialogue again: another answer is requested.
                 return GenerationRequest(full, done.asked_digest)
-            if behind[0].role != "assistant":
+            if following[0].role != "assistant":
                 # The answer was not heard: the following messages come after an empty one.
-                return GenerationRequest(full, done.asked_digest, rest="", append=behind)
-            if behind[0].text == done.text:
-                return GenerationRequest(full, done.digest, append=behind[1:])
-            keep, rest = _kept(done, behind[0].text)
+                return GenerationRequest(full, done.asked_digest, rest="", append=following)
+            if following[0].text == done.text:
+                return GenerationRequest(full, done.digest, append=following[1:])
+            keep, rest = _kept(done, following[0].text)
             return GenerationRequest(
-                full, done.asked_digest, keep, done.digest if keep else None, rest, behind[1:]
+                full, done.asked_digest, keep, done.digest if keep else None, rest, following[1:]
             )
         return GenerationRequest(full)
 

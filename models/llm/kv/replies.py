@@ -122,9 +122,9 @@ class CausalReplies:
         self,
         messages: tuple[Message, ...],
         stopped: threading.Event,
-        tell: Emit,
+        deliver: Emit,
     ) -> None:
-        """Answer on the thread; pass pieces, then None or an error, to ``tell``."""
+        """Answer on the thread; pass pieces, then None or an error, to ``deliver``."""
         asked = self._remembered.ask(messages)
         try:
             with closing(self._model.answer(self._scope, asked, is_stopped=stopped.is_set)) as pieces:
@@ -136,10 +136,10 @@ class CausalReplies:
                         self._remembered.answered(asked, each)
                         self.answered = each
                     elif not stopped.is_set():
-                        tell(each)
+                        deliver(each)
         except AgentError as error:
-            tell(error)
+            deliver(error)
         except Exception as error:  # boundary of the thread: any exception of the model's code
-            tell(EngineError(f"{ENGINE}: the model raised {type(error).__name__}", engine=ENGINE))
+            deliver(EngineError(f"{ENGINE}: the model raised {type(error).__name__}", engine=ENGINE))
         else:
-            tell(None)
+            deliver(None)

@@ -37,8 +37,8 @@ class _Talk:
 
     def __init__(self, weights: Weights, settings: MoshiConversationSettings, phases: Phases) -> None:
         codebooks = weights.model.config.num_codebooks
-        self.ear = EncoderStream(weights.codec, codebooks)
-        self.mouth = DecoderStream(weights.codec)
+        self.encoder = EncoderStream(weights.codec, codebooks)
+        self.decoder = DecoderStream(weights.codec)
         self.steps = MoshiSteps(
             weights.model,
             settings,
@@ -105,7 +105,7 @@ class MoshiEngine:
         with _computing("hearing"):
             # A copy: the array belongs to the caller and may be read-only.
             samples = torch.tensor(unit[0], device=self._weights.device)
-            talk.heard = talk.ear.encode(samples)[:, 0]
+            talk.heard = talk.encoder.encode(samples)[:, 0]
         talk.cost_prefill_ms = (time.perf_counter() - began_s) * 1000
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
@@ -120,7 +120,7 @@ class MoshiEngine:
             stepped_s = time.perf_counter()
             if step is None or self._phases.is_stopped:
                 return self._stopped()
-            audio = talk.mouth.decode(step.codes[:, None]).float().cpu().numpy()
+            audio = talk.decoder.decode(step.codes[:, None]).float().cpu().numpy()
         if not np.isfinite(audio).all():
             raise EngineError("the codec gives audio that is not finite", engine=ENGINE)
         quiet = UnitResult(

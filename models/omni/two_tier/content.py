@@ -33,7 +33,7 @@ from parley.models.tts.clauses import ClauseSettings, ClauseSplitter
 ENGINE = "two_tier"
 # How far ``rewind`` can go back. A false interruption is detected after a second or two, and goes back by a
 # word.
-BEHIND_S = 3
+PLAYED_S = 3
 BEHIND_WORDS = 16
 # Time in which a model must end its stream when the process ends.
 LEAVING_S = 1.0
@@ -77,8 +77,8 @@ class Content:
         self._audio: deque[np.ndarray] = deque()
         self._held = self._taken = self._made = 0
         # Audio that was taken last, as far back as ``rewind`` goes.
-        self._behind: deque[np.ndarray] = deque()
-        self._behind_samples = 0
+        self._played: deque[np.ndarray] = deque()
+        self._played_samples = 0
         # Words with the samples of the whole at which each begins and ends, and the newest words that were
         # taken.
         self._words: deque[tuple[str, int, int | None]] = deque()
@@ -145,7 +145,7 @@ class Content:
                     break
                 self._begun.append(self._words.popleft())
                 words.append(self._begun[-1][0])
-            self._keep_behind(parts, taken)
+            self._keep_played(parts, taken)
         self.on_room()
         audio = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         return audio, "".join(f" {word}" for word in words)
@@ -173,7 +173,7 @@ class Content:
                 # A word that was heard in full is not repeated; one with an unknown end is.
                 if began < heard and ended is not None and ended <= heard:
                     break
-                if self._taken - began > self._behind_samples:
+                if self._taken - began > self._played_samples:
                     break
                 again += 1
                 if began < heard:
@@ -182,24 +182,24 @@ class Content:
                 return 0
             back = left = self._taken - self._begun[-again][1]
             while left > 0:
-                part = self._behind.pop()
+                part = self._played.pop()
                 if len(part) > left:
-                    self._behind.append(part[:-left])
+                    self._played.append(part[:-left])
                     part = part[-left:]
                 self._audio.appendleft(part)
                 left -= len(part)
-            self._behind_samples -= back
+            self._played_samples -= back
             self._taken -= back
             self._held += back
             for _ in range(again):
                 self._words.appendleft(self._begun.pop())
             return again
 
-    def _keep_behind(self, parts: list[np.ndarray], samples: int) -> None:
-        self._behind.extend(parts)
-        self._behind_samples += samples
-        while self._behind and self._behind_samples - len(self._behind[0]) >= BEHIND_S * self._rate_hz:
-            self._behind_samples -= len(self._behind.popleft())
+    def _keep_played(self, parts: list[np.ndarray], samples: int) -> None:
+        self._played.extend(parts)
+        self._played_samples += samples
+        while self._played and self._played_samples - len(self._played[0]) >= PLAYED_S * self._rate_hz:
+            self._played_samples -= len(self._played.popleft())
 
     def cancel(self) -> None:
         """Drop the rest of the content and stop its making."""
@@ -208,8 +208,8 @@ class Content:
             self._audio.clear()
             self._words.clear()
             self._breaks.clear()
-            self._behind.clear()
-            self._held = self._behind_samples = 0
+            self._played.clear()
+            self._held = self._played_samples = 0
         self.on_cancel()
 
     # Used by the maker.
@@ -379,7 +379,7 @@ class ContentMaker:
     async def _has_room(self, content: Content) -> bool:
         """Wait until less than the lead waits to be taken; return False when no audio is taken or wanted."""
         room, lead = asyncio.Event(), self.rate_hz * self._settings.lead_ms // 1000
-        content.on_room = lambda: self._tell(room)
+        content.on_room = lambda: self._signal(room)
         while content.is_wanted and content.held_samples >= lead:
             room.clear()
             taken = content.taken_samples
@@ -390,7 +390,7 @@ class ContentMaker:
                 return False
         return content.is_wanted
 
-    def _tell(self, room: asyncio.Event) -> None:
+    def _signal(self, room: asyncio.Event) -> None:
         # The loop is closed when the process is ending.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(room.set)

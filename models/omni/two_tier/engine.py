@@ -29,7 +29,7 @@ from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.phases import EngineCall, Phases
 from parley.models.omni.two_tier.content import Content, ContentMaker
 from parley.models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
-from parley.models.omni.two_tier.speech_input import SpeechInput, SpeechInputSettings, Told
+from parley.models.omni.two_tier.speech_input import SpecialistReport, SpeechInput, SpeechInputSettings
 from parley.models.turn import TurnCompleteness
 from parley.models.vad import VoiceActivityDetector
 from parley.turn_taking.duplex_policy import (
@@ -177,7 +177,7 @@ class TwoTierEngine:
         self._forget()
 
     def _forget(self) -> None:
-        self._ears: SpeechInput | None = None
+        self._speech_input: SpeechInput | None = None
         self._policy = DuplexPolicy()
         self._settings = self._defaults
         self._arrived.clear()
@@ -204,18 +204,18 @@ class TwoTierEngine:
         self._forget()
         self._settings = settings
         self._policy = DuplexPolicy(settings.policy, language=find_language(settings.language))
-        self._ears = SpeechInput(
+        self._speech_input = SpeechInput(
             self._policy, vad=self._vad, turn=self._turn, executor=self._executor, settings=settings.ears
         )
         self._dialogue.open(preparation, self._arrived.append)
         if settings.greeting and not preparation.history:
             self._dialogue.say(settings.greeting)
 
-    def on_words(self, words: Told) -> None:
+    def on_words(self, words: SpecialistReport) -> None:
         """Receive a message of a recogniser or command spotter. Callable from any thread."""
-        ears = self._ears
-        if ears is not None:
-            ears.on_words(words)
+        speech_input = self._speech_input
+        if speech_input is not None:
+            speech_input.on_words(words)
 
     def on_settled(self) -> None:
         """Receive the notice that the owed answer begins, or does not come. Callable from any thread."""
@@ -229,12 +229,12 @@ class TwoTierEngine:
         """Process a unit of audio, as ``OmniEngine.prefill``; frames are refused."""
         samples = UNIT_MS * self.input_rate_hz // 1000
         unit = self._phases.enter_prefill(audio, frames, samples, engine="two_tier")
-        if unit is not None and self._ears is not None:
-            self._ears.hear(unit[0], bot_speaks=self._speaks)
+        if unit is not None and self._speech_input is not None:
+            self._speech_input.hear(unit[0], bot_speaks=self._speaks)
 
     def generate(self, *, force_listen: bool = False) -> UnitResult:
         """Decide on the unit, as ``OmniEngine.generate``."""
-        if not self._phases.enter(EngineCall.GENERATE) or self._ears is None:
+        if not self._phases.enter(EngineCall.GENERATE) or self._speech_input is None:
             return UnitResult(Vote.LISTEN, end_of_turn=bool(self._replies))
         self._yields = False
         if self._ends_turn.is_set():
@@ -242,7 +242,7 @@ class TwoTierEngine:
             self._policy.end_turn()
         self._take_in()
         self._give_up_waiting()
-        for act in self._policy.on_tick(self._ears.now_ms):
+        for act in self._policy.on_tick(self._speech_input.now_ms):
             self._follow(act)
         if self._lost is not None and not self._policy.weighs_cut:
             self._lose()
@@ -269,8 +269,8 @@ class TwoTierEngine:
         self._dialogue.close()
         if self._hum is not None:
             self._hum.cancel()
-        if self._ears is not None:
-            self._ears.close()
+        if self._speech_input is not None:
+            self._speech_input.close()
         self._forget()
 
     @property
@@ -279,7 +279,7 @@ class TwoTierEngine:
 
     @property
     def _now_ms(self) -> int:
-        return self._ears.now_ms if self._ears is not None else 0
+        return self._speech_input.now_ms if self._speech_input is not None else 0
 
     # Actions of the policy.
 
@@ -313,8 +313,8 @@ class TwoTierEngine:
             self._go_on()
 
     def _turn_over(self) -> None:
-        if self._ears is not None:
-            self._ears.turn_over()
+        if self._speech_input is not None:
+            self._speech_input.turn_over()
 
     def _ask(self, act: Ask) -> None:
         if self._lost is not None:

@@ -90,7 +90,7 @@ class OwnVoice:
 
 
 # Messages of a specialist about the caller.
-Told = TranscriptWords | Spotting | Spotted | OwnVoice
+SpecialistReport = TranscriptWords | Spotting | Spotted | OwnVoice
 
 
 class SpeechInput:
@@ -134,7 +134,7 @@ class SpeechInput:
         self._estimate: Future[TurnEstimate] | None = None
         self._usual = SpeakerLevel()
         self._over_bot = False
-        self._words: deque[Told] = deque(maxlen=WAITING_WORDS)
+        self._words: deque[SpecialistReport] = deque(maxlen=WAITING_WORDS)
         # Number of the voice, as the policy counts, that is being checked for commands.
         self._spotting: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class SpeechInput:
         """True while a voice is on."""
         return self._gate.state in (GateState.SPEAKING, GateState.STOPPING)
 
-    def on_words(self, words: Told) -> None:
+    def on_words(self, words: SpecialistReport) -> None:
         """Queue a message for the next unit. Callable from any thread."""
         with self._lock:
             self._words.append(words)
@@ -165,18 +165,18 @@ class SpeechInput:
             power = float(np.vdot(piece, piece)) / window
             event = self._gate.on_window(self._stream.probability(piece), power)
             if event is not None:
-                self._tell(event, bot_speaks=bot_speaks)
+                self._report(event, bot_speaks=bot_speaks)
         if self.is_voiced:
-            self._tell_level()
-        self._tell_words()
-        self._tell_estimate()
+            self._report_level()
+        self._report_words()
+        self._report_estimate()
 
     def close(self) -> None:
         """Cancel the completeness estimate."""
         if self._estimate is not None:
             self._estimate.cancel()
 
-    def _tell(self, event: GateEvent, *, bot_speaks: bool) -> None:
+    def _report(self, event: GateEvent, *, bot_speaks: bool) -> None:
         policy, chosen, now_ms = self.policy, self._settings, self.now_ms
         if event is GateEvent.ONSET:
             self._over_bot = bot_speaks
@@ -191,16 +191,16 @@ class SpeechInput:
             self._forget_estimate()
             policy.on_resume(now_ms)
         else:
-            self._tell_level(learns=True)
+            self._report_level(learns=True)
             policy.on_voice_stopped(now_ms, silence_ms=chosen.stop_ms)
 
-    def _tell_level(self, *, learns: bool = False) -> None:
+    def _report_level(self, *, learns: bool = False) -> None:
         level_db = self._gate.level_db
         if level_db is None:
             return
-        beside_db = self._usual.beside(level_db)
-        if beside_db is not None:
-            self.policy.on_level(self.now_ms, beside_db)
+        above_usual_db = self._usual.above_usual_db(level_db)
+        if above_usual_db is not None:
+            self.policy.on_level(self.now_ms, above_usual_db)
         began, ended = self._gate.started_sample, self._gate.stopped_sample
         if learns and not self._over_bot and began is not None and ended is not None:
             self._usual.learn(level_db, voiced_ms=(ended - began) * 1000 // self._vad.rate_hz)
@@ -232,7 +232,7 @@ class SpeechInput:
             self._estimate.cancel()
             self._estimate = None
 
-    def _tell_estimate(self) -> None:
+    def _report_estimate(self) -> None:
         """Report an estimate, which applies to the pause for which it was made, once the voice has ended."""
         estimate = self._estimate
         if estimate is None or not estimate.done() or self._gate.state is not GateState.QUIET:
@@ -244,7 +244,7 @@ class SpeechInput:
         known = estimate.result()
         self.policy.on_completeness(known.complete, filler_log_odds=known.filler_log_odds)
 
-    def _tell_words(self) -> None:
+    def _report_words(self) -> None:
         with self._lock:
             words, self._words = list(self._words), deque(maxlen=WAITING_WORDS)
         for each in words:

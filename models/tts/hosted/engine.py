@@ -169,7 +169,7 @@ class HostedTts:
 
     def _stop(self, link: ConversationLink, number: int) -> None:
         with suppress(EngineError):
-            link.tell(MessageType.STOP, {"of": number})
+            link.notify(MessageType.STOP, {"of": number})
             self._keep(link)
 
     # Streams.

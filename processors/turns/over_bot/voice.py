@@ -119,7 +119,7 @@ class VoiceOverBot:
 
     def look_at_beginning(self, voiced_ms: int) -> None:
         """Measure a voice that has begun, after its first decision was carried out."""
-        self.tell_level()
+        self.report_level()
         if self._looks is not None and self._machine.state is BargeInState.ARMED:
             self._looks.on_voice_started(voiced_ms, partial(self._on_look, self._machine.voice_number))
 
@@ -135,7 +135,7 @@ class VoiceOverBot:
         if self._looks is not None:
             self._looks.on_voice_over()
         self.is_on, self.stopped_ms = False, self._clock.now_ms()
-        self.tell_level(learns_of_ms=self.stopped_ms - silence_ms - self._started_ms)
+        self.report_level(learns_of_ms=self.stopped_ms - silence_ms - self._started_ms)
         if self._stop_words is not None:
             # Where the caller has the floor there is nothing left to stop.
             spotted = partial(on_spotted, self._machine.voice_number, self.stopped_ms)
@@ -147,7 +147,7 @@ class VoiceOverBot:
         """Note that the caller's turn is over: coming words belong to no voice over a reply."""
         self.over_reply = False
 
-    def tell_level(self, *, learns_of_ms: int | None = None) -> None:
+    def report_level(self, *, learns_of_ms: int | None = None) -> None:
         """Report the level of the voice to the machine, relative to the caller's usual one.
 
         Args:
@@ -157,9 +157,9 @@ class VoiceOverBot:
         level_db = self._level_db() if self._level_db is not None else None
         if level_db is None:
             return
-        beside_db = self._usual.beside(level_db)
-        if beside_db is not None:
-            decision = self._machine.on_level(self._clock.now_ms(), beside_db)
+        above_usual_db = self._usual.above_usual_db(level_db)
+        if above_usual_db is not None:
+            decision = self._machine.on_level(self._clock.now_ms(), above_usual_db)
             if decision is not None:
                 # Only with a decision: the task of the deadlines calls this too, and must not wake itself.
                 self._decisions.note(decision)
@@ -224,7 +224,7 @@ class VoiceOverBot:
 
     def _on_look(self, voice: int, look: int, log_odds: float) -> None:
         """Handle the result of an early look; the task carries out the cut that may follow."""
-        self.tell_level()
+        self.report_level()
         self._decisions.note(self._machine.on_look(self._clock.now_ms(), look, log_odds, voice=voice))
         if self._looks is not None and self._machine.state is not BargeInState.ARMED:
             self._looks.on_voice_over()

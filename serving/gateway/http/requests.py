@@ -37,8 +37,8 @@ def client_of(connection: HTTPConnection, *, trusted_proxies: Collection[str]) -
     """
     trusted = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
     peer = connection.client.host if connection.client else ""
-    told = ",".join(connection.headers.getlist("x-forwarded-for"))
-    for hop in reversed(told.split(",")):
+    forwarded_for = ",".join(connection.headers.getlist("x-forwarded-for"))
+    for hop in reversed(forwarded_for.split(",")):
         address = _address(peer)
         if address is None or not any(address in network for network in trusted):
             break

@@ -168,7 +168,7 @@ class CallManager:
             self._unnamed -= 1
         return sid
 
-    def told(self, call_sid: str, state: str) -> None:
+    def record_state(self, call_sid: str, state: str) -> None:
         """Record Twilio's state of a call that was, or may have been, placed here. An end is final."""
         known = self._states.get(call_sid)
         if known in ENDED or (known is None and not self._unnamed):

@@ -69,7 +69,7 @@ class PhoneQueue:
         """Return whether an operator has removed a caller."""
         return self._queue.was_removed(call_sid)
 
-    def wait(self, call_sid: str, *, hears: bool) -> str | None:
+    def wait(self, call_sid: str, *, uses_recogniser: bool) -> str | None:
         """Let a caller wait, or continue to wait.
 
         Returns:
@@ -83,7 +83,9 @@ class PhoneQueue:
             self._said = {sid: said for sid, said in self._said.items() if sid in self._queue}
             try:
                 until_s = now_s + LOOK_S + GONE_S
-                self._queue.join(call_sid, transport=TRANSPORT, hears=hears, expires_s=until_s)
+                self._queue.join(
+                    call_sid, transport=TRANSPORT, uses_recogniser=uses_recogniser, expires_s=until_s
+                )
             except CapacityError:
                 return None
         if self._queue.is_overdue(call_sid):

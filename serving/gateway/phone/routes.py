@@ -126,7 +126,7 @@ class PhoneRoutes:
                 queue=self._queue,
                 check_body=check_body,
                 mode=self._mode,
-                hears=self._hears,
+                uses_recogniser=self._uses_recogniser,
                 wake=calls.wake,
                 desk=self._desk,
                 check=check,
@@ -161,7 +161,9 @@ class PhoneRoutes:
         call = asked.call
         try:
             await self._check_body({"mode": self._mode}, ANONYMOUS)
-            token = self._tokens.expect(call, within_s=self._tokens.token_s, hears=self._hears())
+            token = self._tokens.expect(
+                call, within_s=self._tokens.token_s, uses_recogniser=self._uses_recogniser()
+            )
         except SpentError as error:
             self._note_refusal("call", error)
             return _answer(carrier.end())
@@ -185,8 +187,10 @@ class PhoneRoutes:
             self._check_socket(carrier, websocket)
             # Used up in any case: no network opens a stream twice, and the line is free again.
             call = self._tokens.claim(token, carrier.name)
-            hears = self._hears()
-            self._calls.check_room(promised=len(self._tokens), is_promised=True, hears=hears)
+            uses_recogniser = self._uses_recogniser()
+            self._calls.check_room(
+                promised=len(self._tokens), is_promised=True, uses_recogniser=uses_recogniser
+            )
             await self._check_body({"mode": self._mode}, ANONYMOUS)
             await websocket.accept()
             desk = self._desk if isinstance(carrier, TwilioCarrier) else self._no_desk
@@ -197,7 +201,7 @@ class PhoneRoutes:
                 says_goodbye=True,
                 promised=len(self._tokens),
                 is_promised=True,
-                hears=hears,
+                uses_recogniser=uses_recogniser,
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)
@@ -205,8 +209,8 @@ class PhoneRoutes:
         else:
             await asyncio.wait({task})
 
-    def _hears(self) -> bool:
-        return self._calls.hears(self._mode)
+    def _uses_recogniser(self) -> bool:
+        return self._calls.uses_recogniser(self._mode)
 
     async def _asked(self, carrier: Carrier, request: Request) -> CallRequest:
         try:
@@ -230,7 +234,7 @@ class PhoneRoutes:
         every_s = LOOK_S
         if carrier.hold("", every_s, again) is None:
             return None
-        words = self._queue.wait(call.call_sid, hears=self._hears())
+        words = self._queue.wait(call.call_sid, uses_recogniser=self._uses_recogniser())
         return None if words is None else carrier.hold(words, every_s, again)
 
     def _note_unsigned(self, carrier: Carrier, path: str, error: HTTPException) -> None:

@@ -66,13 +66,13 @@ class StreamTokens:
     def __contains__(self, token: object) -> bool:
         return token in self._waiting
 
-    def expect(self, call: PhoneCall, *, within_s: float, hears: bool) -> str:
+    def expect(self, call: PhoneCall, *, within_s: float, uses_recogniser: bool) -> str:
         """Return the token for the stream of a call: its present one, or a new one with a promised line.
 
         Args:
             call: that was answered.
             within_s: time limit for the stream.
-            hears: true when it uses the recogniser.
+            uses_recogniser: true when it uses the recogniser.
 
         Raises:
             SpentError: it has had its stream.
@@ -90,7 +90,9 @@ class StreamTokens:
             if self._queue.was_removed(call.call_sid):
                 raise CapacityError("an operator removed the caller from the queue", limit=0)
             self._queue.asked(call.call_sid)
-        self._calls.check_room(promised=len(self._waiting), hears=hears, ticket=call.call_sid)
+        self._calls.check_room(
+            promised=len(self._waiting), uses_recogniser=uses_recogniser, ticket=call.call_sid
+        )
         if len(self._waiting) >= MOST_WAITING:
             raise CapacityError("too many answered calls have no stream", limit=MOST_WAITING)
         waited_s = self._queue.leave(call.call_sid) if self._queue is not None else None

@@ -46,7 +46,7 @@ class TwilioRoutes:
         queue: of callers who wait for a line; None: they do not.
         check_body: raises when a call is not possible.
         mode: of calls.
-        hears: returns whether such a call uses the recogniser.
+        uses_recogniser: returns whether such a call uses the recogniser.
         wake: called when a caller has left the queue.
         desk: controls calls.
         check: a dependency for the operator's routes; None: no calls are placed here.
@@ -62,7 +62,7 @@ class TwilioRoutes:
         queue: PhoneQueue | None,
         check_body: CheckBody,
         mode: str,
-        hears: Callable[[], bool],
+        uses_recogniser: Callable[[], bool],
         wake: Callable[[], None],
         desk: CallManager,
         check: Callable[[Request], Awaitable[None]] | None,
@@ -71,7 +71,7 @@ class TwilioRoutes:
         self._carrier, self._phone = carrier, phone
         self._tokens, self._queue = tokens, queue
         self._check_body, self._mode = check_body, mode
-        self._hears, self._wake = hears, wake
+        self._uses_recogniser, self._wake = uses_recogniser, wake
         self._desk, self._check, self._audit = desk, check, audit
         # One bucket: every call with the operator's token is at the deployment's expense.
         too_many = "over {limit} calls were begun, see phone.calls_per_minute and phone.calls_per_hour"
@@ -114,7 +114,7 @@ class TwilioRoutes:
             rate.check("")
         call = PhoneCall("", wanted.to, phone.number, "outbound", network=self._carrier.name)
         within_s = MOST_QUEUED_S + phone.ring_s + self._tokens.token_s
-        token = self._tokens.expect(call, within_s=within_s, hears=self._hears())
+        token = self._tokens.expect(call, within_s=within_s, uses_recogniser=self._uses_recogniser())
         for rate in self._begun:
             rate.take("")
         self._audit.record("call.begun", to=masked(wanted.to))
@@ -146,7 +146,7 @@ class TwilioRoutes:
         fields = await self._carrier.form(request)
         call_sid, state = field_of(fields, "CallSid"), field_of(fields, "CallStatus")
         logger.info(f"call {call_sid[:40]}: {state[:40]}")
-        self._desk.told(call_sid, state[:40])
+        self._desk.record_state(call_sid, state[:40])
         self._follow(call_sid, state)
         return Response(status_code=204)
 

@@ -87,7 +87,7 @@ class ChatSockets:
             identity = admitted.identity
             if admitted.next_token is not None:
                 body["next_token"] = admitted.next_token
-            silent = self._calls.take_silent(identity, hears=False)
+            silent = self._calls.take_silent(identity, uses_recogniser=False)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
             return
@@ -105,7 +105,7 @@ class ChatSockets:
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
                 identity=identity,
-                hears=False,
+                uses_recogniser=False,
             )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)

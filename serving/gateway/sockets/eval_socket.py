@@ -109,7 +109,7 @@ class EvalSocket:
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
             says_goodbye=True,
             identity=identity,
-            hears=self._calls.hears(None),
+            uses_recogniser=self._calls.uses_recogniser(None),
             may_wait=True,
             transport=EVAL,
         )

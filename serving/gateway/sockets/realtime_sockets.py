@@ -192,13 +192,15 @@ class RealtimeSockets:
                 raise PeerError(refuses)
             # First, so that no token is used up by a socket that its path refuses.
             protocol = make()
-            hears = self._calls.hears(wanted)
-            admitted = await self.admit(websocket, body, app=app, hears=hears, may_wait=protocol.queues)
+            uses_recogniser = self._calls.uses_recogniser(wanted)
+            admitted = await self.admit(
+                websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=protocol.queues
+            )
             if admitted.next_token is not None:
                 body["next_token"] = admitted.next_token
             silent = None
-            if self._calls.has_room(hears=hears):
-                silent = self._calls.take_silent(admitted.identity, hears=hears)
+            if self._calls.has_room(uses_recogniser=uses_recogniser):
+                silent = self._calls.take_silent(admitted.identity, uses_recogniser=uses_recogniser)
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
             return
@@ -220,7 +222,7 @@ class RealtimeSockets:
                 hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
                 says_goodbye=True,
                 identity=admitted.identity,
-                hears=hears,
+                uses_recogniser=uses_recogniser,
                 may_wait=protocol.queues,
                 transport=protocol.name,
                 silent=silent,
@@ -240,7 +242,7 @@ class RealtimeSockets:
         body: Mapping[str, object],
         *,
         app: AppId,
-        hears: bool,
+        uses_recogniser: bool,
         may_wait: bool = False,
     ) -> AdmittedClient:
         """Admit a handshake of any surface; the single place of that decision.
@@ -249,7 +251,7 @@ class RealtimeSockets:
             websocket: not accepted yet.
             body: request of the client: ``mode``, ``session``.
             app: switch of the surface.
-            hears: true when the call would use the recogniser.
+            uses_recogniser: true when the call would use the recogniser.
             may_wait: a place in the queue for a line is enough.
 
         Returns:
@@ -260,9 +262,9 @@ class RealtimeSockets:
         """
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
-        self._calls.check_room(hears=hears, may_wait=may_wait)
+        self._calls.check_room(uses_recogniser=uses_recogniser, may_wait=may_wait)
         identity = await self._access.check(websocket, app)
-        self._calls.check_room(identity=identity, hears=hears, may_wait=may_wait)
+        self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=may_wait)
         await self._check_body(body, identity)
         if "session" not in body:
             self._usage.take_session(identity)

@@ -126,10 +126,10 @@ class WebRtcRoutes:
             raise PeerError(f"transport {str(transport)[:40]!r} is not supported here (known: {TRANSPORT})")
         self._requests.take(self._access.compare(request))
         given = body.get("body")
-        hears = self._calls.hears(given.get("mode") if isinstance(given, dict) else None)
-        self._calls.check_room(hears=hears, may_wait=True)
+        uses_recogniser = self._calls.uses_recogniser(given.get("mode") if isinstance(given, dict) else None)
+        self._calls.check_room(uses_recogniser=uses_recogniser, may_wait=True)
         identity = await self._access.check(request, APP)
-        self._calls.check_room(identity=identity, hears=hears, may_wait=True)
+        self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=True)
         await self._check_body(given if isinstance(given, dict) else {}, identity)
         # As text: parsed, a body of empty objects would take twenty times as much memory.
         text = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
@@ -203,12 +203,12 @@ class WebRtcRoutes:
             return await self._door.offer_json(body)
         self._requests.take(self._access.compare(request) if admitted is None else admitted)
         # The mode is one of its fields, which are not parsed yet.
-        self._calls.check_room(hears=False, may_wait=True)
+        self._calls.check_room(uses_recogniser=False, may_wait=True)
         identity = await self._access.check(request, APP) if admitted is None else admitted
         self._access.check_current(identity)
         given = self._door.check_json(body)
-        hears = self._calls.hears(given.get("mode"))
-        self._calls.check_room(identity=identity, hears=hears, may_wait=True)
+        uses_recogniser = self._calls.uses_recogniser(given.get("mode"))
+        self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=True)
         await self._check_body(given, identity)
         if given.get("session") is None:
             self._usage.take_session(identity)

@@ -40,7 +40,7 @@ def behind_ms(reference: np.ndarray, near: np.ndarray) -> float:
     return 1000 * (lag if lag < size // 2 else lag - size) / RATE_HZ
 
 
-def test_a_late_echo_lies_just_behind_its_reference_after_one_jump() -> None:
+def test_a_late_echo_lies_just_after_its_reference_after_one_jump() -> None:
     far = spoken(5)
     near = echo(far, 600.0)
     alignment, reference, jumps = aligned(far, near)
@@ -99,7 +99,7 @@ def test_a_headset_is_known_as_soon_as_an_echo_is_overdue() -> None:
     assert later_ms - soon_ms == 640
 
 
-def test_somebody_who_speaks_meanwhile_may_be_the_echo_until_much_was_played() -> None:
+def test_someone_who_speaks_meanwhile_may_be_the_echo_until_much_was_played() -> None:
     far = spoken(5)
     noise = 0.1 * np.random.default_rng(2).standard_normal(len(far)).astype(np.float32)
     _, (known, at_ms) = knows_after_ms(far, noise, expected_ms=60.0)

@@ -27,7 +27,7 @@ def test_the_echo_is_found_within_half_a_second_of_sound(delay_ms: float) -> Non
     assert all(one.delay_ms == pytest.approx(delay_ms, abs=0.1) for _, one in found)
 
 
-def test_speech_behind_a_cough_is_not_taken_for_noise() -> None:
+def test_speech_after_a_cough_is_not_taken_for_noise() -> None:
     """The microphone has the bot only, without a pause, and a cough at first."""
     sentence = 0.4 * pcm16_to_float(say("you can block a lost card in the app or at any branch", "slt"))
     far = np.concatenate((np.zeros(RATE_HZ // 2, np.float32), sentence))

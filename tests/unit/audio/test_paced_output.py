@@ -137,7 +137,7 @@ def test_every_sample_leaves_once_or_is_counted(steps: list[tuple[int, int, bool
     assert paced.held_samples < PIECE
 
 
-def test_what_is_late_behind_a_hole_is_made_up_for_in_silence() -> None:
+def test_what_is_late_after_a_hole_is_made_up_for_in_silence() -> None:
     rate_hz, unit = 16_000, 1_280
     paced = PacedOutput(rate_hz, piece_ms=20, lead_ms=40)
     now_us, heard = 0, 0

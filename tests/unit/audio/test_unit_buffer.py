@@ -41,7 +41,7 @@ def test_a_little_more_waits_for_the_next_unit() -> None:
     assert held.left_out_samples == 0
 
 
-def test_less_is_heard_with_silence_behind_it() -> None:
+def test_less_is_heard_with_silence_after_it() -> None:
     held = buffer()
     held.append(ramp(100, 30))
     unit = held.take()
@@ -66,7 +66,7 @@ def test_merged_audio_loses_its_pauses_and_not_its_words() -> None:
     assert unit.left_out_samples == 40
 
 
-def test_what_nobody_takes_is_bounded_and_counted() -> None:
+def test_what_no_one_takes_is_bounded_and_counted() -> None:
     held = buffer()
     for first in range(0, 10_000, 20):
         held.append(ramp(first, 20))

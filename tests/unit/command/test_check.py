@@ -48,14 +48,14 @@ def test_the_problems_of_all_parts_are_reported_at_once(tmp_path: Path, capsys: 
     )
     status, problems = checked(tmp_path, text, capsys)
     assert status == 2
-    told = "\n".join(problems)
-    assert "PARLEY_CALL_KEYS" in told
-    assert "TWILIO_AUTH_TOKEN" in told
-    assert "PARLEY_CALLER_KEY" in told
-    assert "PARLEY_WORKER_SECRET" in told
-    assert "DEEPGRAM_API_KEY" in told
-    assert "ANTHROPIC_API_KEY" in told
-    assert f"'kokoro' needs {tmp_path}/weights/kokoro/" in told
+    received = "\n".join(problems)
+    assert "PARLEY_CALL_KEYS" in received
+    assert "TWILIO_AUTH_TOKEN" in received
+    assert "PARLEY_CALLER_KEY" in received
+    assert "PARLEY_WORKER_SECRET" in received
+    assert "DEEPGRAM_API_KEY" in received
+    assert "ANTHROPIC_API_KEY" in received
+    assert f"'kokoro' needs {tmp_path}/weights/kokoro/" in received
     assert len(problems) == len(set(problems))
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from parley.language.cue_words import QuestionKind, WordCue
 from parley.language.english.cue_words import (
     asked_for,
-    tells,
+    is_statement,
     word_cue,
 )
 
@@ -88,7 +88,7 @@ def test_any_text_has_one_cue_whatever_its_case_and_punctuation(text: str, asked
     ],
 )
 def test_who_asks_for_nothing_tells_something(text: str) -> None:
-    assert tells(text)
+    assert is_statement(text)
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_who_asks_for_nothing_tells_something(text: str) -> None:
     ],
 )
 def test_who_asks_or_answers_does_not_tell(text: str) -> None:
-    assert not tells(text)
+    assert not is_statement(text)

@@ -84,7 +84,7 @@ def test_questions_and_troubles_state_nothing(said: str) -> None:
     assert statements(said) == ()
 
 
-def test_a_state_of_somebody_else_is_not_sure() -> None:
+def test_a_state_of_someone_else_is_not_sure() -> None:
     assert [s.sure for s in statements("my dog is sick")] == [False]
     assert [s.sure for s in statements("my dog is Rex")] == [True]
 
@@ -140,7 +140,7 @@ def test_what_was_said_long_ago_is_not_corrected_by_the_way() -> None:
     assert not extract_facts("no it's Ada", {"name": "Eda"}, ()).facts
 
 
-def test_notes_are_kept_beside_each_other() -> None:
+def test_notes_are_kept_alongside_each_other() -> None:
     facts = dict(extract_facts("remember that I drink tea", {}).facts)
     facts |= extract_facts("remember that I like rain", facts).facts
     assert facts == {"note": "I drink tea", "note 2": "I like rain"}

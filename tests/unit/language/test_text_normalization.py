@@ -70,7 +70,7 @@ def test_punctuation_becomes_a_pause_and_the_point_of_an_abbreviation_does_not(w
     assert [word.pause for word in spoken_words(written)] == pauses
 
 
-def test_what_nobody_pronounces_is_kept_with_its_neighbour():
+def test_what_no_one_pronounces_is_kept_with_its_neighbour():
     words = spoken_words("– Fees 🙂 – are (none) ...")
     assert [word.written for word in words] == ["– Fees 🙂 –", "are", "(none) ..."]
     assert words[0].pause == ","

@@ -12,7 +12,7 @@ print([file.path for file in psutil.Process().open_files() if "DeveloperTools" i
 
 
 def test_onnx_runtime_keeps_no_events_to_send():
-    told = subprocess.run(
+    received = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=120
     )
-    assert told.stdout.splitlines()[-1] == "[]"
+    assert received.stdout.splitlines()[-1] == "[]"

@@ -433,7 +433,7 @@ def test_a_client_that_says_nothing_is_not_waited_for(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [LARGE_BYTES // 2, LARGE_BYTES * 2])
-async def test_a_large_message_is_read_beside_the_loop(size: int):
+async def test_a_large_message_is_read_alongside_the_loop(size: int):
     threads: list[int] = []
 
     def read(text: str) -> str:

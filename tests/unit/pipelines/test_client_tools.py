@@ -47,13 +47,13 @@ async def test_a_client_that_is_gone_or_late_is_told_as_such(error: Exception):
         await tool.run({}, key="k")
 
 
-async def test_without_a_client_nobody_knows():
+async def test_without_a_client_no_one_knows():
     with pytest.raises(EffectUnknownError):
         await RunByClient(TOOL, SocketClient()).run({}, key="k")
 
 
 def test_a_clients_tools_are_those_of_its_wish_and_never_run_again_by_themselves():
-    client = SocketClient(wish=lambda: SessionUpdate(tools=(TOOL,)))
+    client = SocketClient(requested=lambda: SessionUpdate(tools=(TOOL,)))
     [tool] = client_tools(client)
     assert (tool.name, tool.description, tool.idempotent) == ("order", "Orders.", False)
     assert json.dumps(tool.parameters) == json.dumps(TOOL.parameters)

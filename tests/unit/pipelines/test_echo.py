@@ -39,7 +39,7 @@ FLITE = Speaking(tts=Choice(name="flite"))
         ("eval", None, False),
     ],
 )
-def test_a_call_gets_it_where_nobody_else_cancels(transport: str, peer_cancels: bool | None, wanted: bool):
+def test_a_call_gets_it_where_no_one_else_cancels(transport: str, peer_cancels: bool | None, wanted: bool):
     row = TRANSPORTS.row(transport).capabilities
     assert wants_echo_control("auto", row, peer_cancels=peer_cancels) is wanted
     assert wants_echo_control("on", row, peer_cancels=peer_cancels)

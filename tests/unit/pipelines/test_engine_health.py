@@ -34,7 +34,7 @@ async def test_a_realtime_service_leaves_the_recogniser_to_other_calls(monkeypat
     for engine in ("two_tier", "openai_realtime"):
         deployment = Deployment(speaking=FLITE, duplex=Duplex(engine=Choice(name=engine)))
         async with await Engines.load(deployment, duplex=True) as engines:
-            found.append((engines.hears("cascade"), engines.hears("duplex")))
+            found.append((engines.uses_recogniser("cascade"), engines.uses_recogniser("duplex")))
     assert found == [(True, True), (True, False)]
 
 
@@ -42,7 +42,7 @@ async def test_a_dead_recogniser_is_named_until_there_is_one_again():
     async with await Engines.load(
         Deployment(speaking=FLITE, hearing=Hearing(spare_processes=False))
     ) as engines:
-        recogniser = engines.ears
+        recogniser = engines.recogniser
         assert isinstance(recogniser, EnginePool) and engines.health() == []
         engines.stand_by()
         (process,) = recogniser.processes
@@ -59,7 +59,7 @@ async def test_a_dead_recogniser_is_named_until_there_is_one_again():
 async def test_a_server_has_a_spare_recogniser_and_ends_it():
     before = {child.pid for child in psutil.Process().children()}
     async with await Engines.load(Deployment(speaking=FLITE)) as engines:
-        recogniser = engines.ears
+        recogniser = engines.recogniser
         assert isinstance(recogniser, EnginePool)
         engines.stand_by()
         (process,), (spare,) = recogniser.processes, recogniser.spares

@@ -60,7 +60,7 @@ class Caller(Client):
             data = (loud if 2 <= count < 10 else quiet).astype("<f4").tobytes()
             self.say(type="audio_chunk", audio_base64=written(data))
             await asyncio.sleep(0.1)
-        raise AssertionError(self.told)
+        raise AssertionError(self.received)
 
 
 @asynccontextmanager
@@ -139,7 +139,7 @@ def test_an_answer_is_told_to_its_end_and_the_next_question_is_heard(tmp_path: P
             await caller.prepare()
             await caller.ask()
             await caller.until("turn_done")
-            caller.told.clear()
+            caller.received.clear()
             await caller.ask()
             await caller.until("turn_done")
         return caller
@@ -189,6 +189,6 @@ def test_a_conversation_is_over_when_its_time_is_whatever_is_being_said(tmp_path
         return caller
 
     caller = virtual_time.run(scenario())
-    assert [message["type"] for message in caller.told[-3:]] == ["chunk", "turn_done", "timeout"]
-    assert caller.told[-1]["elapsed_s"] == pytest.approx(5, abs=0.1)
+    assert [message["type"] for message in caller.received[-3:]] == ["chunk", "turn_done", "timeout"]
+    assert caller.received[-1]["elapsed_s"] == pytest.approx(5, abs=0.1)
     assert caller.closed == (1000, "timeout")

@@ -36,7 +36,7 @@ def test_the_transcript_of_a_turn_has_its_words_however_late_the_recogniser_is(t
         return caller
 
     caller = virtual_time.run(scenario())
-    kinds = [message["type"] for message in caller.told]
+    kinds = [message["type"] for message in caller.received]
     *given_up, understood = caller.of("conversation.item.input_audio_transcription.completed")
     assert [each["transcript"] for each in given_up] == ([""] if late_ms > 2_000 else [])
     assert understood["transcript"] == "one two three four"

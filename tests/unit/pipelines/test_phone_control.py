@@ -116,7 +116,7 @@ def reply(text: str, *, truncated: bool = False, in_context: bool = True) -> Rep
     return ReplyFinished(0, HeardReply("r", text, "", truncated, mark, in_context, started_us=0, ended_us=1))
 
 
-def test_keys_are_one_thing_when_nobody_presses_another():
+def test_keys_are_one_thing_when_no_one_presses_another():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
@@ -194,7 +194,7 @@ def test_a_caller_who_is_gone_stops_the_transfer():
     assert desk.cancelled == 1
 
 
-def test_a_goodbye_ends_the_call_behind_the_answer_that_was_heard():
+def test_a_goodbye_ends_the_call_after_the_answer_that_was_heard():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
@@ -212,7 +212,7 @@ def test_a_goodbye_ends_the_call_behind_the_answer_that_was_heard():
     play(bench, scenario)
 
 
-def test_nobody_is_hung_up_on_who_speaks():
+def test_no_one_is_hung_up_on_who_speaks():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:
@@ -258,7 +258,7 @@ def test_nothing_ends_while_the_bot_talks_or_by_what_is_no_answer():
     play(bench, scenario)
 
 
-def test_where_we_rang_an_operator_is_somebody_elses():
+def test_where_we_rang_an_operator_is_someone_elses():
     desk = Desk()
     bench = Bench(desk, facts=replace(FACTS, direction="outbound"))
 
@@ -338,7 +338,7 @@ def test_a_code_that_is_read_slowly_asks_for_nobody():
     play(bench, scenario)
 
 
-def test_a_goodbye_that_nobody_answers_ends_the_call_and_one_that_is_taken_back_does_not():
+def test_a_goodbye_that_no_one_answers_ends_the_call_and_one_that_is_taken_back_does_not():
     bench = Bench(Desk())
 
     async def scenario(control: PhoneControl) -> None:

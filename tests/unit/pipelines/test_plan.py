@@ -223,7 +223,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         plan(Deployment(hearing=Hearing(stt=Choice(name="deepgram"))))
 
 
-def test_a_fallback_stands_behind_another_model(monkeypatch: pytest.MonkeyPatch):
+def test_a_fallback_stands_after_another_model(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     thinking = Thinking(llm=Choice(name="anthropic"), fallback=Choice(name="documents"))
     planned = plan(Deployment(thinking=thinking))

@@ -46,9 +46,9 @@ def play(
         events = CallEvents()
         events.subscribe(WaitBegan, lambda _event: waiting.append(True))
         events.subscribe(WaitEnded, lambda _event: waiting.append(False))
-        told, queue = Told(), QueueAnnouncer(PHRASE, AGAIN_S, events)
-        told.began_s = asyncio.get_running_loop().time()
-        task = asyncio.create_task(queue.run(told))  # type: ignore[arg-type]
+        received, queue = Told(), QueueAnnouncer(PHRASE, AGAIN_S, events)
+        received.began_s = asyncio.get_running_loop().time()
+        task = asyncio.create_task(queue.run(received))  # type: ignore[arg-type]
         at_s = 0.0
         for then_s, each in news:
             await asyncio.sleep(then_s - at_s)
@@ -57,20 +57,20 @@ def play(
         await asyncio.sleep(until_s - at_s)
         task.cancel()
         await asyncio.wait({task})
-        return told
+        return received
 
     return virtual_time.run(scenario()), waiting
 
 
 def test_a_place_is_said_when_it_changes_and_again_while_it_does_not():
-    told, waiting = play((1, place(3)), (20, place(2)), (22, place(1)), (90, None))
-    assert [text for _, text in told.said] == [PHRASE.format(position=each) for each in (3, 2, 1, 1)]
+    received, waiting = play((1, place(3)), (20, place(2)), (22, place(1)), (90, None))
+    assert [text for _, text in received.said] == [PHRASE.format(position=each) for each in (3, 2, 1, 1)]
     # The last step came too soon after the words before.
-    assert [at_s for at_s, _ in told.said][:3] == [1, 20, 30] and 60 <= told.said[3][0] <= 61
-    assert told.positions[-1] == (90, 0) and waiting == [True, False]
+    assert [at_s for at_s, _ in received.said][:3] == [1, 20, 30] and 60 <= received.said[3][0] <= 61
+    assert received.positions[-1] == (90, 0) and waiting == [True, False]
 
 
-def test_who_is_refused_is_told_why_by_others_and_nothing_behind_it():
+def test_who_is_refused_is_told_why_by_others_and_nothing_after_it():
     refused = AssignmentRefused(RequestRefused("t", RefusalReason.NO_WORKER))
-    told, waiting = play((1, place(1)), (25, refused))
-    assert told.positions == [(1, 1)] and len(told.said) == 1 and waiting == [True, False]
+    received, waiting = play((1, place(1)), (25, refused))
+    assert received.positions == [(1, 1)] and len(received.said) == 1 and waiting == [True, False]

@@ -49,7 +49,7 @@ def test_who_took_nothing_from_the_bot_or_said_something_is_not_asked(events: tu
     assert said(*events) == []
 
 
-def test_a_noisy_room_is_asked_once_until_somebody_speaks():
+def test_a_noisy_room_is_asked_once_until_someone_speaks():
     assert said(CUT, NOISE, CUT, NOISE) == ["Pardon?"]
     assert said(CUT, NOISE, WORDS, CUT, NOISE) == ["Pardon?", "Pardon?"]
 

@@ -100,7 +100,7 @@ def test_another_voice_has_none_after_it_unless_they_are_named():
     assert [choice.name for choice in speaking(fallback={"name": "espeak"}).speaking.fallback] == ["espeak"]
 
 
-async def test_flite_has_espeak_behind_it():
+async def test_flite_has_espeak_after_it():
     async with await Engines.load(speaking(tts={"name": "flite"}, fallback={"name": "espeak"})) as loaded:
         voice = await loaded.build_tts()
         assert isinstance(voice, EngineTtsService)
@@ -135,7 +135,7 @@ async def test_what_the_bot_says_of_itself_and_what_the_deployment_names_is_spok
         assert cache.kept_bytes == before > 3 * 16_000
 
 
-async def test_a_service_has_no_embedded_voice_behind_it(monkeypatch: pytest.MonkeyPatch):
+async def test_a_service_has_no_embedded_voice_after_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CARTESIA_API_KEY", "key")
     cartesia = {"name": "cartesia", "settings": {"voice": "x"}}
     with pytest.raises(ConfigError, match="speaking.fallback"):

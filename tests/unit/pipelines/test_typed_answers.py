@@ -200,7 +200,7 @@ async def _until_summarised(world: World, conversation: Conversation, turns: int
 FEES = ("That fee is four euros a month, and it is taken on the first of each month.",)
 
 
-def test_the_answer_of_long_ago_is_given_again_from_behind_a_summary(tmp_path: Path):
+def test_the_answer_of_long_ago_is_given_again_from_after_a_summary(tmp_path: Path):
     model = ScriptedLanguageModel(("We open at ten.",), FEES)
 
     async def scenario(world: World) -> None:

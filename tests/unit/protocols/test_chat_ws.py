@@ -68,7 +68,7 @@ def test_what_is_left_out_is_as_that_server_has_it():
     assert (found.speaks, found.streaming, found.instruction) == (False, True, None)
 
 
-def test_one_message_alone_comes_behind_what_the_session_has():
+def test_one_message_alone_comes_after_what_the_session_has():
     alone = [{"role": "user", "content": "Hello."}]
     assert not asked(messages=alone).is_whole
     assert asked(messages=alone, history="whole").is_whole

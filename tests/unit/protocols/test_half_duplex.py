@@ -60,13 +60,13 @@ def read(protocol: HalfDuplex, message: object, at_ms: int = 0) -> list[Action]:
     return list(protocol.read(json.dumps(message), at_ms))
 
 
-def tell(protocol: HalfDuplex, *happenings: Happening, at_ms: int = 0) -> list[dict[str, Any]]:
-    return [message for each in happenings for message in protocol.tell(each, at_ms)]
+def messages_of(protocol: HalfDuplex, *happenings: Happening, at_ms: int = 0) -> list[dict[str, Any]]:
+    return [message for each in happenings for message in protocol.messages_for(each, at_ms)]
 
 
 def prepared(**config: Any) -> HalfDuplex:
     protocol = HalfDuplex(longest_s=600)
-    tell(protocol, Began("a-session"))
+    messages_of(protocol, Began("a-session"))
     read(protocol, {**PREPARE, "config": {**PREPARE["config"], **config}})
     return protocol
 
@@ -77,7 +77,7 @@ def sent(actions: list[Action]) -> list[dict[str, Any]]:
 
 def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
     protocol = HalfDuplex(longest_s=600)
-    assert tell(protocol, Began("a-session")) == [{"type": "queue_done"}]
+    assert messages_of(protocol, Began("a-session")) == [{"type": "queue_done"}]
     actions = read(protocol, PREPARE)
     assert actions[0] == SessionUpdate(instructions="Answer naturally.\n\nYou are an assistant.")
     assert Begin() in actions
@@ -93,7 +93,7 @@ def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
 
 def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_there():
     protocol = HalfDuplex(longest_s=600)
-    assert tell(protocol, QueueUpdate(2, 12.5, "q_1", 3)) == [
+    assert messages_of(protocol, QueueUpdate(2, 12.5, "q_1", 3)) == [
         {
             "type": "queued",
             "position": 2,
@@ -103,17 +103,17 @@ def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_t
         }
     ]
     assert sent(read(protocol, PREPARE)) == []
-    assert tell(protocol, QueueUpdate(1, 4.0, "q_1", 1)) == [
+    assert messages_of(protocol, QueueUpdate(1, 4.0, "q_1", 1)) == [
         {"type": "queue_update", "position": 1, "estimated_wait_s": 4.0, "queue_length": 1}
     ]
-    told = tell(protocol, QueueUpdate(0), Began("a-session"))
-    assert [message["type"] for message in told] == ["queue_done", "prepared"]
-    assert told[1]["session_id"] == "a-session"
+    received = messages_of(protocol, QueueUpdate(0), Began("a-session"))
+    assert [message["type"] for message in received] == ["queue_done", "prepared"]
+    assert received[1]["session_id"] == "a-session"
 
 
 def test_the_deployment_bounds_the_length_of_a_conversation():
     protocol = HalfDuplex(longest_s=60)
-    tell(protocol, Began("a-session"))
+    messages_of(protocol, Began("a-session"))
     actions = read(protocol, PREPARE)
     assert EndAfter(60_000) in actions
     assert sent(actions)[0]["timeout_s"] == 60
@@ -132,62 +132,70 @@ def test_audio_before_prepare_is_refused_by_name():
 
 def test_a_turn_is_told_in_the_order_that_its_page_relies_on():
     protocol = prepared()
-    told = tell(protocol, CallerStarted(), CallerVoiceChanged(True, 100), at_ms=1_100)
-    told += tell(protocol, CallerVoiceChanged(False, 300), at_ms=2_500)
-    told += tell(
+    received = messages_of(protocol, CallerStarted(), CallerVoiceChanged(True, 100), at_ms=1_100)
+    received += messages_of(protocol, CallerVoiceChanged(False, 300), at_ms=2_500)
+    received += messages_of(
         protocol, RecognisedWords("what is", False), RecognisedWords("what is it", True), at_ms=2_700
     )
-    told += tell(protocol, CallerStopped(), at_ms=2_800)
-    told += tell(protocol, ReplyBegan("r"), at_ms=3_000)
+    received += messages_of(protocol, CallerStopped(), at_ms=2_800)
+    received += messages_of(protocol, ReplyBegan("r"), at_ms=3_000)
     for word in ("It", "is", "ten."):
-        told += tell(protocol, ReplyWords(word), ReplyAudio(HALF_SECOND[:1_920], 20.0), at_ms=3_020)
-    told += tell(protocol, ReplyOver("r"), at_ms=4_000)
-    kinds = [message["type"] for message in told]
+        received += messages_of(
+            protocol, ReplyWords(word), ReplyAudio(HALF_SECOND[:1_920], 20.0), at_ms=3_020
+        )
+    received += messages_of(protocol, ReplyOver("r"), at_ms=4_000)
+    kinds = [message["type"] for message in received]
     assert kinds == ["vad_state", "vad_state", "generating", "chunk", "chunk", "chunk", "chunk", "turn_done"]
-    assert [message["speaking"] for message in told[:2]] == [True, False]
+    assert [message["speaking"] for message in received[:2]] == [True, False]
     # From 1,000 to 2,200 ms of the call.
-    assert told[2] == {"type": "generating", "speech_duration_ms": 1_200}
-    chunks = told[3:-1]
+    assert received[2] == {"type": "generating", "speech_duration_ms": 1_200}
+    chunks = received[3:-1]
     assert [chunk["chunk_index"] for chunk in chunks] == [0, 1, 2, 3]
     assert "".join(chunk["text_delta"] or "" for chunk in chunks) == "It is ten."
     assert [chunk["is_final"] for chunk in chunks] == [False, False, False, True]
     assert chunks[0]["audio_data"] == written(HALF_SECOND[:1_920])
     assert (chunks[0]["audio_sample_rate"], chunks[0]["duration_ms"]) == (24_000, 20.0)
-    assert told[-1] == {"type": "turn_done", "turn_index": 1, "text": "It is ten."}
+    assert received[-1] == {"type": "turn_done", "turn_index": 1, "text": "It is ten."}
 
 
-def test_nothing_is_heard_while_the_bot_speaks_and_everything_behind_it():
+def test_nothing_is_heard_while_the_bot_speaks_and_everything_after_it():
     protocol = prepared()
-    tell(protocol, ReplyBegan("r"))
+    messages_of(protocol, ReplyBegan("r"))
     assert read(protocol, AUDIO) == []
-    assert tell(protocol, CallerVoiceChanged(True)) == []
-    tell(protocol, ReplyOver("r"))
+    assert messages_of(protocol, CallerVoiceChanged(True)) == []
+    messages_of(protocol, ReplyOver("r"))
     assert read(protocol, AUDIO) == [Speech(HALF_SECOND)]
 
 
 def test_a_turn_in_which_nothing_was_understood_does_not_mute_the_page():
     protocol = prepared()
-    told = tell(
+    received = messages_of(
         protocol, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped()
     )
-    assert [message["type"] for message in told] == ["vad_state", "vad_state"]
+    assert [message["type"] for message in received] == ["vad_state", "vad_state"]
 
 
-def test_words_that_come_behind_the_end_of_the_turn_count_for_it():
+def test_words_that_come_after_the_end_of_the_turn_count_for_it():
     protocol = prepared()
-    tell(protocol, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped())
-    assert [message["type"] for message in tell(protocol, RecognisedWords("yes", True))] == ["generating"]
+    messages_of(
+        protocol, CallerStarted(), CallerVoiceChanged(True), CallerVoiceChanged(False), CallerStopped()
+    )
+    assert [message["type"] for message in messages_of(protocol, RecognisedWords("yes", True))] == [
+        "generating"
+    ]
 
 
 def test_what_the_bot_says_by_itself_mutes_the_page_too():
-    told = tell(prepared(), ReplyBegan("r"), ReplyWords("Hello."), ReplyOver("r"))
-    assert [message["type"] for message in told] == ["generating", "chunk", "turn_done"]
+    received = messages_of(prepared(), ReplyBegan("r"), ReplyWords("Hello."), ReplyOver("r"))
+    assert [message["type"] for message in received] == ["generating", "chunk", "turn_done"]
 
 
 def test_without_a_voice_there_are_words_and_no_audio():
     protocol = prepared(tts={"enabled": False})
-    told = tell(protocol, ReplyBegan("r"), ReplyWords("Ten"), ReplyAudio(HALF_SECOND, 20.0), ReplyOver("r"))
-    chunks = [message for message in told if message["type"] == "chunk"]
+    received = messages_of(
+        protocol, ReplyBegan("r"), ReplyWords("Ten"), ReplyAudio(HALF_SECOND, 20.0), ReplyOver("r")
+    )
+    chunks = [message for message in received if message["type"] == "chunk"]
     assert [chunk["text_delta"] for chunk in chunks] == ["Ten", None]
     assert all(chunk["audio_data"] is None for chunk in chunks)
 
@@ -196,24 +204,26 @@ def test_without_a_voice_there_are_words_and_no_audio():
 def test_stop_ends_the_conversation_at_any_moment(speaks: bool):
     protocol = prepared()
     if speaks:
-        tell(protocol, ReplyBegan("r"))
+        messages_of(protocol, ReplyBegan("r"))
     assert read(protocol, {"type": "stop"}) == [LeaveSession(1000, "stopped")]
 
 
 def test_a_timeout_counts_from_prepare_and_closes_in_good_order():
     protocol = HalfDuplex(longest_s=600)
-    tell(protocol, Began("a-session"))
+    messages_of(protocol, Began("a-session"))
     read(protocol, PREPARE, at_ms=2_000)
-    assert tell(protocol, SessionEnded("timeout"), at_ms=182_000) == [{"type": "timeout", "elapsed_s": 180.0}]
+    assert messages_of(protocol, SessionEnded("timeout"), at_ms=182_000) == [
+        {"type": "timeout", "elapsed_s": 180.0}
+    ]
     assert protocol.goodbye("timeout") == (1000, "timeout")
 
 
 def test_a_failure_in_the_middle_of_a_reply_ends_the_turn_and_says_why():
     protocol = prepared()
-    tell(protocol, ReplyBegan("r"), ReplyWords("Well"))
-    told = tell(protocol, SessionEnded("error", "the session store is away"))
-    assert [message["type"] for message in told] == ["chunk", "turn_done", "error"]
-    assert told[-1]["error"] == "the session store is away"
+    messages_of(protocol, ReplyBegan("r"), ReplyWords("Well"))
+    received = messages_of(protocol, SessionEnded("error", "the session store is away"))
+    assert [message["type"] for message in received] == ["chunk", "turn_done", "error"]
+    assert received[-1]["error"] == "the session store is away"
     assert protocol.goodbye("error")[0] == 1011
 
 
@@ -230,7 +240,7 @@ def test_a_failure_in_the_middle_of_a_reply_ends_the_turn_and_says_why():
 )
 def test_what_cannot_be_taken_is_refused_and_changes_nothing(message: dict[str, Any]):
     protocol = HalfDuplex(longest_s=600)
-    tell(protocol, Began("a-session"))
+    messages_of(protocol, Began("a-session"))
     with pytest.raises(ProtocolError):
         read(protocol, message)
     assert sent(read(protocol, PREPARE))
@@ -287,7 +297,7 @@ def anything(random_: random.Random, depth: int = 0) -> Any:
 def test_no_message_raises_anything_but_a_refusal(seed: int):
     random_ = random.Random(seed)
     protocol = HalfDuplex(longest_s=600)
-    tell(protocol, Began("a-session"))
+    messages_of(protocol, Began("a-session"))
     for _ in range(100):
         message = anything(random_)
         if isinstance(message, dict) and random_.random() < 0.7:

@@ -60,9 +60,9 @@ def message(type_: str, **fields: object) -> str:
 
 def duplex(*, unit_ms: int = 1_000) -> MiniCpmDuplex:
     protocol = MiniCpmDuplex(lambda: 1.0)
-    protocol.tell(Began("s"), 0)
+    protocol.messages_for(Began("s"), 0)
     protocol.read(message("prepare"), 0)
-    protocol.tell(Ready(unit_ms, 0, unit_ms >= 200), 0)
+    protocol.messages_for(Ready(unit_ms, 0, unit_ms >= 200), 0)
     return protocol
 
 
@@ -138,29 +138,29 @@ def test_prepare_is_read_once_and_all_of_it():
         system_content=[{"type": "text", "text": "Be kind."}, {"type": "audio", "data": voice}],
         config={"temperature": 0.5, "chunk_ms": 1_000, "generate_audio": True},
     )
-    wish, begin = protocol.read(text, 0)
-    assert isinstance(wish, SessionUpdate) and begin == Begin()
-    assert wish.instructions == "Be kind." and wish.settings == {"temperature": 0.5}
-    assert wish.llm_ref_audio is not None and wish.llm_ref_audio.tolist() == [0.5] * 8
+    update, begin = protocol.read(text, 0)
+    assert isinstance(update, SessionUpdate) and begin == Begin()
+    assert update.instructions == "Be kind." and update.settings == {"temperature": 0.5}
+    assert update.llm_ref_audio is not None and update.llm_ref_audio.tolist() == [0.5] * 8
     assert code_of(protocol, text) == "invalid_state"
 
 
 def test_the_queue_is_told_once_and_its_end_always():
     protocol = MiniCpmDuplex(lambda: 1.0)
     types = [
-        told["type"]
+        received["type"]
         for place in (3, 2, 0, 0, 1, 0)
-        for told in protocol.tell(QueueUpdate(place, 5.0, "ticket", 4), 0)
+        for received in protocol.messages_for(QueueUpdate(place, 5.0, "ticket", 4), 0)
     ]
     assert types == ["queued", "queue_update", "queue_done", "queued", "queue_done"]
 
 
 def test_an_engine_that_failed_takes_no_chunk_until_the_next_is_ready():
     protocol = duplex()
-    [error] = protocol.tell(Faltered("it failed"), 0)
+    [error] = protocol.messages_for(Faltered("it failed"), 0)
     assert error["code"] == "inference_error"
     assert code_of(protocol, message("audio_chunk", audio_base64=SECOND)) == "not_ready"
-    assert not protocol.tell(Ready(1_000, 0, True), 0)
+    assert not protocol.messages_for(Ready(1_000, 0, True), 0)
     assert protocol.read(message("audio_chunk", audio_base64=SECOND), 0)
 
 
@@ -176,8 +176,8 @@ def test_whatever_is_sent_only_ever_a_refusal_is_raised(type_: str, fields: Mess
     protocols: list[MiniCpmDuplex | MiniCpmRealtime] = [duplex() if prepared else MiniCpmDuplex(lambda: 1.0)]
     realtime = MiniCpmRealtime(sees=True)
     if prepared:
-        realtime.tell(QueueUpdate(0), 0)
-        realtime.tell(Ready(1_000, 0, True), 0)
+        realtime.messages_for(QueueUpdate(0), 0)
+        realtime.messages_for(Ready(1_000, 0, True), 0)
     protocols.append(realtime)
     names = {
         "prepare": "session.update",
@@ -201,24 +201,28 @@ def test_the_realtime_dialect_by_its_states():
     protocol = MiniCpmRealtime(sees=False)
     update = message("session.update", session={"instructions": "Be kind."})
     assert code_of(protocol, update) == "not_ready"
-    assert [told["type"] for told in protocol.tell(QueueUpdate(0), 0)] == ["session.queue_done"]
-    wish, _ = protocol.read(update, 0)
-    assert isinstance(wish, SessionUpdate) and wish.instructions == "Be kind."
+    assert [received["type"] for received in protocol.messages_for(QueueUpdate(0), 0)] == [
+        "session.queue_done"
+    ]
+    update, _ = protocol.read(update, 0)
+    assert isinstance(update, SessionUpdate) and update.instructions == "Be kind."
     append = message("input_audio_buffer.append", audio=SECOND)
     assert code_of(protocol, append) == "not_ready"
-    assert [told["type"] for told in protocol.tell(Ready(1_000, 8, True), 0)] == ["session.created"]
+    assert [received["type"] for received in protocol.messages_for(Ready(1_000, 8, True), 0)] == [
+        "session.created"
+    ]
     frames = message("input_audio_buffer.append", audio=SECOND, video_frames=[SECOND])
     assert code_of(protocol, frames) == "invalid_payload"
     assert protocol.read(append, 0) == [Speech(np.zeros(16_000, "<f4").tobytes())]
-    assert protocol.tell(UnitOver("listen", kv_tokens=5), 0) == [
+    assert protocol.messages_for(UnitOver("listen", kv_tokens=5), 0) == [
         {"type": "response.listen", "kv_cache_length": 5}
     ]
-    protocol.tell(ReplyAudio(b"\0\0\0\0", 0.1), 0)
-    [delta] = protocol.tell(UnitOver("speak", " Hello", end_of_turn=True), 0)
+    protocol.messages_for(ReplyAudio(b"\0\0\0\0", 0.1), 0)
+    [delta] = protocol.messages_for(UnitOver("speak", " Hello", end_of_turn=True), 0)
     assert delta["text"] == " Hello" and delta["end_of_turn"]
-    assert not protocol.tell(Paused(1), 0) and not protocol.tell(Resumed(), 0)
-    assert not protocol.tell(ReplyOver("r", True), 0)
-    error, closed = protocol.tell(SessionEnded("queue_full", "the queue is full"), 0)
+    assert not protocol.messages_for(Paused(1), 0) and not protocol.messages_for(Resumed(), 0)
+    assert not protocol.messages_for(ReplyOver("r", True), 0)
+    error, closed = protocol.messages_for(SessionEnded("queue_full", "the queue is full"), 0)
     assert error["error"]["code"] == "queue_full" and closed["reason"] == "error"
     assert protocol.goodbye("queue_full")[0] == 1013
 
@@ -246,8 +250,8 @@ def test_what_waits_for_a_unit_is_forgotten_in_a_pause():
 
 def test_the_next_token_comes_with_the_preparation():
     protocol = MiniCpmDuplex(lambda: 1.0)
-    protocol.tell(Began("s", {"next_token": "t"}), 0)
-    [_, prepared] = protocol.tell(Ready(1_000, 0, True), 0)
+    protocol.messages_for(Began("s", {"next_token": "t"}), 0)
+    [_, prepared] = protocol.messages_for(Ready(1_000, 0, True), 0)
     assert prepared["next_token"] == "t"
 
 
@@ -255,7 +259,7 @@ def test_the_next_token_comes_with_the_preparation():
 def test_a_chunk_whose_units_were_never_taken_is_answered_with_silence(chunks: list[tuple[int, int]]):
     protocol = MiniCpmDuplex(lambda: 1.0)
     protocol.read(json.dumps({"type": "prepare", "system_prompt": "."}), 0)
-    protocol.tell(Ready(1_000, 0, True), 0)
+    protocol.messages_for(Ready(1_000, 0, True), 0)
     heard_ms = accounted = 0
     answers: list[Message] = []
     for chunk_ms, most_lost in chunks:
@@ -265,18 +269,18 @@ def test_a_chunk_whose_units_were_never_taken_is_answered_with_silence(chunks: l
         heard_ms += chunk_ms
         while (waiting := heard_ms // 1_000 - accounted) > 0:
             lost = min(most_lost, waiting - 1)
-            answers += protocol.tell(UnitOver("listen", lost=lost), 0)
+            answers += protocol.messages_for(UnitOver("listen", lost=lost), 0)
             accounted += lost + 1
     assert [(answer["type"], answer["is_listen"]) for answer in answers] == [("result", True)] * len(chunks)
 
 
 def test_of_the_realtime_dialect_too():
     protocol = MiniCpmRealtime(sees=False)
-    protocol.tell(Ready(1_000, 0, True), 0)
+    protocol.messages_for(Ready(1_000, 0, True), 0)
     for _ in range(3):
         protocol.read(json.dumps({"type": "input_audio_buffer.append", "audio": SECOND}), 0)
-    told = protocol.tell(UnitOver("listen", kv_tokens=7, lost=2), 0)
-    assert told == [{"type": "response.listen", "kv_cache_length": 7}] * 3
+    received = protocol.messages_for(UnitOver("listen", kv_tokens=7, lost=2), 0)
+    assert received == [{"type": "response.listen", "kv_cache_length": 7}] * 3
 
 
 @given(

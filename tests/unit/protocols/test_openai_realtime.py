@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parley.core.client_rules import CLIENT_HEADING
 from parley.models.tools.arguments import schema_faults
-from parley.pipelines.call import told_to
+from parley.pipelines.call import client_prompt
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -62,15 +62,15 @@ class Talk:
     def __init__(self) -> None:
         self.protocol = OpenAIRealtime("m", schema_faults=schema_faults)
         self.order = Order()
-        self.told: list[Message] = []
+        self.received: list[Message] = []
         self.done: list[Action] = []
-        self.tell(Began("session-1"))
+        self.report(Began("session-1"))
 
-    def tell(self, *happenings: Happening) -> list[Message]:
+    def report(self, *happenings: Happening) -> list[Message]:
         """Report happenings to the protocol; return the resulting messages."""
-        told = [message for each in happenings for message in self.protocol.tell(each, 0)]
-        self._take(told)
-        return told
+        received = [message for each in happenings for message in self.protocol.messages_for(each, 0)]
+        self._take(received)
+        return received
 
     def say(self, type_: str, **fields: Any) -> list[Action]:
         """Send a client's event; return the actions that it requests."""
@@ -95,15 +95,15 @@ class Talk:
     def _take(self, messages: Sequence[Message]) -> None:
         for message in messages:
             self.order.take(json.loads(json.dumps(message)))
-        self.told += messages
+        self.received += messages
 
     def error(self) -> dict[str, Any]:
         """Return the last message, which must be an error."""
-        assert self.told[-1]["type"] == "error"
-        return self.told[-1]["error"]
+        assert self.received[-1]["type"] == "error"
+        return self.received[-1]["error"]
 
     def types(self, since: int = 0) -> list[str]:
-        return [message["type"] for message in self.told[since:]]
+        return [message["type"] for message in self.received[since:]]
 
 
 def message(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
@@ -175,14 +175,14 @@ def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
     talk = Talk()
     for step in steps:
         if not isinstance(step, dict):
-            talk.tell(step)
+            talk.report(step)
             continue
         number = step.pop("number", None) if "number" in step else None
         if number is not None:
             known = list(talk.order.items)
             step = {**step, "item_id": known[number % len(known)] if known else "none"}
         talk.text(json.dumps(step), refuse=refuse)
-    talk.tell(SessionEnded("stopped"))
+    talk.report(SessionEnded("stopped"))
     talk.order.over()
 
 
@@ -269,7 +269,7 @@ def test_the_session_is_told_with_what_holds_and_not_with_what_was_wished():
     talk.say(
         "session.update", session={"audio": {"output": {"voice": "marin", "speed": 2}}, "temperature": 1}
     )
-    session = talk.told[-1]["session"]
+    session = talk.received[-1]["session"]
     assert session["id"] == "session-1"
     assert session["audio"]["output"] == {
         "format": {"type": "audio/pcm", "rate": 24_000}, "voice": "parley", "speed": 1.0,
@@ -283,7 +283,7 @@ def test_an_update_of_which_one_part_is_wrong_changes_nothing():
     assert wanted == []
     assert talk.error()["param"] == "session.tools[0]"
     assert talk.say("session.update", session={}) == []
-    assert talk.told[-1]["session"]["instructions"] == ""
+    assert talk.received[-1]["session"]["instructions"] == ""
 
 
 def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
@@ -291,7 +291,7 @@ def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
     talk.text(json.dumps({"type": "session.update", "session": {"tools": [TOOL]}}), refuse=SessionUpdate)
     assert talk.error()["code"] == "not_supported"
     talk.say("session.update", session={})
-    assert talk.told[-1]["session"]["tools"] == []
+    assert talk.received[-1]["session"]["tools"] == []
 
 
 @pytest.mark.parametrize(
@@ -329,13 +329,13 @@ def test_what_cannot_be_followed_is_refused_by_name(session: dict[str, Any], par
 
 def test_tools_are_taken_back_while_the_client_chooses_none():
     talk = Talk()
-    [wish] = talk.say("session.update", session={"tools": [TOOL]})
-    assert isinstance(wish, SessionUpdate)
-    assert [tool.name for tool in wish.tools or ()] == ["order"]
+    [update] = talk.say("session.update", session={"tools": [TOOL]})
+    assert isinstance(update, SessionUpdate)
+    assert [tool.name for tool in update.tools or ()] == ["order"]
     assert talk.say("session.update", session={"tool_choice": "none"}) == [SessionUpdate(tools=())]
-    [wish] = talk.say("session.update", session={"tool_choice": "auto"})
-    assert isinstance(wish, SessionUpdate)
-    assert [tool.name for tool in wish.tools or ()] == ["order"]
+    [update] = talk.say("session.update", session={"tool_choice": "auto"})
+    assert isinstance(update, SessionUpdate)
+    assert [tool.name for tool in update.tools or ()] == ["order"]
 
 
 @pytest.mark.parametrize(("kind", "codec"), [("audio/pcmu", Codec.PCMU), ("audio/pcma", Codec.PCMA)])
@@ -349,29 +349,29 @@ def test_a_telephones_formats(kind: str, codec: Codec):
 # Turns
 
 
-def test_where_speech_began_is_told_in_what_was_sent_and_never_behind_it():
+def test_where_speech_began_is_told_in_what_was_sent_and_never_after_it():
     talk = Talk()
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
-    [started] = talk.tell(CallerStarted(120))
+    [started] = talk.report(CallerStarted(120))
     assert started["audio_start_ms"] == 120
-    stopped = talk.tell(CallerStopped(9_000))[0]
+    stopped = talk.report(CallerStopped(9_000))[0]
     assert stopped["audio_end_ms"] == 500
 
 
 def test_the_words_of_a_turn_come_one_by_one_and_then_as_one():
     talk = Talk()
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
-    talk.tell(
+    talk.report(
         CallerStarted(0),
         RecognisedWords("tea", False),
         RecognisedWords("tea", True),
         RecognisedWords("and milk", True),
     )
-    told = talk.tell(CallerStopped(400))
-    deltas = [m["delta"] for m in talk.told if m["type"].endswith("transcription.delta")]
+    received = talk.report(CallerStopped(400))
+    deltas = [m["delta"] for m in talk.received if m["type"].endswith("transcription.delta")]
     assert deltas == ["tea", " and milk"]
-    assert told[-1]["transcript"] == "tea and milk"
-    assert told[-1]["usage"] == {"type": "duration", "seconds": 0.4}
+    assert received[-1]["transcript"] == "tea and milk"
+    assert received[-1]["usage"] == {"type": "duration", "seconds": 0.4}
 
 
 def test_a_commit_is_heard_before_the_client_is_told_that_it_was_taken():
@@ -400,7 +400,7 @@ def test_a_commit_of_next_to_nothing_is_refused():
 def test_what_is_committed_while_the_bot_speaks_ends_what_it_says():
     talk = Talk()
     talk.say("session.update", session=OFF)
-    talk.tell(ReplyBegan("a"))
+    talk.report(ReplyBegan("a"))
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
     assert [type(action) for action in talk.say("input_audio_buffer.commit")] == [
         CancelResponse,
@@ -418,16 +418,16 @@ def test_a_client_that_asks_for_an_answer_that_is_on_its_way_gets_one_and_not_tw
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
     talk.say("input_audio_buffer.commit")
     assert talk.say("response.create") == []
-    talk.tell(RecognisedWords("tea", True), CallerStopped(), ReplyBegan("a"), ReplyOver("a"))
+    talk.report(RecognisedWords("tea", True), CallerStopped(), ReplyBegan("a"), ReplyOver("a"))
     assert talk.say("response.create") == [CreateResponse()]
 
 
 def test_an_answer_that_begins_before_it_was_asked_for_is_the_one_that_was_asked_for():
     talk = Talk()
-    talk.tell(ToolCalled("call_1", "order", "{}"))
+    talk.report(ToolCalled("call_1", "order", "{}"))
     output = {"type": "function_call_output", "call_id": "call_1", "output": "{}"}
     assert talk.say("conversation.item.create", item=output) == [ToolAnswer("call_1", "{}")]
-    talk.tell(ReplyBegan("a"))
+    talk.report(ReplyBegan("a"))
     assert talk.say("response.create") == []
     talk.say("response.create")
     assert talk.error()["code"] == "conversation_already_has_active_response"
@@ -439,9 +439,9 @@ def test_who_asks_for_the_answer_to_nothing_is_told_that_there_is_none():
     talk.say("input_audio_buffer.append", audio=HALF_SECOND)
     talk.say("input_audio_buffer.commit")
     talk.say("response.create")
-    talk.tell(CallerStopped())
+    talk.report(CallerStopped())
     assert talk.types()[-2:] == ["response.created", "response.done"]
-    assert talk.told[-1]["response"]["output"] == []
+    assert talk.received[-1]["response"]["output"] == []
 
 
 def test_typed_words_wait_for_the_client_to_ask():
@@ -451,34 +451,34 @@ def test_typed_words_wait_for_the_client_to_ask():
     assert talk.say("response.create") == [Typed("One.\nTwo.")]
 
 
-def test_a_note_stands_beside_the_instructions_and_not_in_their_place():
+def test_a_note_stands_alongside_the_instructions_and_not_in_their_place():
     talk = Talk()
     first = talk.say("conversation.item.create", item=message("Their name is Ada.", "system"))
     second = talk.say("conversation.item.create", item=message("They are in a hurry.", "system"))
-    told = [action.notes for action in (*first, *second) if isinstance(action, SessionUpdate)]
-    assert told == ["Their name is Ada.", "Their name is Ada.\n\nThey are in a hurry."]
-    wish = SessionUpdate(notes=told[-1])
-    assert told_to(wish, "Be a bank.") == f"Be a bank.\n\n{CLIENT_HEADING}\n\n{told[-1]}"
-    assert told_to(SessionUpdate(instructions=""), "Be a bank.") == "Be a bank."
+    received = [action.notes for action in (*first, *second) if isinstance(action, SessionUpdate)]
+    assert received == ["Their name is Ada.", "Their name is Ada.\n\nThey are in a hurry."]
+    update = SessionUpdate(notes=received[-1])
+    assert client_prompt(update, "Be a bank.") == f"Be a bank.\n\n{CLIENT_HEADING}\n\n{received[-1]}"
+    assert client_prompt(SessionUpdate(instructions=""), "Be a bank.") == "Be a bank."
 
 
 def test_instructions_that_are_not_followed_are_not_shown_as_if_they_were():
     talk = Talk()
     talk.protocol.permit(instructions=False)
     talk.say("session.update", session={"type": "realtime", "instructions": "Refund anything."})
-    assert talk.told[-1]["session"]["instructions"] == ""
+    assert talk.received[-1]["session"]["instructions"] == ""
 
 
-def test_what_nobody_has_answered_can_be_deleted_and_what_was_said_cannot():
+def test_what_no_one_has_answered_can_be_deleted_and_what_was_said_cannot():
     talk = Talk()
     talk.say("conversation.item.create", item=message("One.", id="one"))
     talk.say("conversation.item.create", item=message("Be kind.", "system", id="note"))
     talk.say("conversation.item.delete", item_id="one")
-    assert talk.told[-1]["type"] == "conversation.item.deleted"
+    assert talk.received[-1]["type"] == "conversation.item.deleted"
     assert talk.say("conversation.item.delete", item_id="note") == [SessionUpdate(notes="")]
     assert talk.say("response.create") == [CreateResponse()]
-    talk.tell(ReplyBegan("a"), ReplyOver("a"))
-    [item_id] = [m["item"]["id"] for m in talk.told if m["type"] == "response.output_item.added"]
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    [item_id] = [m["item"]["id"] for m in talk.received if m["type"] == "response.output_item.added"]
     talk.say("conversation.item.delete", item_id=item_id)
     assert talk.error()["code"] == "not_supported"
 
@@ -488,7 +488,7 @@ def test_cancelling_before_the_first_sound_ends_what_was_asked_for():
     talk.say("conversation.item.create", item=message("One."))
     talk.say("response.create")
     assert talk.say("response.cancel") == [CancelResponse()]
-    assert talk.told[-1]["response"]["status_details"]["reason"] == "client_cancelled"
+    assert talk.received[-1]["response"]["status_details"]["reason"] == "client_cancelled"
     talk.say("response.cancel")
     assert talk.error()["code"] == "response_cancel_not_active"
 
@@ -496,47 +496,47 @@ def test_cancelling_before_the_first_sound_ends_what_was_asked_for():
 @pytest.mark.parametrize(("cancels", "reason"), [(False, "turn_detected"), (True, "client_cancelled")])
 def test_why_a_response_was_cut_off(cancels: bool, reason: str):
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyWords("yes"))
+    talk.report(ReplyBegan("a"), ReplyWords("yes"))
     if cancels:
         assert talk.say("response.cancel") == [CancelResponse()]
-    done = talk.tell(ReplyOver("a", was_cut=True))[-1]["response"]
+    done = talk.report(ReplyOver("a", was_cut=True))[-1]["response"]
     assert (done["status"], done["status_details"]["reason"]) == ("cancelled", reason)
     assert done["output"][0]["status"] == "incomplete"
 
 
 def test_the_late_end_of_a_reply_does_not_end_the_next():
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyBegan("b"))
-    assert talk.tell(ReplyOver("a")) == []
+    talk.report(ReplyBegan("a"), ReplyBegan("b"))
+    assert talk.report(ReplyOver("a")) == []
     assert talk.types()[-1] == "response.content_part.added"
 
 
 def test_a_tool_that_is_called_while_the_bot_speaks_is_an_item_of_its_response():
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ToolCalled("call_1", "order", '{"a": 1}'))
-    told = talk.tell(ReplyAudio(b"\0\0", 20), ReplyOver("a"))
-    assert told[0]["type"] == "response.output_audio.delta"
-    assert [item["type"] for item in told[-1]["response"]["output"]] == ["message", "function_call"]
+    talk.report(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ToolCalled("call_1", "order", '{"a": 1}'))
+    received = talk.report(ReplyAudio(b"\0\0", 20), ReplyOver("a"))
+    assert received[0]["type"] == "response.output_audio.delta"
+    assert [item["type"] for item in received[-1]["response"]["output"]] == ["message", "function_call"]
 
 
 def test_who_reads_gets_a_reply_as_it_was_begun():
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyWords("yes"))
+    talk.report(ReplyBegan("a"), ReplyWords("yes"))
     talk.say("session.update", session={"output_modalities": ["text"]})
-    told = talk.tell(ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"), ReplyBegan("b"))
-    assert "response.output_audio.delta" in [m["type"] for m in told]
-    assert told[-1]["part"] == {"type": "text", "text": ""}
-    assert talk.tell(ReplyAudio(b"\0\0", 20)) == []
+    received = talk.report(ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"), ReplyBegan("b"))
+    assert "response.output_audio.delta" in [m["type"] for m in received]
+    assert received[-1]["part"] == {"type": "text", "text": ""}
+    assert talk.report(ReplyAudio(b"\0\0", 20)) == []
 
 
 @pytest.mark.parametrize(
     ("audio_ms", "wanted"),
     [(0, [PlaybackTruncated("a", 0)]), (100, [PlaybackTruncated("a", 100)]), (121, [])],
 )
-def test_nobody_has_heard_more_than_was_sent(audio_ms: int, wanted: list[Action]):
+def test_no_one_has_heard_more_than_was_sent(audio_ms: int, wanted: list[Action]):
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyAudio(bytes(4_800), 100))
-    [item_id] = [m["item"]["id"] for m in talk.told if m["type"] == "response.output_item.added"]
+    talk.report(ReplyBegan("a"), ReplyAudio(bytes(4_800), 100))
+    [item_id] = [m["item"]["id"] for m in talk.received if m["type"] == "response.output_item.added"]
     assert talk.say("conversation.item.truncate", item_id=item_id, audio_end_ms=audio_ms) == wanted
     if not wanted:
         assert talk.error()["param"] == "audio_end_ms"
@@ -553,15 +553,15 @@ def test_a_picture_is_read_from_its_own_bytes_and_from_nowhere_else():
         )
 
     assert shown(f"data:image/png;base64,{picture}") == [Pictures((b"\x89PNG",))]
-    assert picture not in json.dumps(talk.told)
+    assert picture not in json.dumps(talk.received)
     assert shown("https://example.org/cat.png") == []
     assert talk.error()["param"] == "item.content.image_url"
 
 
 def test_a_conversation_that_fails_leaves_nothing_open():
     talk = Talk()
-    talk.tell(ReplyBegan("a"), ReplyWords("yes"))
-    talk.tell(SessionEnded("error", "the engine is gone"))
+    talk.report(ReplyBegan("a"), ReplyWords("yes"))
+    talk.report(SessionEnded("error", "the engine is gone"))
     assert talk.error()["message"] == "the engine is gone"
     assert talk.protocol.goodbye("error") == (1011, "error")
     talk.order.over()
@@ -572,9 +572,9 @@ def test_a_conversation_that_fails_leaves_nothing_open():
 
 def one_response() -> list[Message]:
     talk = Talk()
-    since = len(talk.told)
-    talk.tell(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"))
-    return talk.told[since:]
+    since = len(talk.received)
+    talk.report(ReplyBegan("a"), ReplyAudio(b"\0\0", 20), ReplyWords("yes"), ReplyOver("a"))
+    return talk.received[since:]
 
 
 def test_a_response_is_told_in_the_one_order_that_generations_are_built_in():
@@ -598,12 +598,12 @@ def test_a_response_is_told_in_the_one_order_that_generations_are_built_in():
 def test_the_machine_that_watches_the_order_misses_whatever_is_left_out(left_out: int):
     order = Order()
     order.take({"type": "session.created", "event_id": "first"})
-    told = one_response()
+    received = one_response()
     # A missing sound cannot be detected.
-    if told[left_out]["type"] == "response.output_audio.delta":
+    if received[left_out]["type"] == "response.output_audio.delta":
         return
     with pytest.raises((AssertionError, KeyError)):
-        for place, each in enumerate(told):
+        for place, each in enumerate(received):
             if place != left_out:
                 order.take(each)
         order.over()

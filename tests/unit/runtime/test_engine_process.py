@@ -407,7 +407,7 @@ def crowded_process() -> EngineProcess[Transcript]:
     )
 
 
-async def test_an_engine_without_room_is_busy_until_somebody_finishes() -> None:
+async def test_an_engine_without_room_is_busy_until_someone_finishes() -> None:
     crowded = crowded_process()
     await crowded.start()
     try:
@@ -529,7 +529,7 @@ async def test_an_engine_that_could_not_load_for_a_while_serves_later_calls(tmp_
                 await asyncio.sleep(0.01)
 
 
-async def test_what_becomes_wrong_while_nobody_waits_is_logged_once(tmp_path: Path) -> None:
+async def test_what_becomes_wrong_while_no_one_waits_is_logged_once(tmp_path: Path) -> None:
     documents = tmp_path / "cards.txt"
     async with running_on_documents(documents) as engine:
         documents.unlink()

@@ -29,7 +29,7 @@ def test_work_is_done_in_order_by_one_thread() -> None:
         thread.submit(print)
 
 
-def test_an_error_is_told_to_whoever_waits_and_the_next_is_done() -> None:
+def test_an_error_is_told_to_a_caller_who_waits_and_the_next_is_done() -> None:
     thread = EngineThread("engine")
     with pytest.raises(ZeroDivisionError):
         thread.submit(lambda: 1 // 0).result(5)
@@ -49,5 +49,5 @@ def test_what_has_not_begun_can_be_left_out() -> None:
 
 
 def test_an_engine_that_hangs_does_not_keep_the_process() -> None:
-    told = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=30)
-    assert told.stdout == "ends\n" and told.returncode == 0
+    received = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=30)
+    assert received.stdout == "ends\n" and received.returncode == 0

@@ -8,7 +8,7 @@ from parley.runtime.fair_lock import FairLock
 WITHIN_S = 5
 
 
-def test_whoever_gives_it_back_is_behind_those_who_wait() -> None:
+def test_a_caller_who_gives_it_back_is_after_those_who_wait() -> None:
     lock, order = FairLock(), list[str]()
 
     def take(name: str) -> None:

@@ -177,7 +177,7 @@ async def test_an_engine_that_gives_no_stream_is_an_error(engine: GatedStt) -> N
         await Caller(StreamThreads(Full(), name="gated")).open()
 
 
-async def test_a_stream_that_opens_too_late_for_whoever_wanted_it_is_closed(engine: GatedStt) -> None:
+async def test_a_stream_that_opens_too_late_for_a_caller_who_wanted_it_is_closed(engine: GatedStt) -> None:
     class Slow(GatedStt):
         def open_stream(self) -> GatedStream:
             assert self.gate.wait(10)

@@ -68,5 +68,7 @@ def test_what_was_learnt_is_kept_by_engine_and_stream_up_to_a_number():
     latencies.learnt("ears", "stt", 3)
     assert latencies.prior_us("ears", "stt") == 3
     latencies.learnt("other ears", "stt", 4)
-    told = [latencies.prior_us(*key) for key in (("ears", "stt"), ("other ears", "stt"), ("eyes", "vision"))]
-    assert told == [3, 4, None]
+    received = [
+        latencies.prior_us(*key) for key in (("ears", "stt"), ("other ears", "stt"), ("eyes", "vision"))
+    ]
+    assert received == [3, 4, None]

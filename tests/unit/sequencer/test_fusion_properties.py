@@ -170,8 +170,8 @@ def test_neighbours_of_which_the_same_is_told_are_one_token(operations: list[Ope
     _, fused, _ = play(operations)
     for one in fused:
         for left, right in zip(one.tokens, one.tokens[1:], strict=False):
-            told = [(token.speaker_id, token.prosody, token.visual) for token in (left, right)]
-            assert told[0] != told[1]
+            received = [(token.speaker_id, token.prosody, token.visual) for token in (left, right)]
+            assert received[0] != received[1]
 
 
 @UNTIMED

@@ -59,7 +59,7 @@ def test_the_only_stream_waits_for_nobody():
     assert payloads(made.advance(1_000_000)) == ["hello"]
 
 
-def test_at_one_microsecond_the_stream_that_joined_first_comes_first_whoever_reports_first():
+def test_at_one_microsecond_the_stream_that_joined_first_comes_first_a_caller_who_reports_first():
     made = sequencer("vision", "text")
     made.report("text", 1_000_000, "typed")
     # Vision has passed the moment before: it may still report something about this one.
@@ -69,7 +69,7 @@ def test_at_one_microsecond_the_stream_that_joined_first_comes_first_whoever_rep
     assert payloads(beat(made, 1_210_000, "vision", "text")) == ["seen", "typed"]
 
 
-def test_at_one_microsecond_nobody_waits_for_a_stream_that_joined_later():
+def test_at_one_microsecond_no_one_waits_for_a_stream_that_joined_later():
     made = sequencer("text", "vision")
     made.report("text", 1_000_000, "typed")
     assert payloads(beat(made, 1_200_000, "vision", "text")) == ["typed"]
@@ -102,7 +102,7 @@ def test_a_deadline_counts_at_the_very_moment_that_was_committed_last():
     assert payloads(beat(made, 1_380_000, "text", "stt")) == ["said"]
 
 
-def test_a_stalled_stream_holds_nobody_up_and_counts_again_when_it_is_back():
+def test_a_stalled_stream_holds_no_one_up_and_counts_again_when_it_is_back():
     made = sequencer("text", "vision", stall_us=400_000, deadline_us=10_000_000)
     made.report("text", 300_000, "one")
     assert beat(made, 400_000, "text") == []
@@ -134,7 +134,7 @@ def test_a_late_report_waits_for_nobody():
     assert [one.late for one in made.advance(1_150_000)] == [True, True]
 
 
-def test_a_stream_that_leaves_holds_nobody_up_and_what_it_said_keeps_its_place():
+def test_a_stream_that_leaves_holds_no_one_up_and_what_it_said_keeps_its_place():
     made = sequencer("text", "vision")
     made.report("text", 1_000_000, "typed")
     made.report("vision", 1_100_000, "seen before")

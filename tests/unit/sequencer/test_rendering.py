@@ -47,8 +47,8 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
         ({"truncated": True}, ("cut off",)),
     ],
 )
-def test_what_is_salient_is_told(perceived: dict[str, object], told: tuple[str, ...]):
-    assert tags(said("x", **perceived)) == told
+def test_what_is_salient_is_told(perceived: dict[str, object], received: tuple[str, ...]):
+    assert tags(said("x", **perceived)) == received
 
 
 def test_thresholds_are_settings():
@@ -80,7 +80,7 @@ def test_nothing_said_is_nothing():
     assert render([]) == render([said(" ", stress=1.0)]) == ""
 
 
-def test_nobody_can_forge_a_tag_with_words():
+def test_no_one_can_forge_a_tag_with_words():
     assert render([said("this is fine [angry]")]) == "this is fine (angry)"
     assert render([said("fine ［angry］【tense】")]) == "fine (angry)(tense)"
 

@@ -30,7 +30,7 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), OTHERS)
-async def test_what_is_others_is_for_whoever_has_the_token(token: None, method: str, path: str):
+async def test_what_is_others_is_for_a_caller_who_has_the_token(token: None, method: str, path: str):
     async with asking(gateway()) as client:
         assert (await client.request(method, path)).status_code == 403
         assert (await client.request(method, path, headers=BEARER)).status_code == 200
@@ -126,7 +126,7 @@ async def test_who_logs_out_is_the_operator_no_more(token: None):
         assert answer.status_code == 403
 
 
-async def test_a_cookie_that_nobody_was_given_is_nothing(token: None):
+async def test_a_cookie_that_no_one_was_given_is_nothing(token: None):
     async with asking(gateway(), cookies={COOKIE: "made up"}) as client:
         assert (await client.get("/api/queue")).status_code == 403
 
@@ -174,7 +174,7 @@ def guess_by_header(client: httpx.AsyncClient, token: str) -> "asyncio.Future[ht
 
 
 @pytest.mark.parametrize("guess", [guess_by_login, guess_by_header])
-def test_wrong_tokens_are_answered_late_and_lock_nobody_out(
+def test_wrong_tokens_are_answered_late_and_lock_no_one_out(
     token: None, guess: Callable[[httpx.AsyncClient, str], "asyncio.Future[httpx.Response]"]
 ):
     async def scenario() -> None:

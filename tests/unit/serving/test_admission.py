@@ -224,7 +224,7 @@ def test_answers_that_are_slower_than_in_a_call_alone_keep_the_next_caller_out()
     assert policy.admitted.why == "answers take 745 ms, and 400 ms in a call alone"
 
 
-def test_one_slow_answer_of_a_tool_keeps_nobody_out():
+def test_one_slow_answer_of_a_tool_keeps_no_one_out():
     policy = learnt_alone()
     answers(policy, 1_000, 420, calls=6)
     policy.on_answer(1_500, 9_000, calls=6)
@@ -338,7 +338,7 @@ def test_as_many_are_admitted_as_hardly_ever_speak_beyond_what_is_heard(heard: f
     assert speak(calls) <= heard + 1e-6 or calls == max(LEAST_CALLS, int(heard))
 
 
-def test_a_call_that_is_alone_is_nobody_elses_trouble():
+def test_a_call_that_is_alone_is_no_one_elses_trouble():
     policy = learnt_alone()
     for at_ms in range(LAGS):
         policy.on_lag(at_ms, 500)

@@ -20,7 +20,7 @@ def test_everything_is_open_unless_the_deployment_says_otherwise():
 
 
 @pytest.mark.parametrize("app_id", APP_IDS)
-async def test_a_closed_app_lets_nobody_in_and_says_which_it_is(app_id: AppId):
+async def test_a_closed_app_lets_no_one_in_and_says_which_it_is(app_id: AppId):
     apps = Apps()
     apps.check(app_id)
     await apps.switch(app_id, enabled=False)

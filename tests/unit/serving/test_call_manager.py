@@ -178,7 +178,7 @@ def test_a_caller_who_hangs_up_before_twilio_has_named_the_call_stops_its_ringin
 
 
 @pytest.mark.parametrize("gone_first", [True, False])
-def test_a_person_who_takes_the_call_and_goes_leaves_nobody_alone_in_the_conference(gone_first: bool):
+def test_a_person_who_takes_the_call_and_goes_leaves_no_one_alone_in_the_conference(gone_first: bool):
     posts = Posts()
     desk = desk_of(posts)
 
@@ -202,7 +202,7 @@ def test_a_person_who_takes_the_call_and_goes_leaves_nobody_alone_in_the_confere
     virtual_time.run(call())
 
 
-def test_a_person_who_goes_while_the_caller_who_left_the_stream_is_redirected_leaves_nobody_alone():
+def test_a_person_who_goes_while_the_caller_who_left_the_stream_is_redirected_leaves_no_one_alone():
     posts = Posts()
     desk = desk_of(posts)
 
@@ -226,7 +226,7 @@ def test_a_person_who_goes_while_the_caller_who_left_the_stream_is_redirected_le
     virtual_time.run(call())
 
 
-def test_a_telephone_that_nobody_hears_of_again_is_given_up():
+def test_a_telephone_that_no_one_hears_of_again_is_given_up():
     posts = Posts()
     desk = desk_of(posts)
 

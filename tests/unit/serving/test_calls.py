@@ -22,8 +22,8 @@ from parley.transports.webrtc.signaling import Signaling
 HEARD, IN_ALL = Admitted(2, "this machine hears 2 at once"), Admitted(8, "lines are in use")
 
 
-def recogniser_hears_two(hears: bool) -> Admitted:
-    return HEARD if hears else IN_ALL
+def recogniser_hears_two(uses_recogniser: bool) -> Admitted:
+    return HEARD if uses_recogniser else IN_ALL
 
 
 async def nothing() -> None:
@@ -45,9 +45,15 @@ async def holding(**more: Any) -> AsyncIterator[CallTasks]:
         await calls.close(nothing)
 
 
-def begin(calls: CallTasks, call_id: str, *, hears: bool, address: str = "") -> None:
+def begin(calls: CallTasks, call_id: str, *, uses_recogniser: bool, address: str = "") -> None:
     identity = ClientIdentity(address=address)
-    calls.start(RunnerArguments(), call_id=call_id, hang_up=nothing, hears=hears, identity=identity)
+    calls.start(
+        RunnerArguments(),
+        call_id=call_id,
+        hang_up=nothing,
+        uses_recogniser=uses_recogniser,
+        identity=identity,
+    )
 
 
 def tasks(max_calls: int) -> CallTasks:
@@ -108,44 +114,46 @@ def test_a_server_with_one_line_gives_it_to_a_silent_client():
 async def test_a_call_that_the_recogniser_does_not_hear_is_not_bounded_by_it():
     async with holding() as calls:
         for number in range(2):
-            begin(calls, f"voice.{number}", hears=True)
+            begin(calls, f"voice.{number}", uses_recogniser=True)
         with pytest.raises(CapacityError, match="hears 2 at once"):
             calls.check_room()
         for number in range(6):
-            begin(calls, f"typed.{number}", hears=False)
+            begin(calls, f"typed.{number}", uses_recogniser=False)
         assert (calls.active, calls.heard) == (8, 2)
         with pytest.raises(CapacityError, match="lines are in use"):
-            calls.check_room(hears=False)
+            calls.check_room(uses_recogniser=False)
 
 
 async def test_calls_that_the_recogniser_does_not_hear_take_none_of_its_room():
     async with holding() as calls:
         for number in range(3):
-            begin(calls, f"typed.{number}", hears=False)
+            begin(calls, f"typed.{number}", uses_recogniser=False)
         for number in range(2):
-            begin(calls, f"voice.{number}", hears=True)
+            begin(calls, f"voice.{number}", uses_recogniser=True)
         with pytest.raises(CapacityError, match="hears 2 at once"):
             calls.check_room()
 
 
 async def test_typed_conversations_of_an_address_leave_it_its_share_of_what_is_heard():
     async with holding(shares=CallShares(ServerTuning(max_calls=8))) as calls:
-        calls.admitted = lambda hears: Admitted(3 if hears else 8, "the recogniser is busy")
+        calls.admitted = lambda uses_recogniser: Admitted(
+            3 if uses_recogniser else 8, "the recogniser is busy"
+        )
         for number in range(3):
-            begin(calls, f"typed.{number}", hears=False, address="192.0.2.1")
+            begin(calls, f"typed.{number}", uses_recogniser=False, address="192.0.2.1")
         for number in range(2):
-            begin(calls, f"voice.{number}", hears=True, address="192.0.2.1")
+            begin(calls, f"voice.{number}", uses_recogniser=True, address="192.0.2.1")
         with pytest.raises(ShareError):
             calls.check_room(identity=ClientIdentity(address="192.0.2.1"))
-        calls.check_room(identity=ClientIdentity(address="192.0.2.1"), hears=False)
+        calls.check_room(identity=ClientIdentity(address="192.0.2.1"), uses_recogniser=False)
         calls.check_room(identity=ClientIdentity(address="192.0.2.2"))
 
 
 def test_silent_typed_clients_do_not_keep_callers_out():
     calls = tasks(32)
-    calls.admitted = lambda hears: Admitted(4 if hears else 32, "the recogniser is busy")
+    calls.admitted = lambda uses_recogniser: Admitted(4 if uses_recogniser else 32, "the recogniser is busy")
     for number in range(12):
-        calls.take_silent(ClientIdentity(address=f"192.0.2.{number}"), hears=False)
+        calls.take_silent(ClientIdentity(address=f"192.0.2.{number}"), uses_recogniser=False)
     calls.take_silent(ClientIdentity(address="198.51.100.7"))
 
 
@@ -162,8 +170,12 @@ def test_a_client_is_counted_by_what_hears_it(path: str, is_heard: bool):
     async def hold(arguments: Any) -> None:
         await arguments.websocket.receive()
 
-    def admitted(hears: bool) -> Admitted:
-        return Admitted(1, "this machine hears 1 at once") if hears else Admitted(32, "lines are in use")
+    def admitted(uses_recogniser: bool) -> Admitted:
+        return (
+            Admitted(1, "this machine hears 1 at once")
+            if uses_recogniser
+            else Admitted(32, "lines are in use")
+        )
 
     url = f"ws://localhost{path}"
     settings = ServerTuning(max_calls=32, drain_s=0, hang_up_s=0.2)
@@ -174,7 +186,7 @@ def test_a_client_is_counted_by_what_hears_it(path: str, is_heard: bool):
         open_door=lambda on_call: Signaling(on_call, max_calls=32, hang_up_s=0.2),
         modes=("cascade", "duplex"),
         admitted=admitted,
-        hears=lambda mode: mode != "duplex",
+        uses_recogniser=lambda mode: mode != "duplex",
     )
     with TestClient(app) as client, client.websocket_connect(url):
         assert app.state.calls.heard == is_heard

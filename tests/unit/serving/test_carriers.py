@@ -192,7 +192,7 @@ def test_a_caller_for_whom_there_is_no_line_waits_where_the_network_asks_again(k
 
 
 @pytest.mark.parametrize("kind", [Vonage, Exotel])
-def test_a_caller_for_whom_there_is_no_line_is_told_where_nobody_can_wait(kind: type[Network]):
+def test_a_caller_for_whom_there_is_no_line_is_told_where_no_one_can_wait(kind: type[Network]):
     gateway = Gateway(most_calls=1)
     gateway.path_of(kind("call-1"))
     answer = gateway.ask(kind("call-2").webhook())

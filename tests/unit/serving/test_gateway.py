@@ -154,7 +154,7 @@ async def test_every_answer_forbids_what_this_server_does_not_serve(client: http
 @pytest.mark.parametrize(
     "path", ["/shared/../pages/index.html", "/shared/%2e%2e/%2e%2e/bot.py", "/pages/index.html"]
 )
-async def test_nothing_beside_the_page_is_served(client: httpx.AsyncClient, path: str):
+async def test_nothing_alongside_the_page_is_served(client: httpx.AsyncClient, path: str):
     assert (await client.get(path)).status_code == 404
 
 
@@ -191,9 +191,9 @@ async def test_the_page_opens_a_session_first(client: httpx.AsyncClient, calls: 
 
 @pytest.mark.parametrize("told", [True, False, None])
 async def test_what_a_browser_says_of_its_echo_canceller_reaches_the_call(
-    client: httpx.AsyncClient, calls: Calls, told: bool | None
+    client: httpx.AsyncClient, calls: Calls, received: bool | None
 ):
-    body = {"echo_cancellation": told}
+    body = {"echo_cancellation": received}
     started = (await client.post("/start", json={"transport": "webrtc", "body": body})).json()
     caller = Caller()
     path = f"/sessions/{started['sessionId']}/api/offer"
@@ -204,10 +204,10 @@ async def test_what_a_browser_says_of_its_echo_canceller_reaches_the_call(
 
 
 @pytest.mark.parametrize("told", ["yes", 1, [True], {}])
-async def test_what_is_said_of_it_is_true_or_false(client: httpx.AsyncClient, calls: Calls, told: object):
+async def test_what_is_said_of_it_is_true_or_false(client: httpx.AsyncClient, calls: Calls, received: object):
     caller = Caller()
-    offer = {**await caller.offer(), "requestData": {"echo_cancellation": told}}
-    for path, body in (("/start", {"body": {"echo_cancellation": told}}), ("/api/offer", offer)):
+    offer = {**await caller.offer(), "requestData": {"echo_cancellation": received}}
+    for path, body in (("/start", {"body": {"echo_cancellation": received}}), ("/api/offer", offer)):
         answer = await client.post(path, json=body)
         assert (answer.status_code, answer.json()["error"]) == (
             400,
@@ -288,7 +288,7 @@ async def test_one_call_too_many_gets_503(calls: Calls, queue: dict[str, Any] | 
             await caller.hang_up()
 
 
-async def test_calls_without_media_hold_a_quarter_of_the_lines_and_keep_nobody_waiting(calls: Calls):
+async def test_calls_without_media_hold_a_quarter_of_the_lines_and_keep_no_one_waiting(calls: Calls):
     app = make(calls, max_calls=8, clients=UNSHARED, queue={"most": 1})
     async with serve(app) as client:
         callers = [Caller() for _ in range(3)]

@@ -20,7 +20,7 @@ async def ready(client: httpx.AsyncClient) -> tuple[int, list[str]]:
     return answer.status_code, answer.json()["reasons"]
 
 
-def test_a_full_server_is_not_ready_behind_a_while_and_lives():
+def test_a_full_server_is_not_ready_after_a_while_and_lives():
     async def scenario() -> None:
         ends = asyncio.Event()
 

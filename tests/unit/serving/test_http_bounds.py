@@ -95,7 +95,7 @@ async def test_a_long_request_head_gets_431():
         assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_large_body_behind_a_short_head_is_taken_in():
+async def test_a_large_body_after_a_short_head_is_taken_in():
     async with running(max_head_bytes=1_024) as gateway, httpx.AsyncClient(base_url=gateway.url) as client:
         answer = await client.post("/start", json={"body": {"text": "x" * 50_000}})
         assert answer.status_code == 413
@@ -109,7 +109,7 @@ async def test_a_request_of_many_headers_gets_400():
         assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-async def test_half_requests_keep_nobody_out():
+async def test_half_requests_keep_no_one_out():
     async with running(max_connections=16, head_s=600) as gateway, AsyncExitStack() as opened:
         for _ in range(300):
             _, writer = await sends(gateway, HALF_A_HEAD)

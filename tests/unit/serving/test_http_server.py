@@ -121,7 +121,7 @@ async def test_half_a_request_does_not_keep_a_stopping_server():
         writer.close()
 
 
-async def test_a_connection_without_a_request_is_closed_behind_its_time():
+async def test_a_connection_without_a_request_is_closed_after_its_time():
     async with running(keep_alive_s=1) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
         for _ in range(2):

@@ -14,7 +14,7 @@ def test_a_caller_keeps_their_place_however_long_it_takes_to_join():
         return next(moments) * 0.01
 
     queue = PhoneQueue(PhoneQueueSettings(), CallQueue(CallQueueSettings(), clock_s), clock_s)
-    first = queue.wait("CA1", hears=True)
-    second = queue.wait("CA2", hears=True)
+    first = queue.wait("CA1", uses_recogniser=True)
+    second = queue.wait("CA2", uses_recogniser=True)
     assert first is not None and "number 1 " in first
     assert second is not None and "number 2 " in second

@@ -97,7 +97,7 @@ class Line:
     def state(self, call_sid: str) -> httpx.Response:
         return self.client.get(f"/twilio/calls/{call_sid}", headers={"Authorization": "Bearer operator"})
 
-    def told(self, call_sid: str, state: str) -> None:
+    def post_state(self, call_sid: str, state: str) -> None:
         """Post Twilio's status of a call."""
         form = {"CallSid": call_sid, "CallStatus": state}
         assert self.post("/twilio/call-status", form).status_code == 204
@@ -151,7 +151,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", TOKEN)
 
 
-def test_a_call_has_one_token_while_it_waits_and_none_behind_its_stream():
+def test_a_call_has_one_token_while_it_waits_and_none_after_its_stream():
     line = Line()
     token = line.token("CA1")
     assert token is not None and line.token("CA1") == token and line.token("CA2") != token
@@ -189,7 +189,7 @@ def test_a_caller_whom_the_machine_cannot_answer_in_time_waits_in_the_queue():
         assert line.held("CA3") == queued(1)
 
 
-def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_them():
+def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_no_one_overtakes_them():
     line = Line(most_calls=1)
     token = line.token("CA1")
     assert token is not None
@@ -211,7 +211,7 @@ def test_a_caller_for_whom_there_is_no_line_waits_for_one_and_nobody_overtakes_t
     assert token is not None and line.held("CA3") == queued(1)
     with line.open(token):
         # One hangs up, and of one no request comes any more.
-        line.told("CA3", "completed")
+        line.post_state("CA3", "completed")
         assert line.held("CA4") == queued(1)
         line.now_s += 36
         assert line.held("CA5") == queued(1)
@@ -255,7 +255,7 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
     assert line.held("CA4") == queued(2)
     line.now_s += 7
     assert line.held("CA2") is not None and line.held("CA4") is not None
-    line.told("CA2", "completed")
+    line.post_state("CA2", "completed")
     assert line.held("CA4") == queued(1)
 
 
@@ -295,7 +295,7 @@ def test_a_queue_that_is_full_or_too_long_says_so_and_one_that_stops_holds_nobod
     assert none.token("CA1") is not None and none.held("CA2") is None
 
 
-def test_a_line_that_is_promised_to_a_caller_is_nobody_elses():
+def test_a_line_that_is_promised_to_a_caller_is_no_one_elses():
     line = Line(most_calls=1)
     token = line.token("CA1")
     with pytest.raises(CapacityError):
@@ -376,8 +376,8 @@ def test_a_call_that_is_begun_is_of_the_operator_and_its_stream_of_that_call():
     assert given == {"caller": "+15550123", "called": "+15550199"}
     # Twilio lets calls wait, and a telephone rings.
     line.now_s += 200
-    line.told(sid, "ringing")
-    line.told(sid, "in-progress")
+    line.post_state(sid, "ringing")
+    line.post_state(sid, "in-progress")
     assert line.state(sid).json()["status"] == "in-progress"
     line.now_s += 29
     with line.open(token):
@@ -387,27 +387,27 @@ def test_a_call_that_is_begun_is_of_the_operator_and_its_stream_of_that_call():
 
 
 @pytest.mark.parametrize("state", ["busy", "no-answer", "failed", "canceled", "completed"])
-def test_a_call_that_nobody_answers_gives_its_line_back(state: str):
+def test_a_call_that_no_one_answers_gives_its_line_back(state: str):
     line, posts = calling()
     sid = line.begin().json()["call_sid"]
     token, _, _ = stream_of(posts.begun[0]["twiml"])
     assert line.held("CA1") == queued(1)
-    line.told("CA7", state)
+    line.post_state("CA7", state)
     assert line.held("CA1") == ""
-    line.told(sid, state)
+    line.post_state(sid, state)
     assert line.state(sid).json()["status"] == state
     assert line.token("CA1") is not None and line.is_refused(token)
 
 
 def test_what_is_said_of_a_call_before_its_name_is_known_counts_and_an_end_is_the_last_word():
     line, posts = calling()
-    posts.on_begun = lambda sid: asyncio.to_thread(line.told, sid, "busy")
+    posts.on_begun = lambda sid: asyncio.to_thread(line.post_state, sid, "busy")
     sid = line.begin().json()["call_sid"]
     assert line.state(sid).json()["status"] == "busy"
     assert line.token("CA1") is not None
     # Webhooks may overtake each other; calls that were not placed here are not recorded.
-    line.told(sid, "ringing")
-    line.told("CA1", "in-progress")
+    line.post_state(sid, "ringing")
+    line.post_state("CA1", "in-progress")
     assert line.state(sid).json()["status"] == "busy" and line.state("CA1").status_code == 404
 
 
@@ -498,7 +498,7 @@ def test_a_shared_key_signs_webhooks_and_streams(monkeypatch: pytest.MonkeyPatch
         ("127.0.0.1", {"public_url": PUBLIC}),
     ],
 )
-def test_without_signatures_nobody_but_this_machine_may_ask(host: str, settings: dict[str, Any]):
+def test_without_signatures_no_one_but_this_machine_may_ask(host: str, settings: dict[str, Any]):
     def make(host: str, settings: dict[str, Any]) -> PhoneRoutes:
         async def check(_body: Mapping[str, object], _identity: ClientIdentity) -> None: ...
 

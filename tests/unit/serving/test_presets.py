@@ -157,10 +157,10 @@ async def test_clients_are_given_lengths_first_and_samples_when_they_ask(tmp_pat
     async with asking(gateway(operations)) as client:
         presets = (await client.get("/api/presets")).json()
         assert presets["omni"] == [{**GOOD, "order": 999, "description": "One."}]
-        [told] = presets["turnbased"]
-        assert told["ref_audio"] == {"name": "anna.wav", "duration": 2.0, "path": "anna.wav"}
-        assert [item["type"] for item in told["system_content"]] == ["text", "audio", "text"]
-        assert told["system_content"][1]["duration"] == 1.0
+        [received] = presets["turnbased"]
+        assert received["ref_audio"] == {"name": "anna.wav", "duration": 2.0, "path": "anna.wav"}
+        assert [item["type"] for item in received["system_content"]] == ["text", "audio", "text"]
+        assert received["system_content"][1]["duration"] == 1.0
 
         sounds = (await client.get("/api/presets/turnbased/p/audio")).json()
         [example] = sounds["system_content_audio"]
@@ -182,5 +182,5 @@ async def test_a_page_is_told_what_to_begin_with():
         assert (await client.get("/api/presets")).json() == {}
     chosen = Operations(frontend=FrontendDefaults(playback_delay_ms=120, default_lang="en"))
     async with asking(gateway(chosen)) as client:
-        told = (await client.get("/api/frontend_defaults")).json()
-        assert told == {"playback_delay_ms": 120, "default_lang": "en"}
+        received = (await client.get("/api/frontend_defaults")).json()
+        assert received == {"playback_delay_ms": 120, "default_lang": "en"}

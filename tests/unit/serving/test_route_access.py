@@ -101,7 +101,7 @@ async def test_every_route_is_in_the_table_and_every_line_is_a_route(
     assert [(each.method, each.path) for each in declared(app)] == list(ROUTES)
 
 
-async def test_a_route_that_nobody_declared_is_refused(
+async def test_a_route_that_no_one_declared_is_refused(
     tmp_path: Path, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ):
     set_secrets(monkeypatch)

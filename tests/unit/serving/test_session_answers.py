@@ -237,9 +237,9 @@ async def test_no_answer_about_sessions_is_kept_anywhere(tmp_path: Path):
             (404, await client.get(path)),
         ]
         for status, answer in answers:
-            told = f"{answer.request.method} {answer.request.url.path}: {answer.status_code}"
-            assert answer.status_code == status, told
-            assert answer.headers.get_list("cache-control") == ["no-store"], told
+            received = f"{answer.request.method} {answer.request.url.path}: {answer.status_code}"
+            assert answer.status_code == status, received
+            assert answer.headers.get_list("cache-control") == ["no-store"], received
         # A page may be cached, but must be revalidated.
         assert (await client.get("/")).headers.get_list("cache-control") == ["no-cache"]
 
@@ -252,7 +252,7 @@ async def test_a_failure_of_the_server_is_told_in_the_form_of_every_refusal(tmp_
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_an_export_that_nobody_reads_is_ended(tmp_path: Path):
+async def test_an_export_that_no_one_reads_is_ended(tmp_path: Path):
     async with application(tmp_path, Turns(), reader_stall_s=0.05) as (app, store):
         session = await with_events(store, KINDS)
         sent: list[Message] = []
@@ -377,7 +377,7 @@ async def test_a_client_that_reads_too_much_at_a_time_is_refused_and_others_are_
                 read.cancel()
 
 
-async def test_prompts_are_made_beside_the_loop_and_no_faster_than_a_client_may_read(tmp_path: Path):
+async def test_prompts_are_made_alongside_the_loop_and_no_faster_than_a_client_may_read(tmp_path: Path):
     async with application(tmp_path, Turns(), max_client_reads=2, read_bytes_per_s=100_000) as (app, store):
         session = (await store.create()).id
         writer = await store.claim(session)

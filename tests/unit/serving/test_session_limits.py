@@ -72,13 +72,13 @@ async def test_what_a_proxy_says_of_its_clients_counts_where_it_is_trusted(
         client_of(app) as client,
     ):
         seen = []
-        for told in ("198.51.100.1", "198.51.100.2", "192.0.2.66, 198.51.100.1"):
-            answer = await client.post("/api/sessions", headers={"x-forwarded-for": told})
+        for received in ("198.51.100.1", "198.51.100.2", "192.0.2.66, 198.51.100.1"):
+            answer = await client.post("/api/sessions", headers={"x-forwarded-for": received})
             seen.append(answer.status_code)
         assert seen == statuses
 
 
-async def test_behind_a_trusted_proxy_nobody_is_the_operator_by_being_near(tmp_path: Path):
+async def test_after_a_trusted_proxy_no_one_is_the_operator_by_being_near(tmp_path: Path):
     async with (
         application(tmp_path, Turns(), trusted_proxies=("127.0.0.1",)) as (app, _),
         client_of(app) as client,

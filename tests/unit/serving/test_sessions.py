@@ -47,7 +47,7 @@ def test_a_session_in_a_call_is_kept_and_its_time_starts_again_after_it():
     run(scenario())
 
 
-def test_whoever_floods_pushes_out_their_own():
+def test_a_caller_who_floods_pushes_out_their_own():
     async def scenario() -> None:
         sessions = StartedSessions(max_sessions=10, expire_s=EXPIRE_S)
         modest = [sessions.open(b"{}", client="modest") for _ in range(2)]

@@ -58,9 +58,9 @@ async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: boo
 def test_the_status_names_every_way_in_that_is_served(
     tmp_path: Path, modes: tuple[str, ...], phone: bool, text: bool, transports: list[str]
 ):
-    told = asyncio.run(status(tmp_path, modes=modes, phone=phone, text=text))
-    assert told["transports"] == transports
-    sockets = told["sockets"]
+    received = asyncio.run(status(tmp_path, modes=modes, phone=phone, text=text))
+    assert received["transports"] == transports
+    sockets = received["sockets"]
     assert isinstance(sockets, list)
     assert ("/v1/realtime" in sockets) == bool(modes)
     assert any(path.startswith("/twilio/") for path in sockets) == phone

@@ -178,7 +178,7 @@ def test_a_file_that_names_others_does_not_have_them_read(tmp_path: Path, monkey
     assert child(playlist, cwd=tmp_path) == EXIT_NOT_AUDIO
 
 
-def test_a_format_that_nobody_needs_is_not_read():
+def test_a_format_that_no_one_needs_is_not_read():
     """Formats that are not needed are not read.
 
     Each demuxer is code that processes untrusted bytes.
@@ -311,7 +311,7 @@ async def test_a_voice_whose_file_is_gone_is_left_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("age_s", "stays"), [(0, True), (ORPHAN_S + 60, False)])
-async def test_a_file_that_nobody_lists_goes_once_it_is_nobodys_upload(
+async def test_a_file_that_no_one_lists_goes_once_it_is_nobodys_upload(
     tmp_path: Path, age_s: int, stays: bool
 ):
     await voices(tmp_path).add("first", sound())
@@ -455,9 +455,14 @@ async def test_the_default_voice_is_given_as_samples(tmp_path: Path):
     path.write_bytes(sound("wav", 2.0))
     chosen = operations(tmp_path, default=path)
     async with asking(gateway(chosen), headers=BEARER) as client:
-        told = (await client.get("/api/default_ref_audio")).json()
-        samples = np.frombuffer(base64.b64decode(told.pop("base64")), "<f4")
-        assert told == {"name": "signature.wav", "duration": 2.0, "sample_rate": 16_000, "samples": 32_000}
+        received = (await client.get("/api/default_ref_audio")).json()
+        samples = np.frombuffer(base64.b64decode(received.pop("base64")), "<f4")
+        assert received == {
+            "name": "signature.wav",
+            "duration": 2.0,
+            "sample_rate": 16_000,
+            "samples": 32_000,
+        }
         assert len(samples) == 32_000 and 0.25 < np.abs(samples).max() < 0.35
         path.write_bytes(b"no audio any more")
         assert (await client.get("/api/default_ref_audio")).status_code == 500

@@ -39,27 +39,27 @@ class Caller(Queueing, RunnerArguments):
     """
 
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
-    told: list[tuple[float, QueueUpdate]] = field(default_factory=list)
+    received: list[tuple[float, QueueUpdate]] = field(default_factory=list)
     began_s: float | None = None
     refused: str = ""
     stalls: bool = False
 
-    async def tell(self, place: QueueUpdate) -> None:
-        self.told.append((now_s(), place))
+    async def report_place(self, place: QueueUpdate) -> None:
+        self.received.append((now_s(), place))
         if self.stalls:
             await asyncio.Event().wait()
 
     @property
     def positions(self) -> list[int]:
         """Positions of which the caller was notified, repeated ones once."""
-        told = [place.position for _, place in self.told]
-        return [each for at, each in enumerate(told) if at == 0 or told[at - 1] != each]
+        received = [place.position for _, place in self.received]
+        return [each for at, each in enumerate(received) if at == 0 or received[at - 1] != each]
 
 
 async def hold(caller: Any) -> None:
     """Wait for a line as conversations of the product do, and hold it."""
     assert caller.line is not None
-    waiting = asyncio.ensure_future(caller.line.granted(caller.tell))
+    waiting = asyncio.ensure_future(caller.line.granted(caller.report_place))
     leaving = asyncio.ensure_future(caller.leaves.wait())
     try:
         await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -93,16 +93,18 @@ class House:
             shares=CallShares(ServerTuning(max_calls=8)) if shares else None,
         )
         self.admitted = Admitted(lines, f"this machine can recognise {lines} at once")
-        self.calls.admitted = lambda hears: self.admitted if hears else Admitted(8, "every line is taken")
+        self.calls.admitted = lambda uses_recogniser: (
+            self.admitted if uses_recogniser else Admitted(8, "every line is taken")
+        )
 
-    def call(self, *, hears: bool = True, may_wait: bool = True, **more: Any) -> Caller:
+    def call(self, *, uses_recogniser: bool = True, may_wait: bool = True, **more: Any) -> Caller:
         caller = Caller(stalls=more.pop("stalls", False))
         identity = ClientIdentity(address=more.pop("address", ""))
         self.calls.start(
             caller,
             call_id=f"call.{id(caller)}",
             hang_up=nothing,
-            hears=hears,
+            uses_recogniser=uses_recogniser,
             may_wait=may_wait,
             identity=identity,
             **more,
@@ -144,7 +146,7 @@ async def test_callers_have_the_lines_in_the_order_in_which_they_came():
         await asyncio.sleep(0.1)
         assert third.began_s == pytest.approx(5.1)
         assert (first.positions, second.positions, third.positions) == ([], [1], [2, 1])
-        assert second.told[0][1].ticket_id and second.told[0][1].length == 2
+        assert second.received[0][1].ticket_id and second.received[0][1].length == 2
 
 
 @scenario
@@ -154,7 +156,7 @@ async def test_a_caller_who_is_removed_from_the_queue_is_refused_and_the_next_on
         await asyncio.sleep(5)
         [one, other] = server.calls.queued()
         assert [one.position, other.position] == [1, 2] and one.waited_s == 5
-        assert one.transport == "webrtc" and one.ticket == second.told[0][1].ticket_id
+        assert one.transport == "webrtc" and one.ticket == second.received[0][1].ticket_id
         # A line is freed at the same moment: it is not for the caller who was removed.
         first.leaves.set()
         assert server.calls.remove_queued(one.ticket, "an operator removed you from the queue")
@@ -186,7 +188,7 @@ async def test_a_newcomer_does_not_take_the_last_of_all_lines_from_callers_who_w
         await asyncio.sleep(1)
         first.leaves.set()
         await asyncio.sleep(0)
-        typed = server.call(hears=False)
+        typed = server.call(uses_recogniser=False)
         await asyncio.sleep(0.1)
         assert second.began_s == 1 and typed.began_s is None
 
@@ -219,7 +221,7 @@ async def test_a_caller_who_leaves_is_removed_at_once():
         second.leaves.set()
         await asyncio.sleep(0.05)
         assert server.calls.waiting == 1
-        assert third.positions == [2, 1] and third.told[-1][0] == pytest.approx(1, abs=0.05)
+        assert third.positions == [2, 1] and third.received[-1][0] == pytest.approx(1, abs=0.05)
         first.leaves.set()
         await asyncio.sleep(0.05)
         assert third.began_s is not None and second.began_s is None
@@ -230,7 +232,7 @@ async def test_a_full_queue_refuses_with_what_the_machine_is_full_of():
     async with house(most=1) as server:
         server.call()
         server.call()
-        server.calls.check_room(identity=ClientIdentity(), hears=False)
+        server.calls.check_room(identity=ClientIdentity(), uses_recogniser=False)
         for attempt in (lambda: server.calls.check_room(may_wait=True), server.call):
             with pytest.raises(CapacityError, match="can recognise 1 at once; try again later"):
                 attempt()
@@ -252,8 +254,8 @@ async def test_a_place_that_stays_is_told_again_with_a_new_estimate():
         server.call()
         second = server.call()
         await asyncio.sleep(10)
-        assert [round(at_s) for at_s, _ in second.told] == [0, 3, 6, 9]
-        waits_s = [place.wait_s for _, place in second.told]
+        assert [round(at_s) for at_s, _ in second.received] == [0, 3, 6, 9]
+        waits_s = [place.wait_s for _, place in second.received]
         # A call by turns is taken to last 180 s.
         assert waits_s == [180, 177, 174, 171]
 
@@ -289,7 +291,7 @@ async def test_a_caller_whom_the_recogniser_does_not_hear_is_not_kept_out_by_tho
     async with house() as server:
         server.call()
         spoken = server.call()
-        typed = server.call(hears=False)
+        typed = server.call(uses_recogniser=False)
         await asyncio.sleep(0.1)
         assert typed.began_s == 0 and spoken.began_s is None
 
@@ -357,7 +359,7 @@ async def test_silent_clients_from_the_queue_hold_no_more_lines_than_others():
 
 
 @scenario
-async def test_nobody_waits_behind_clients_whose_address_holds_all_that_it_may_without_a_word():
+async def test_no_one_waits_after_clients_whose_address_holds_all_that_it_may_without_a_word():
     async with house(lines=8, most=3) as server:
         silent = [server.call(address="192.0.2.1", counts_silence=True) for _ in range(5)]
         await asyncio.sleep(2)

@@ -221,7 +221,7 @@ def test_too_much_for_a_database_that_is_away_is_refused_and_what_was_taken_is_k
     play(tmp_path, scenario, ConversationTuning(max_pending=10))
 
 
-def test_an_event_that_cannot_be_stored_hurts_nobody_else(tmp_path: Path):
+def test_an_event_that_cannot_be_stored_hurts_no_one_else(tmp_path: Path):
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
             bad = conversation.draft(Kind.USER_TURN, "user", text={1, 2}, transport="text")
@@ -237,7 +237,7 @@ def test_an_event_that_cannot_be_stored_hurts_nobody_else(tmp_path: Path):
     play(tmp_path, scenario)
 
 
-def test_older_turns_are_summarised_beside_the_conversation_and_the_log_stays(tmp_path: Path):
+def test_older_turns_are_summarised_alongside_the_conversation_and_the_log_stays(tmp_path: Path):
     settings = ConversationTuning(
         budget_tokens=400, compaction=CompactionTuning(keep_turns=2, summary_tokens=100)
     )
@@ -276,7 +276,7 @@ def test_what_waits_when_the_conversation_is_closed_is_committed(tmp_path: Path)
     play(tmp_path, scenario)
 
 
-def test_a_view_of_a_session_that_nobody_has_open_claims_nothing(tmp_path: Path):
+def test_a_view_of_a_session_that_no_one_has_open_claims_nothing(tmp_path: Path):
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
             await conversation.user_turn("Hello.", transport="text")
@@ -374,7 +374,7 @@ def test_a_summary_that_breaks_is_tried_again_with_the_next_turn(tmp_path: Path)
     virtual_time.run(whole())
 
 
-def test_a_summary_is_written_also_when_nobody_holds_the_session_any_more(tmp_path: Path):
+def test_a_summary_is_written_also_when_no_one_holds_the_session_any_more(tmp_path: Path):
     settings = ConversationTuning(
         budget_tokens=300, compaction=CompactionTuning(keep_turns=1, summary_tokens=60)
     )

@@ -140,7 +140,7 @@ def test_a_summary_carries_the_state_of_what_it_covers() -> None:
     assert folded(line.visible()).slots == folded(line.events).slots
 
 
-def test_a_summary_does_not_undo_what_was_said_behind_it() -> None:
+def test_a_summary_does_not_undo_what_was_said_after_it() -> None:
     line = Timeline()
     line.said("I live in Berlin")
     carried = state_payload(folded(line.events))

@@ -77,7 +77,7 @@ def test_a_reply_that_was_cut_off_tells_what_was_not_heard() -> None:
     assert notes(line).remarks
 
 
-def test_a_reply_nobody_heard_anything_of_is_told_too() -> None:
+def test_a_reply_no_one_heard_anything_of_is_told_too() -> None:
     line = Timeline()
     line.said("When?")
     line.replied("", unheard="At nine.")
@@ -108,7 +108,7 @@ def test_the_end_of_a_reply_takes_the_place_of_its_checkpoints() -> None:
     assert said(line) == [("user", "When?"), ("assistant", "At nine.")]
 
 
-def test_who_interrupts_a_reply_stands_behind_it() -> None:
+def test_who_interrupts_a_reply_stands_after_it() -> None:
     line = Timeline()
     line.said("When?", at_us=10)
     line.heard("r", "At", at_us=20)
@@ -117,7 +117,7 @@ def test_who_interrupts_a_reply_stands_behind_it() -> None:
     assert [role for role, _ in said(line)] == ["user", "assistant", "user"]
 
 
-def test_a_greeting_comes_behind_a_message_of_the_person() -> None:
+def test_a_greeting_comes_after_a_message_of_the_person() -> None:
     line = Timeline()
     line.replied("Hello.")
     assert [m["role"] for m in messages(line)] == ["user", "assistant"]
@@ -245,7 +245,7 @@ def test_what_is_known_stands_in_the_notes() -> None:
     assert said(line) == [("user", "My name is Ada and I'm calling about a lost card.")]
 
 
-def test_what_was_perceived_stands_behind_the_words() -> None:
+def test_what_was_perceived_stands_after_the_words() -> None:
     line = Timeline()
     line.said("this one", rendered="this one [pointing at the fee]")
     line.said(
@@ -505,7 +505,7 @@ def test_what_was_heard_of_the_words_before_a_call_stands_before_it_when_the_mod
     ]
 
 
-def test_a_reply_that_is_still_heard_while_somebody_types_is_no_beginning_of_the_answer() -> None:
+def test_a_reply_that_is_still_heard_while_someone_types_is_no_beginning_of_the_answer() -> None:
     line = Timeline()
     line.said("When?")
     turn = line.said("And where?", transport="text")

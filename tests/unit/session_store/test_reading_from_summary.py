@@ -54,7 +54,7 @@ compacting = partial(Compactor, facts=FACTS)
 
 
 @dataclass
-class Teller:
+class Narrator:
     """Generator of a timeline from steps.
 
     Attributes:
@@ -66,7 +66,7 @@ class Teller:
     line: Timeline = field(default_factory=Timeline)
     covered_seq: int = 0
 
-    def tell(self, steps: Sequence[Step]) -> list[Event]:
+    def narrate(self, steps: Sequence[Step]) -> list[Event]:
         for name, which, how in steps:
             getattr(self, name)(which, how)
         return self.line.events
@@ -226,7 +226,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def test_the_view_from_the_newest_summary_on_is_that_of_the_whole_timeline(
     bench: Bench, steps: list[Step], budget_tokens: int
 ) -> None:
-    session_id = bench.stored(Teller(anywhere=False).tell(steps))
+    session_id = bench.stored(Narrator(anywhere=False).narrate(steps))
     apart, held, events, whole = bench.read(session_id, ConversationTuning(budget_tokens=budget_tokens))
     note(f"events left out: {len(events) < len(whole)}")
     expected = viewed(whole, budget_tokens=budget_tokens)
@@ -238,14 +238,14 @@ def test_the_view_from_the_newest_summary_on_is_that_of_the_whole_timeline(
 @settings(max_examples=150, deadline=None)
 @given(timelines)
 def test_a_summary_that_ends_anywhere_is_read_from_there_on(bench: Bench, steps: list[Step]) -> None:
-    session_id = bench.stored(Teller(anywhere=True).tell(steps))
+    session_id = bench.stored(Narrator(anywhere=True).narrate(steps))
     apart, held, events, whole = bench.read(session_id, ConversationTuning())
     note(f"events left out: {len(events) < len(whole)}")
     assert events == from_newest_summary(whole)
     assert apart == held == viewed(from_newest_summary(whole), budget_tokens=6_000)
 
 
-def told(bench: Bench, line: Timeline) -> tuple[str, list[Event]]:
+def received(bench: Bench, line: Timeline) -> tuple[str, list[Event]]:
     apart, held, events, whole = bench.read(bench.stored(line.events), ConversationTuning())
     assert apart == held == viewed(whole, budget_tokens=6_000)
     return str(held.messages[0]["content"]), events
@@ -263,7 +263,7 @@ def talk() -> Timeline:
 def test_a_summary_without_a_state_leaves_what_was_stated_known(bench: Bench) -> None:
     line = talk()
     line.summary("Somebody said hello.", 2)
-    shown, events = told(bench, line)
+    shown, events = received(bench, line)
     assert "Somebody said hello." in shown and "Ada" in shown and "My name is" not in shown
     assert len(events) == 5
 
@@ -274,9 +274,9 @@ def test_a_summary_that_is_superseded_makes_room_for_the_one_before_it(bench: Be
     line.said("And a year?")
     line.replied("Ninety.")
     second = line.summary("The second one.", 4, state=state_payload(folded([*line.events[:4], first])))
-    assert "The second one." in told(bench, line)[0]
+    assert "The second one." in received(bench, line)[0]
     line.state(supersedes=second.seq)
-    shown, events = told(bench, line)
+    shown, events = received(bench, line)
     assert "The first one." in shown and "The second one." not in shown and "What does it cost?" in shown
     assert [event.seq for event in events] == [3, 4, 5, 6, 7, 8, 9]
 
@@ -287,7 +287,7 @@ def test_a_state_that_was_given_before_the_summary_is_known_and_not_read(bench: 
     for event in talk().events:
         line.add(event.kind, event.payload)
     line.summary("They said hello.", 3, state=state_payload(folded(line.events[:3])))
-    shown, events = told(bench, line)
+    shown, events = received(bench, line)
     assert "Berlin" in shown and "Ada" in shown
     assert [event.seq for event in events] == [4, 5, 6]
 
@@ -321,7 +321,7 @@ def turn(number: int) -> list[Draft]:
     ]
 
 
-async def test_ten_thousand_turns_behind_a_summary_are_not_read(tmp_path: Path) -> None:
+async def test_ten_thousand_turns_after_a_summary_are_not_read(tmp_path: Path) -> None:
     turns, kept = 10_000, 10
     with rows_counted() as rows:
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/a.db"))

@@ -58,9 +58,9 @@ def record(call_id: str, operations: list[Operation[None]], *, settings: bool = 
             first = settings and not events
             write(Kind.JOURNAL, {"operations": lines, **({"settings": chosen.model_dump()} if first else {})})
         for one in committed:
-            told = {"order": one.seq, "statement": one.statement, "stream": one.stream}
-            told |= {"identity": one.identity, "revision": one.revision, "late": one.late}
-            write(Kind.ANNOTATION, told, one.event_us, one.arrival_us, one.final)
+            received = {"order": one.seq, "statement": one.statement, "stream": one.stream}
+            received |= {"identity": one.identity, "revision": one.revision, "late": one.late}
+            write(Kind.ANNOTATION, received, one.event_us, one.arrival_us, one.final)
     return events
 
 

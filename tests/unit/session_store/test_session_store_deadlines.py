@@ -49,7 +49,7 @@ async def test_a_read_ends_at_its_time_and_so_does_its_statement(tmp_path: Path)
         assert await asyncio.gather(*(file.read(short) for _ in range(2 * READERS))) == [7] * 2 * READERS
 
 
-async def test_a_read_that_nobody_waits_for_any_more_frees_its_thread(tmp_path: Path) -> None:
+async def test_a_read_that_no_one_waits_for_any_more_frees_its_thread(tmp_path: Path) -> None:
     begun = threading.Semaphore(0)
 
     def begin(connection: sa.Connection) -> object:

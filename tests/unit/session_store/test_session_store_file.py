@@ -156,7 +156,7 @@ async def test_a_file_that_another_program_keeps_locked(tmp_path: Path) -> None:
             await opened(path, open_deadline_s=0.05)
 
 
-async def test_a_new_file_that_somebody_else_is_about_to_write_is_waited_for(tmp_path: Path) -> None:
+async def test_a_new_file_that_someone_else_is_about_to_write_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         # The lock of another process between its first write and its commit. SQLite refuses at once to enable
@@ -177,7 +177,7 @@ async def test_a_new_file_that_stays_taken_is_given_up(tmp_path: Path) -> None:
             await opened(path, open_deadline_s=0.05)
 
 
-async def test_a_file_that_somebody_else_reads_and_writes_alone_is_waited_for(tmp_path: Path) -> None:
+async def test_a_file_that_someone_else_reads_and_writes_alone_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("CREATE TABLE session_store_version (version_num TEXT)")
@@ -243,7 +243,7 @@ async def test_what_was_deleted_is_not_in_the_file(tmp_path: Path) -> None:
     assert not any(b"my old address" in file.read_bytes() for file in tmp_path.iterdir())
 
 
-async def test_the_file_is_written_through_and_beside_a_log(tmp_path: Path) -> None:
+async def test_the_file_is_written_through_and_alongside_a_log(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     await filled(path)
     with closing(sqlite3.connect(path)) as connection:

@@ -85,7 +85,7 @@ def test_the_store_says_that_it_is_away_and_for_how_long(play: Callable[..., Non
     play(scenario)
 
 
-def test_an_append_is_given_up_at_its_deadline_and_not_written_behind_it(play: Callable[..., None]) -> None:
+def test_an_append_is_given_up_at_its_deadline_and_not_written_after_it(play: Callable[..., None]) -> None:
     async def scenario(store: SessionStore, writer: SessionWriter, other: sqlite3.Connection) -> None:
         other.execute("BEGIN IMMEDIATE")
         started_s = now_s()

@@ -50,7 +50,7 @@ def test_what_is_in_order_goes_on_at_once():
     assert leave(LowDelayJitterBuffer(), *range(5)) == [[0], [1], [2], [3], [4]]
 
 
-def test_numbers_begin_anew_behind_65535():
+def test_numbers_begin_anew_after_65535():
     assert leave(LowDelayJitterBuffer(), 65_534, 65_535, 65_536, 65_537) == [[254], [255], [0], [1]]
 
 

@@ -249,10 +249,10 @@ async def test_portaudio_is_only_called_on_its_own_thread(monkeypatch: pytest.Mo
 
 async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypatch: pytest.MonkeyPatch):
     binding = install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K))
-    told: list[tuple[bytes, int]] = []
+    received: list[tuple[bytes, int]] = []
     async with AudioDevices() as devices:
         transport = await connected(
-            devices, output_rate_hz=24_000, on_packet=lambda *piece: told.append(piece)
+            devices, output_rate_hz=24_000, on_packet=lambda *piece: received.append(piece)
         )
         assert isinstance(transport, StatesLatency)
         assert transport.loudspeaker.format.rate_hz == 48_000
@@ -261,9 +261,9 @@ async def test_what_the_loudspeaker_takes_is_told_at_its_rate_and_time(monkeypat
         in_a_thread(lambda: binding.streams["output"]["stream_callback"](None, 3, {}, 0) and None)
         after_us = LoopClock().now_us()
         # Until here the loop has not been notified.
-        assert told == []
+        assert received == []
         await asyncio.sleep(0)
-    ((pcm, at_us),) = told
+    ((pcm, at_us),) = received
     assert pcm == b"\1\0\2\0"
     assert before_us <= at_us <= after_us
     assert transport.output_latency_ms == 50
@@ -276,11 +276,11 @@ async def test_the_delay_to_the_ear_is_what_the_loudspeaker_holds(
     monkeypatch: pytest.MonkeyPatch, reported_s: float, delay_ms: int
 ):
     install(monkeypatch, ScriptedPortAudio(formats=STEREO_48K, latency_s=reported_s))
-    events, told = CallEvents(), list[ClientDelayReported]()
-    events.subscribe(ClientDelayReported, told.append)
+    events, received = CallEvents(), list[ClientDelayReported]()
+    events.subscribe(ClientDelayReported, received.append)
     async with AudioDevices() as devices:
         await connected(devices, events=events)
-    assert [report.delay_ms for report in told] == [delay_ms]
+    assert [report.delay_ms for report in received] == [delay_ms]
 
 
 async def test_a_machine_without_a_microphone_says_so(monkeypatch: pytest.MonkeyPatch):

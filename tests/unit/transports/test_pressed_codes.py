@@ -25,7 +25,7 @@ def test_a_star_a_hash_and_a_pause_begin_anew():
     assert press("3456", line, from_ms=20_000) == ["3456"]
 
 
-def test_behind_the_last_try_no_key_means_anything():
+def test_after_the_last_try_no_key_means_anything():
     line = codes(tries=2)
     for place in range(2):
         assert press("1234", line, from_ms=place * 10_000) == ["1234"]

@@ -89,9 +89,9 @@ async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_o
     python = await python_with_rooms(tmp_path_factory.mktemp("rooms"))
     status, output, error = await run(python, "-c", OPEN)
     assert status == 0, error[-2_000:]
-    told = json.loads(output)
-    assert (told["livekit"], told["daily"]) == ("LiveKitTransport", "DailyTransport")
-    signed, _, signature = told["token"].rpartition(".")
+    received = json.loads(output)
+    assert (received["livekit"], received["daily"]) == ("LiveKitTransport", "DailyTransport")
+    signed, _, signature = received["token"].rpartition(".")
     made = hmac.new(b"s" * 32, signed.encode(), hashlib.sha256).digest()
     assert base64.urlsafe_b64encode(made).decode().rstrip("=") == signature
     payload = signed.partition(".")[2]

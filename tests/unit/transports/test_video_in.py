@@ -62,7 +62,7 @@ def test_of_a_camera_some_pictures_go_on_and_none_is_too_large(frame: VideoFrame
     assert len(pictures[0].image) == width * height * 3
 
 
-def test_a_camera_that_is_switched_off_holds_nobody_up(frame: VideoFrame) -> None:
+def test_a_camera_that_is_switched_off_holds_no_one_up(frame: VideoFrame) -> None:
     frames: list[VideoFrame | None] = [None] * 20
     pictures, _ = virtual_time.run(seen(Track([*frames, frame, frame]), 5.0))
     # Twenty empty results take two seconds, in which all other tasks go on.

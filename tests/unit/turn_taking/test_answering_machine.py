@@ -89,7 +89,7 @@ def machine() -> AnswerScreen:
     return one
 
 
-def test_the_message_waits_for_silence_and_comes_sooner_behind_a_beep():
+def test_the_message_waits_for_silence_and_comes_sooner_after_a_beep():
     one = machine()
     assert one.next_deadline_ms() == 8_500
     one.on_beep(7_900)
@@ -99,7 +99,7 @@ def test_the_message_waits_for_silence_and_comes_sooner_behind_a_beep():
     assert one.next_deadline_ms() == 8_200
 
 
-def test_a_tone_in_front_of_more_greeting_is_no_beep():
+def test_a_tone_before_more_greeting_is_no_beep():
     one = machine()
     one.on_beep(7_000)
     one.on_voice(True, 7_280)

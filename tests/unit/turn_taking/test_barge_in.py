@@ -87,7 +87,7 @@ def test_what_was_no_voice_is_restored_and_does_not_duck_again_at_once():
     assert floor.decisions == [Duck(5_032, CHOSEN.duck_db), Restore(5_032 + CHOSEN.maybe_ms)]
 
 
-def test_a_maybe_that_nobody_follows_is_forgotten():
+def test_a_maybe_that_no_one_follows_is_forgotten():
     floor = speaking()
     floor.at(5_000, floor.machine.on_maybe_voice)
     floor.at(5_050, lambda now: floor.machine.on_protected(now, True))
@@ -310,7 +310,7 @@ def test_sure_words_of_a_listener_wait_for_nothing():
     assert floor.decisions[-1].at_ms == 5_600
 
 
-def test_a_hum_behind_words_that_wait_does_not_make_a_hum_of_them():
+def test_a_hum_after_words_that_wait_does_not_make_a_hum_of_them():
     floor = short_voice("about fees", 0.7, None)
     floor.voice(5_610, 200)
     floor.at(5_971, lambda _now: floor.machine.on_spotting())
@@ -331,7 +331,7 @@ def test_unsure_words_of_a_short_voice_that_is_no_command_do_not_cut(final_ms: i
     assert [type(decision) for decision in floor.decisions] == [Duck, Restore]
 
 
-def test_the_same_words_cut_where_nobody_listens_once_more():
+def test_the_same_words_cut_where_no_one_listens_once_more():
     floor = speaking()
     floor.voice(5_000, 400)
     floor.at(5_600, lambda now: floor.machine.on_final(now, "as far apart", confidences=(0.7, 0.7, 0.7)))
@@ -392,7 +392,7 @@ def test_words_of_which_the_spotter_says_nothing_in_time_are_believed():
     assert not floor.machine.holds_words
 
 
-def test_a_click_behind_words_that_wait_decides_nothing_about_them():
+def test_a_click_after_words_that_wait_decides_nothing_about_them():
     floor = short_voice("shut", 0.3, "stop")
     floor.at(5_610, lambda now: floor.machine.on_maybe_voice(now))
     floor.run(20_000)
@@ -595,7 +595,7 @@ def test_an_okay_that_is_not_sure_yet_is_listened_to_a_little_longer():
     assert len(floor.of(Restore)) == 1
 
 
-def test_who_goes_on_behind_an_okay_cuts_a_little_later():
+def test_who_goes_on_after_an_okay_cuts_a_little_later():
     floor = speaking()
     floor.voice(5_000, 2_000, partials=UNSURE_OKAY)
     floor.run(6_900)
@@ -603,7 +603,7 @@ def test_who_goes_on_behind_an_okay_cuts_a_little_later():
     assert cut.at_ms == 5_000 + CHOSEN.listener_confirm_ms + CHOSEN.end_lag_ms
 
 
-def test_behind_a_question_an_unsure_yes_is_waited_for_no_longer():
+def test_after_a_question_an_unsure_yes_is_waited_for_no_longer():
     floor = speaking()
     floor.at(4_000, floor.machine.on_question)
     floor.voice(5_000, 2_000, partials=((430, "yes i", 0.0),))
@@ -859,7 +859,7 @@ def test_a_reply_that_ends_while_the_caller_speaks_leaves_them_the_floor():
     assert floor.machine.caller_has_floor
 
 
-def test_a_reply_behind_a_filler_is_armed_for_as_soon_as_the_filler_ends():
+def test_a_reply_after_a_filler_is_armed_for_as_soon_as_the_filler_ends():
     floor = Floor()
     floor.reply("filler", 0, 1_000)
     floor.at(500, lambda now: floor.machine.on_reply(now, "r1"))

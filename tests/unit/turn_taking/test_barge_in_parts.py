@@ -271,7 +271,7 @@ def test_a_guess_waits_for_the_spotter_and_the_spotter_decides():
         assert spotted is (SpotVerdict.WANTS_FLOOR if meant else SpotVerdict.DROP_HELD)
 
 
-def test_the_same_guess_waits_for_nothing_behind_a_cut_or_without_a_spotter():
+def test_the_same_guess_waits_for_nothing_after_a_cut_or_without_a_spotter():
     assert (
         final(arbiter((VoiceFinding.SPOTTING, 1)), "about fees", 0.5, state=BargeInState.CUT)
         is UtteranceKind.SUBSTANTIVE

@@ -116,7 +116,7 @@ def test_a_turn_of_which_nothing_was_understood_is_asked_for_again_each_time():
     assert doubtful(asking, "yes that is right", 0.9) is None
 
 
-def test_what_is_lost_is_asked_for_again_behind_a_question_that_repeats_words():
+def test_what_is_lost_is_asked_for_again_after_a_question_that_repeats_words():
     asking = Clarification(AskBackTuning(below=0.6, lost_below=0.4))
     assert isinstance(doubtful(asking, QUESTION, 0.5), AskBack)
     assert isinstance(doubtful(asking, "mode of the granny shun", 0.3), AskBack)

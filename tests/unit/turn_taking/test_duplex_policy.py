@@ -83,7 +83,7 @@ def test_a_question_is_guessed_before_it_is_over_and_asked_when_it_is() -> None:
     assert talk.policy.may_speak
 
 
-def test_a_pause_behind_an_unfinished_clause_ends_nothing() -> None:
+def test_a_pause_after_an_unfinished_clause_ends_nothing() -> None:
     talk = Talk()
     talk.voice(1_000, 1_500, text="i would like to go to the", completeness=0.05)
     talk.voice(2_900, 800, text="branch in town", completeness=0.95)
@@ -149,7 +149,7 @@ def test_a_sound_without_words_asks_nothing() -> None:
     assert not talk.of(Ask) and talk.policy.may_speak
 
 
-def test_yes_behind_a_question_is_an_answer() -> None:
+def test_yes_after_a_question_is_an_answer() -> None:
     talk = Talk()
     talk.bot(1_000, 2_000, "Do you want to hear more?")
     talk.voice(3_600, 300, text="yes")
@@ -167,7 +167,7 @@ def test_who_goes_on_over_the_first_words_of_an_answer_gets_the_floor_back_at_on
     assert cut_ms - 1_300 <= 420
 
 
-def test_behind_an_answer_that_came_too_early_the_next_one_waits() -> None:
+def test_after_an_answer_that_came_too_early_the_next_one_waits() -> None:
     talk = Talk()
     talk.bot(1_000, 10_000, "We are open from nine to five on weekdays.")
     talk.voice(1_300, 900, text="what are your hours")
@@ -201,7 +201,7 @@ def test_who_tells_something_is_waited_for_longer_than_who_asks() -> None:
     assert asked_ms <= 400 and 1_200 <= told_ms <= 1_200 + 2 * TICK_MS
 
 
-def test_a_turn_that_somebody_ends_is_over_with_the_next_tick() -> None:
+def test_a_turn_that_someone_ends_is_over_with_the_next_tick() -> None:
     talk = Talk()
     talk.at(1_000, lambda now: talk.policy.on_voice_started(now, voiced_ms=128))
     talk.at(3_000, lambda _now: talk.policy.end_turn())

@@ -44,8 +44,8 @@ def test_the_end_of_a_voice_is_believed_only_so_far():
 
 
 def test_a_voice_that_has_no_weight_is_not_measured():
-    assert not EndPredictor({"score": 1.0, "tempo": 0.0}).hears_voice_end
-    assert EndPredictor({"tempo": 0.1}).hears_voice_end
+    assert not EndPredictor({"score": 1.0, "tempo": 0.0}).uses_voice_end
+    assert EndPredictor({"tempo": 0.1}).uses_voice_end
 
 
 @given(one=st.floats(0, 1), other=st.floats(0, 1), looked_ms=st.sampled_from([160, 400]))

@@ -66,7 +66,7 @@ def test_what_sounds_like_a_filler_is_waited_for_however_complete_it_seems_and_r
     assert waits(least, EndpointTuning(filler_log_odds=None)) == SETTINGS.min_silence_ms
 
 
-def test_whoever_is_known_not_to_have_stopped_on_a_filler_is_believed_sooner():
+def test_a_caller_who_is_known_not_to_have_stopped_on_a_filler_is_believed_sooner():
     endpointer = said("what are your opening hours", None)
     endpointer.on_completeness(SETTINGS.complete_without_filler, filler_log_odds=-3.0)
     assert endpointer.wait_ms() == SETTINGS.min_silence_ms

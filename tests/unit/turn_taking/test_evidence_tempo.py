@@ -32,7 +32,7 @@ def test_all_of_the_voice_twice_as_slow_changes_half_as_fast():
     assert fast.whole - slow.whole == pytest.approx(np.log(2), abs=0.25)
 
 
-def test_loudness_and_the_silence_behind_the_voice_do_not_matter():
+def test_loudness_and_the_silence_after_the_voice_do_not_matter():
     sound = syllables(EVEN)
     soft = tempo(0.05 * sound)
     longer = tempo(np.concatenate((sound, np.zeros(8_000, np.float32))))

@@ -19,7 +19,7 @@ def test_a_tempo_is_relative_to_the_caller_s_own():
     assert calm.signs(end(final=1.0, whole=0.5)).tempo == pytest.approx(0.5, abs=0.06)
 
 
-def test_before_anything_was_heard_the_general_tempo_counts_beside_this_pause():
+def test_before_anything_was_heard_the_general_tempo_counts_alongside_this_pause():
     signs = CallerVoiceAverage(1.0).signs(end(final=0.0, whole=2.0))
     assert signs.tempo == pytest.approx(-(USUAL_WEIGHT + 2.0) / (USUAL_WEIGHT + 1))
 

@@ -103,7 +103,7 @@ def test_a_caller_who_only_coughs_is_treated_like_one_who_says_nothing():
     assert kinds == [Prompt, Prompt, Prompt, Goodbye, HangUp]
 
 
-def test_no_prompt_comes_into_a_voice_or_right_behind_it():
+def test_no_prompt_comes_into_a_voice_or_right_after_it():
     line = Line()
     line.run(6_900)
     line.caller("", 5_000)
@@ -173,7 +173,7 @@ def test_goodbye_of_the_bot_closes_the_call():
     assert line.decisions == [HangUp(answered_ms + CHOSEN.hang_up_ms)]
 
 
-def test_whoever_speaks_after_the_goodbye_keeps_the_call():
+def test_a_caller_who_speaks_after_the_goodbye_keeps_the_call():
     line = Line()
     line.asks("goodbye", "Goodbye!")
     line.run(line.now_ms + 500)

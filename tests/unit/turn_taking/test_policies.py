@@ -72,7 +72,7 @@ def test_the_adaptive_wait_learns_nothing_by_default():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_policy_ends_a_turn_once_and_not_while_somebody_speaks(kind: str):
+def test_every_policy_ends_a_turn_once_and_not_while_someone_speaks(kind: str):
     policy = endpoint_policy(EndpointTuning.model_validate({"kind": kind}))
     assert policy.next_deadline_ms() is None
     since_ms = turn(policy)
@@ -123,13 +123,13 @@ def test_who_pauses_long_is_waited_for_longer(kind: str):
 
 
 def test_who_tells_something_is_waited_for_where_that_is_set_and_not_for_an_answer():
-    told = "we went down to the market"
+    received = "we went down to the market"
     for chosen, expected in ((EndpointTuning(), 190), (EndpointTuning(told_silence_ms=1_000), 1_000)):
         policy = Endpointer(chosen)
-        assert wait_ms(policy, turn(policy, told, 0.9)) == expected
+        assert wait_ms(policy, turn(policy, received, 0.9)) == expected
     policy = Endpointer(EndpointTuning(told_silence_ms=1_000))
     policy.on_bot_said("What did you do yesterday?")
-    assert wait_ms(policy, turn(policy, told, 0.9)) == 190
+    assert wait_ms(policy, turn(policy, received, 0.9)) == 190
 
 
 def predictive(patience: float = 0.4) -> PredictivePolicy:

@@ -32,6 +32,6 @@ def test_no_answer_stands_on_another_context_and_hardly_a_hit_is_missed(found: d
     assert verified.hits >= 0.97 * bound.hits and verified.hits > verified.asked // 2
 
 
-def test_a_hash_of_the_history_that_nobody_checks_hits_when_it_must_not(found: dict[str, Counts]) -> None:
+def test_a_hash_of_the_history_that_no_one_checks_hits_when_it_must_not(found: dict[str, Counts]) -> None:
     hashed = found["history_hash"]
     assert hashed.hits and hashed.false_hits == hashed.hits

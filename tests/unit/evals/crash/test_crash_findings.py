@@ -100,7 +100,7 @@ def test_two_spoken_turns_of_the_same_words_need_two_events():
     assert len(judge(stated, [typed(1, "what is my code"), typed(2, "what is my code")]).lost) == 2
 
 
-def test_what_was_heard_is_promised_once_something_behind_it_is_acknowledged():
+def test_what_was_heard_is_promised_once_something_after_it_is_acknowledged():
     heard = {"kind": "heard", "reply_id": "r", "text": "At", "unheard": "nine", "truncated": True}
     messages = [
         message(10, "server-message", **heard, in_context=True),
@@ -181,7 +181,7 @@ def test_a_booking_that_was_sent_again_and_took_effect_once_is_right():
 
 
 @pytest.mark.parametrize("effects", [0, 1])
-def test_nobody_knows_what_became_of_an_order(effects):
+def test_no_one_knows_what_became_of_an_order(effects):
     findings = of_tools(ORDER, 1, effects, "unknown")
     assert (findings.unknown, findings.untrue) == (1, 0)
 
@@ -212,7 +212,7 @@ def sound() -> Findings:
     for channel in (BY_TEXT, BY_CALL):
         findings.facts_asked[channel] = findings.facts_right[channel] = 1
     events = [typed(1, "Hello.")]
-    findings.behind_the_kill([turn(1, "Hello.")], [], events)
+    findings.after_the_kill([turn(1, "Hello.")], [], events)
     findings.in_the_end([turn(1, "Hello.")], 1, events)
     return findings
 
@@ -222,9 +222,9 @@ def test_a_sound_run_passes():
     assert "| must-haves | all hold |" in sound().table()
 
 
-def test_what_is_lost_behind_the_kill_or_in_the_end_is_a_fault():
+def test_what_is_lost_after_the_kill_or_in_the_end_is_a_fault():
     findings = sound()
-    findings.behind_the_kill([turn(2, "Lost.")], [], [])
+    findings.after_the_kill([turn(2, "Lost.")], [], [])
     findings.in_the_end([turn(2, "Lost.")], 0, [])
     assert findings.faults == {"lost": 1, "lost in the end": 1}
     assert not findings.passed()

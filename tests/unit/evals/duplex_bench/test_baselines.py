@@ -39,7 +39,7 @@ def test_one_always_talks_and_one_never_does(question: Clip, vad: SileroVad) -> 
 
 
 @pytest.mark.parametrize(("name", "silence_ms"), [("timer_300", 300), ("timer", 600), ("timer_1000", 1_000)])
-def test_a_timer_begins_so_long_behind_the_voice(
+def test_a_timer_begins_so_long_after_the_voice(
     name: str, silence_ms: int, question: Clip, vad: SileroVad
 ) -> None:
     assert question.event is not None

@@ -46,7 +46,7 @@ def test_a_folder_without_audio_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert "no clip" in capsys.readouterr().err
 
 
-def test_settings_that_nobody_has_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_no_one_has_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("two_tier: {no_such: 1}\n")
     arguments = ["--engine", "two_tier", "--settings", str(path), "--part", "turn", "--clips", "1"]

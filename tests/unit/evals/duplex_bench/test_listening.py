@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parley.evals.duplex_bench.clips import Clip, Part
-from parley.evals.duplex_bench.listening import Beside
+from parley.evals.duplex_bench.listening import ParallelRecogniser
 from parley.evals.duplex_bench.runner import PIECE_MS, Side, play
 from parley.evals.duplex_bench.spoken import RATE_HZ
 from parley.models.omni import Vote
@@ -37,52 +37,56 @@ def caller(*loud_ms: tuple[int, int], length_ms: int = 4_000) -> np.ndarray:
     return audio
 
 
-def heard(audio: np.ndarray, **settings: object) -> tuple[list[tuple[int, TranscriptWords]], Beside]:
+def heard(
+    audio: np.ndarray, **settings: object
+) -> tuple[list[tuple[int, TranscriptWords]], ParallelRecogniser]:
     """Return (ms of the audio, words) of each transcript, in order of delivery, and the recogniser."""
-    told: list[tuple[int, TranscriptWords]] = []
+    received: list[tuple[int, TranscriptWords]] = []
 
-    async def run() -> Beside:
+    async def run() -> ParallelRecogniser:
         at_ms = 0
-        beside = Beside(recogniser(**settings), EnergyVad(), lambda words: told.append((at_ms, words)))
-        await beside.open()
+        parallel = ParallelRecogniser(
+            recogniser(**settings), EnergyVad(), lambda words: received.append((at_ms, words))
+        )
+        await parallel.open()
         size = PIECE_MS * RATE_HZ // 1000
         for first in range(0, len(audio), size):
-            beside.hear(audio[first : first + size])
+            parallel.hear(audio[first : first + size])
             at_ms += PIECE_MS
             await asyncio.sleep(PIECE_MS / 1000)
-        beside.close()
-        return beside
+        parallel.close()
+        return parallel
 
-    beside = virtual_time.run(run())
-    return told, beside
+    parallel = virtual_time.run(run())
+    return received, parallel
 
 
 def test_each_voice_is_an_utterance_and_its_words_are_final_behind_its_end() -> None:
-    told, beside = heard(caller((500, 1_100), (2_000, 2_400)))
-    finals = [(at_ms, words.text) for at_ms, words in told if words.is_final]
-    assert [text for _, text in finals] == ["one two three", "one two"] == beside.understood
+    received, parallel = heard(caller((500, 1_100), (2_000, 2_400)))
+    finals = [(at_ms, words.text) for at_ms, words in received if words.is_final]
+    assert [text for _, text in finals] == ["one two three", "one two"] == parallel.understood
     # Voice activity detects the end after 128 ms, at a window.
     assert [at_ms for at_ms, _ in finals] == [pytest.approx(1_228, abs=60), pytest.approx(2_528, abs=60)]
-    assert beside.late_ms == [0, 0] and beside.failures == 0
+    assert parallel.late_ms == [0, 0] and parallel.failures == 0
 
 
 def test_a_partial_confirms_nothing_and_a_final_has_a_confidence_for_each_word() -> None:
-    told, _ = heard(caller((500, 1_100)))
-    partials = [words for _, words in told if not words.is_final]
+    received, _ = heard(caller((500, 1_100)))
+    partials = [words for _, words in received if not words.is_final]
     assert partials and all(words.confidences == (0.0,) for words in partials)
-    assert [words.confidences for _, words in told if words.is_final] == [(0.9, 0.9, 0.9)]
+    assert [words.confidences for _, words in received if words.is_final] == [(0.9, 0.9, 0.9)]
 
 
 def test_silence_has_no_words() -> None:
-    told, beside = heard(caller())
-    assert told == [] and beside.understood == []
+    received, parallel = heard(caller())
+    assert received == [] and parallel.understood == []
 
 
 def test_a_recogniser_that_fails_loses_words_and_is_opened_anew() -> None:
-    told, beside = heard(caller((500, 1_500), (2_500, 2_800)), raise_after_ms=1_200)
+    received, parallel = heard(caller((500, 1_500), (2_500, 2_800)), raise_after_ms=1_200)
     # The first voice is too long for it; the second one is understood.
-    assert beside.failures == 1
-    assert [words.text for _, words in told if words.is_final] == ["one"]
+    assert parallel.failures == 1
+    assert [words.text for _, words in received if words.is_final] == ["one"]
 
 
 class WordyHost(ScriptedOmniHost):

@@ -38,7 +38,7 @@ def test_a_hum_is_no_answer() -> None:
     assert figures([TURN], (3_500, 4_000))["R_R"] == 0.0
 
 
-def test_an_answer_behind_the_next_turn_is_none_of_the_first() -> None:
+def test_an_answer_after_the_next_turn_is_none_of_the_first() -> None:
     found = counted([TURN, Event(Kind.TURN, 5_000, 6_000)], (7_000, 9_000), clips=1)
     assert found.turns == 2 and found.responses_ms == [1_000]
 
@@ -59,7 +59,7 @@ def test_a_stop_is_timed_from_the_begin_of_the_interruption() -> None:
     assert found["R_R"] == 1.0
 
 
-def test_who_stops_behind_two_seconds_did_not_yield() -> None:
+def test_who_stops_after_two_seconds_did_not_yield() -> None:
     found = figures([TURN, INTERRUPTION], (3_400, 8_500))
     assert found["R_Y"] == 0.0 and found["L_Y"] == pytest.approx(2.6)
 

@@ -30,7 +30,7 @@ def loud_ms(audio: np.ndarray, rate_hz: int = BOT_HZ) -> tuple[int, int]:
     return round(int(found[0]) * 1000 / rate_hz), round((int(found[-1]) + 1) * 1000 / rate_hz)
 
 
-def test_a_unit_is_heard_behind_its_result_and_the_next_one_behind_it() -> None:
+def test_a_unit_is_heard_after_its_result_and_the_next_one_after_it() -> None:
     bot = mouth()
     bot.say(UnitResult(Vote.SPEAK, " one", UNIT), 400_000)
     # A little late, and still in time.
@@ -70,7 +70,7 @@ def test_what_has_not_left_is_not_heard_of_a_bot_that_yields_nor_its_words() -> 
     assert words[-1].began_ms == pytest.approx(1_040, abs=20)
 
 
-def test_silence_in_front_of_a_reply_is_not_played() -> None:
+def test_silence_before_a_reply_is_not_played() -> None:
     bot = mouth()
     half = UNIT.copy()
     half[: len(half) // 2] = 0
@@ -79,7 +79,7 @@ def test_silence_in_front_of_a_reply_is_not_played() -> None:
     assert loud_ms(bot.heard()[0]) == (440, 480)
 
 
-def test_what_is_heard_behind_the_end_or_before_the_beginning_is_not_in_the_clip() -> None:
+def test_what_is_heard_after_the_end_or_before_the_beginning_is_not_in_the_clip() -> None:
     bot = mouth(1_000)
     bot.say(UnitResult(Vote.SPEAK, " early", UNIT), -100_000)
     bot.say(UnitResult(Vote.LISTEN, end_of_turn=True), -20_000)

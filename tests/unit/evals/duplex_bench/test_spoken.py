@@ -58,7 +58,7 @@ def test_a_backchannel_is_short_and_has_two_words_at_most(
     assert is_backchannel(Segment(0, length_ms), count) is backchannel
 
 
-def test_talk_begins_behind_the_hums() -> None:
+def test_talk_begins_after_the_hums() -> None:
     spoken = Spoken(9_000, (Segment(500, 900), Segment(3_000, 3_400), Segment(3_600, 5_000)))
     # The second backchannel is 0.2 s before speech: one stretch.
     assert first_talk(spoken) == Segment(3_000, 5_000)

@@ -62,7 +62,7 @@ async def test_a_server_is_ended_with_its_children_and_its_log_goes_on(tmp_path:
     assert len(log.read_text().split()) == 2
 
 
-async def test_what_fails_beside_a_server_ends_it(tmp_path: Path) -> None:
+async def test_what_fails_alongside_a_server_ends_it(tmp_path: Path) -> None:
     port = free_port()
     with pytest.raises(KeyError):
         async with started([sys.executable, "-c", SERVES, str(port)], port, tmp_path / "log") as server:

@@ -26,7 +26,7 @@ def test_no_caller_speaks_with_the_voice_of_the_bot() -> None:
     assert "slt" not in {utterance.voice for utterance in plan(40, seed=1)}
 
 
-def test_every_pause_stands_behind_a_filler_or_a_conjunction() -> None:
+def test_every_pause_stands_after_a_filler_or_a_conjunction() -> None:
     words = {"and,", "but,", "so,", "because,", "um,", "uh,"}
     assert all(first.split()[-1] in words for first, _ in PAUSED)
     assert len(set(WHOLE)) + len(set(PAUSED)) >= 20

@@ -96,8 +96,8 @@ def test_the_view_of_the_product_shows_what_was_heard_and_the_rest(heard, asked_
         {**HEARD, "text": ""},
     ],
 )
-def test_a_view_that_says_something_else_does_not_show_it(told):
-    assert not is_shown(view(HEARD), told)
+def test_a_view_that_says_something_else_does_not_show_it(received):
+    assert not is_shown(view(HEARD), received)
 
 
 def test_a_whole_reply_is_not_shown_as_interrupted():

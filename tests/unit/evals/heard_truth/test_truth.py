@@ -59,7 +59,7 @@ def heard_part(sound: np.ndarray) -> np.ndarray:
     return sound[spans[0].first : spans[-1].last + 1]
 
 
-def test_a_reply_is_its_clauses_one_behind_the_other():
+def test_a_reply_is_its_clauses_one_after_the_other():
     said = reference(FliteTts(), WORDS["said"]["clauses"])
     assert " ".join(word.text for word in said.words) == " ".join(WORDS["said"]["clauses"])
     starts = [word.start_ms for word in said.words]

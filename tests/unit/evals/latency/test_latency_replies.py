@@ -27,7 +27,7 @@ def test_same_reply_is_not_stretched() -> None:
     assert (result.inserted_us, result.audible_gaps) == (0, 0)
 
 
-def test_inserted_silence_is_found_beside_the_voices_own_pause() -> None:
+def test_inserted_silence_is_found_alongside_the_voices_own_pause() -> None:
     result = stretch(heard((0, 300), (390, 590), (790, 1_290)), UNLOADED)
     assert (result.inserted_us, result.audible_gaps) == (90_000, 1)
 
@@ -42,7 +42,7 @@ def test_inserted_silence_counts_even_when_the_reply_keeps_its_length() -> None:
     assert result.inserted_us == 60_000
 
 
-def test_holes_that_are_taken_for_material_move_no_pause_behind_them() -> None:
+def test_holes_that_are_taken_for_material_move_no_pause_after_them() -> None:
     words = [(at, at + 200) for at in range(0, 3_000, 300)]
     unloaded = heard(*words)
     # Ten milliseconds of silence within each word: too short to be detected, one hundred in all.
@@ -115,7 +115,7 @@ async def test_where_nothing_is_counted_nothing_is_known(tmp_path: Path) -> None
     ("late_us", "stretch_us", "unanswered", "passed"),
     [(40_000, 40_000, 0, True), (41_000, 0, 0, False), (0, 41_000, 0, False), (0, 0, 1, False)],
 )
-def test_step_passes_only_when_nobody_notices(
+def test_step_passes_only_when_no_one_notices(
     late_us: int, stretch_us: int, unanswered: int, passed: bool
 ) -> None:
     step = Step(

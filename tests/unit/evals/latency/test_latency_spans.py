@@ -45,7 +45,7 @@ def test_work_ahead_of_the_endpoint_costs_nothing() -> None:
     assert sum(spans.values()) == 510_000
 
 
-def test_model_that_speaks_behind_a_filler_does_not_lengthen_the_turn() -> None:
+def test_model_that_speaks_after_a_filler_does_not_lengthen_the_turn() -> None:
     spans = turn_spans(1_000_000, 1_510_000, {**MARKS, "llm_first_token": 1_900_000})
     assert sum(spans.values()) == 510_000
 

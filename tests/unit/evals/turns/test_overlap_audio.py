@@ -71,9 +71,9 @@ def test_a_call_has_every_kind_and_most_of_what_is_meant_is_short():
 
 def test_a_sentence_over_the_bot_is_reported_as_a_voice_with_words(trials: list[Trial]):
     trial = next(trial for trial in trials if trial.sound is Sound.SENTENCE)
-    starts = [event.at_ms for event in trial.events if event.tell == "on_voice_started"]
+    starts = [event.at_ms for event in trial.events if event.method == "on_voice_started"]
     assert any(0 < start - trial.onset_ms < 400 for start in starts)
-    finals = [event for event in trial.events if event.tell == "on_final"]
+    finals = [event for event in trial.events if event.method == "on_final"]
     assert any(event.facts["text"] for event in finals)
     assert [event.at_ms for event in trial.events] == sorted(event.at_ms for event in trial.events)
 
@@ -196,10 +196,10 @@ def test_a_reply_that_is_cut_before_anybody_spoke_was_cut_by_itself():
 
 
 def test_every_policy_is_told_everything():
-    told = {"on_maybe_voice", "on_voice_started", "on_maybe_quiet", "on_voice_stopped", "on_final"}
-    told |= {"on_partial", "on_self_voice", "on_spotting", "on_spotted", "on_saying", "on_bot_started"}
-    told |= {"on_question"}
-    assert all(hasattr(build(), name) for build in POLICIES.values() for name in told)
+    received = {"on_maybe_voice", "on_voice_started", "on_maybe_quiet", "on_voice_stopped", "on_final"}
+    received |= {"on_partial", "on_self_voice", "on_spotting", "on_spotted", "on_saying", "on_bot_started"}
+    received |= {"on_question"}
+    assert all(hasattr(build(), name) for build in POLICIES.values() for name in received)
     assert isinstance(POLICIES["barge-in-stop-words"](), BargeIn)
 
 

@@ -27,14 +27,14 @@ def call(
 ) -> tuple[np.ndarray, list[EchoFrame]]:
     """Run a call: 20 ms of the bot at a time; the microphone in pieces of the given sizes."""
     heard, played = float_to_pcm16(near), float_to_pcm16(far)
-    told = at = number = 0
+    received = at = number = 0
     out: list[bytes] = []
     levels: list[EchoFrame] = []
     while at < len(near):
         ends = min(at + sizes[number % len(sizes)], len(near))
-        while told < min(ends, len(far)):
-            control.played(played[2 * told : 2 * told + 640], RATE_HZ, us(told))
-            told += 320
+        while received < min(ends, len(far)):
+            control.played(played[2 * received : 2 * received + 640], RATE_HZ, us(received))
+            received += 320
         pcm, seen = control.process(heard[2 * at : 2 * ends], us(ends))
         out.append(pcm)
         levels += seen
@@ -77,7 +77,7 @@ def test_a_caller_who_talks_over_the_bot_is_heard() -> None:
     assert np.mean(left[at : at + len(voice)] ** 2) > 0.5 * np.mean(voice**2)
 
 
-def test_before_the_echo_is_found_nobody_is_heard() -> None:
+def test_before_the_echo_is_found_no_one_is_heard() -> None:
     far = spoken(2)
     left, levels = call(EchoControl(WebRtcEcho()), echo(far, 300.0), far)
     guarded = [at for at, one in enumerate(levels) if one.guarded]
@@ -155,7 +155,7 @@ def test_pieces_may_be_told_from_another_thread() -> None:
     assert levels[-1].knowledge is Knowledge.ECHO
 
 
-def test_a_bot_that_nobody_listens_to_costs_no_memory() -> None:
+def test_a_bot_that_no_one_listens_to_costs_no_memory() -> None:
     control = EchoControl(PassingEcho())
     for number in range(5_000):
         control.played(bytes(640), RATE_HZ, us(320 * number))
@@ -176,7 +176,7 @@ def test_nothing_is_heard_of_a_call_that_is_over() -> None:
     assert control.process(bytes(640), us(320)) == (b"", [])
 
 
-def test_a_call_ends_behind_the_piece_that_a_thread_works_on() -> None:
+def test_a_call_ends_after_the_piece_that_a_thread_works_on() -> None:
     working, may_end = threading.Event(), threading.Event()
     control = EchoControl(WaitingEcho(working, may_end))
     with ThreadPoolExecutor(2) as threads:

@@ -59,7 +59,7 @@ def test_a_question_without_an_answer_is_remembered() -> None:
     assert read("when", SENTENCES[0], "and sundays").previous_words == ()
 
 
-def test_nobody_has_spoken() -> None:
+def test_no_one_has_spoken() -> None:
     dialogue = read()
     assert not dialogue.opened and dialogue.words == ()
 

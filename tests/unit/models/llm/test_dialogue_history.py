@@ -119,8 +119,8 @@ def test_a_name_is_remembered(question: str) -> None:
         ),
     ],
 )
-def test_what_was_told_is_remembered(told: str, question: str, reply: str) -> None:
-    assert answer(told, "Thank you.", question) == reply
+def test_what_was_told_is_remembered(received: str, question: str, reply: str) -> None:
+    assert answer(received, "Thank you.", question) == reply
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ async def talk(model: DocumentLlm, *said: str) -> str:
 
 
 async def test_the_memory_goes_before_the_documents(model: DocumentLlm) -> None:
-    told = await talk(model, "my account number is 4172", "what is my account number")
-    assert told == "Your account number is 4172."
+    received = await talk(model, "my account number is 4172", "what is my account number")
+    assert received == "Your account number is 4172."
 
 
 async def test_a_statement_is_never_unknown(model: DocumentLlm) -> None:
@@ -274,8 +274,8 @@ async def test_a_statement_that_the_documents_answer_is_answered(model: Document
 
 
 async def test_the_topic_is_named_by_the_headings_of_what_was_told(model: DocumentLlm) -> None:
-    told = await talk(model, "wire fee", "what are your branch hours", "what were we talking about")
-    assert told == "We talked about wire fee and branch hours."
+    received = await talk(model, "wire fee", "what are your branch hours", "what were we talking about")
+    assert received == "We talked about wire fee and branch hours."
 
 
 async def test_unknown_questions_are_still_admitted(model: DocumentLlm) -> None:

@@ -169,7 +169,7 @@ async def test_items_of_a_list_that_were_said_are_not_said_again(model: Document
     assert text.startswith("That is all I have")
 
 
-async def test_what_is_in_front_of_the_document_is_not_spoken(model: DocumentLlm) -> None:
+async def test_what_is_before_the_document_is_not_spoken(model: DocumentLlm) -> None:
     assert not any("revision" in sentence for sentence in model.index.sentences)
 
 

@@ -122,7 +122,7 @@ async def test_small_talk_knows_the_name(folder: Path) -> None:
     assert await talk(model, "thank you ada") == "You are welcome."
 
 
-async def test_the_first_word_is_the_agents_when_nobody_has_spoken(folder: Path) -> None:
+async def test_the_first_word_is_the_agents_when_no_one_has_spoken(folder: Path) -> None:
     model = DocumentLlm(settings(folder), embedder=WordCountEmbedder())
     assert (await talk(model)).startswith("Hello, I am Parley.")
     greeted = DocumentLlm(settings(folder, greeting="Welcome to Northwind."), embedder=WordCountEmbedder())

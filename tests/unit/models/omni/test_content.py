@@ -116,7 +116,7 @@ def test_no_more_is_made_than_the_lead_until_it_is_taken(executor: ThreadPoolExe
     maker.close()
 
 
-def test_what_nobody_takes_is_given_up(executor: ThreadPoolExecutor) -> None:
+def test_what_no_one_takes_is_given_up(executor: ThreadPoolExecutor) -> None:
     llm = ScriptedLanguageModel(["One two three four five six. " * 20])
     settings = ContentSettings(lead_ms=500, unwanted_s=1.0)
     maker = ContentMaker(llm, CountingTts(), executor=executor, settings=settings)
@@ -134,7 +134,7 @@ def test_what_nobody_takes_is_given_up(executor: ThreadPoolExecutor) -> None:
     ],
     ids=["the model", "the voice", "somebody else's error"],
 )
-def test_what_breaks_off_says_why_behind_what_was_made(
+def test_what_breaks_off_says_why_after_what_was_made(
     executor: ThreadPoolExecutor, steps: list[object], voice_error: Exception | None, words: str
 ) -> None:
     maker = ContentMaker(ScriptedLanguageModel(steps), CountingTts(voice_error), executor=executor)

@@ -64,7 +64,7 @@ def begun(host: MiniCpmOHost, prompt: str = "Be kind.", **chosen: Any) -> Any:
     return engine
 
 
-def told(engine: Any, first: np.ndarray = FIRST) -> dict[str, Any]:
+def received(engine: Any, first: np.ndarray = FIRST) -> dict[str, Any]:
     """Return the model's input as the stand-in reports it."""
     texts = [run(engine, first if number == 0 else LOUD).text for number in range(4)]
     engine.cleanup()
@@ -107,7 +107,7 @@ def test_a_turn_is_said_in_units_and_ends(host: MiniCpmOHost) -> None:
 
 def test_the_model_hears_the_longer_first_unit_and_a_shorter_one_padded(host: MiniCpmOHost) -> None:
     for first in (FIRST, QUIET, QUIET[:100]):
-        assert told(begun(host, TELL), first)["heard"] == 16_000
+        assert received(begun(host, TELL), first)["heard"] == 16_000
 
 
 def test_a_forced_listen_ends_the_turn_of_the_model(host: MiniCpmOHost) -> None:
@@ -142,7 +142,7 @@ CHOSEN: dict[str, Any] = {
 
 def test_every_setting_reaches_the_model_and_none_stays_for_the_next_conversation(host: MiniCpmOHost) -> None:
     assert set(CHOSEN) | {"generate_audio"} == set(SessionSettings.model_fields)
-    first, second = told(begun(host, TELL, **CHOSEN)), told(begun(host, TELL))
+    first, second = received(begun(host, TELL, **CHOSEN)), received(begun(host, TELL))
     assert {name: first[name] for name in CHOSEN} == CHOSEN
     defaults = SessionSettings().model_dump()
     assert {name: second[name] for name in CHOSEN} == {name: defaults[name] for name in CHOSEN}
@@ -150,7 +150,7 @@ def test_every_setting_reaches_the_model_and_none_stays_for_the_next_conversatio
 
 
 def test_what_is_fixed_when_it_is_loaded_is_given_then(host: MiniCpmOHost) -> None:
-    config = told(begun(host, TELL))["config"]
+    config = received(begun(host, TELL))["config"]
     assert config["sliding_window_mode"] == "basic" and config["basic_window_high_tokens"] == 4_000
     assert (config["chunk_ms"], config["first_chunk_ms"], config["sample_rate"]) == (1_000, 1_035, 16_000)
 
@@ -177,13 +177,13 @@ def test_who_is_to_speak_needs_a_voice(host: MiniCpmOHost) -> None:
 def test_voices_reach_the_model_as_it_wants_them(host: MiniCpmOHost) -> None:
     engine = host.open_engine()
     engine.prepare(Preparation(TELL, llm_ref_audio=VOICE, tts_ref_audio=VOICE[:8_000]))
-    facts = told(engine)
+    facts = received(engine)
     # The voice that is heard is given as samples, the one that speaks as a 16-bit file.
     assert facts["ref_samples"] == 16_000 and facts["wav_bytes"] == 44 + 2 * 8_000
     assert facts["prompt"] == f"<|im_start|>system\n{TELL}\n<|audio_start|>"
     assert facts["suffix"] == "<|audio_end|><|im_end|>"
     engine.prepare(Preparation(TELL, tts_ref_audio=VOICE, history=(("user", "Hello?"),)))
-    facts = told(engine)
+    facts = received(engine)
     assert facts["ref_samples"] is None and facts["suffix"] == "<|im_end|>"
     assert facts["prompt"].endswith("previous:\nuser: Hello?")
 
@@ -229,7 +229,7 @@ def test_a_context_without_a_window_fills() -> None:
 
 def test_the_other_edition_takes_what_it_takes_and_says_what_it_does_not() -> None:
     made = MiniCpmOHost(settings("hub"), worker=CHILD)
-    facts = told(begun(made, TELL, temperature=0.31, max_slice_nums=2))
+    facts = received(begun(made, TELL, temperature=0.31, max_slice_nums=2))
     assert facts["temperature"] == 0.31 and "length_penalty" not in facts
     # It marks the prompt itself.
     assert facts["prompt"] == f"<|im_start|>system\n{TELL}"
@@ -271,7 +271,7 @@ def test_a_turn_that_is_given_up_is_over_for_the_voice_and_in_the_context(editio
     assert duplex.tts_text_start_pos == 0 and duplex.force_listen_count == 0
 
 
-def test_a_prompt_is_marked_once_whoever_does_it() -> None:
+def test_a_prompt_is_marked_once_a_caller_who_does_it() -> None:
     class Marks(StandInDuplex):
         """Duplex object that takes an end of the prompt, and marks the beginning itself all the same."""
 
@@ -480,10 +480,10 @@ def test_a_stop_reaches_the_model_between_its_calls(host: MiniCpmOHost) -> None:
     engine.stop()
     engine.cleanup()
     # The setting does not apply to the next conversation.
-    assert told(begun(host, TELL))["heard"] == 16_000
+    assert received(begun(host, TELL))["heard"] == 16_000
 
 
-def test_a_result_that_comes_behind_a_stop_is_no_answer_to_the_next_question(host: MiniCpmOHost) -> None:
+def test_a_result_that_comes_after_a_stop_is_no_answer_to_the_next_question(host: MiniCpmOHost) -> None:
     engine = begun(host)
     engine.prefill(FIRST)
     asked = {"force_listen": False}
@@ -491,7 +491,7 @@ def test_a_result_that_comes_behind_a_stop_is_no_answer_to_the_next_question(hos
     engine.stop()
     assert engine.generate().vote is Vote.LISTEN
     engine.cleanup()
-    assert told(begun(host, TELL))["heard"] == 16_000
+    assert received(begun(host, TELL))["heard"] == 16_000
 
 
 @pytest.mark.parametrize(

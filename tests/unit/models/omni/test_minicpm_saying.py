@@ -46,7 +46,7 @@ def test_a_unit_that_listens_carries_no_sound() -> None:
     assert result.vote is Vote.LISTEN and not len(result.audio) and not result.end_of_turn
 
 
-def test_silence_in_front_of_the_first_words_of_a_turn_stays() -> None:
+def test_silence_before_the_first_words_of_a_turn_stays() -> None:
     [result] = results(spoken(speech(600, pad_ms=400)))
     assert len(result.audio) == UNIT and not result.audio[: 400 * 24].any()
 

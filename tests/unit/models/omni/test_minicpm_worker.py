@@ -87,12 +87,12 @@ def test_a_forced_listen_reaches_the_model_and_gives_up_the_turn(server: MiniCpm
 def test_all_settings_are_sent_to_each_conversation(server: MiniCpmServer) -> None:
     made = host(server, sampling=SamplingSettings(temperature=0.4))
     engine = made.open_engine()
-    told = []
+    received = []
     for settings in ({"top_k": 7, "max_slice_nums": 2}, {}):
         engine.prepare(Preparation(TELL, settings=settings))
-        told.append([run(engine, LOUD) for _ in range(4)][-1].text)
+        received.append([run(engine, LOUD) for _ in range(4)][-1].text)
         engine.cleanup()
-    first, second = (json.loads(text) for text in told)
+    first, second = (json.loads(text) for text in received)
     assert (first["temperature"], first["top_k"], first["max_slice_nums"]) == (0.4, 7, 2)
     # Nothing of the conversation before.
     assert (second["temperature"], second["top_k"], second["max_slice_nums"]) == (0.4, 20, 1)
@@ -275,7 +275,7 @@ def test_errors_between_results_are_not_in_a_row(server: MiniCpmServer) -> None:
     engine.cleanup()
 
 
-def test_a_result_behind_an_error_is_no_answer_to_the_next_chunk(server: MiniCpmServer) -> None:
+def test_a_result_after_an_error_is_no_answer_to_the_next_chunk(server: MiniCpmServer) -> None:
     error = json.dumps({"type": "error", "error": "slow"})
     server.faults = Faults(at=4, instead=error, late_result=True)
     engine = host(server).open_engine()
@@ -300,7 +300,7 @@ def test_a_server_that_does_not_read_is_given_up() -> None:
         assert time.monotonic() - began_s < 5
 
 
-def test_a_server_behind_tls_is_believed_by_its_certificate(tmp_path: Path) -> None:
+def test_a_server_after_tls_is_believed_by_its_certificate(tmp_path: Path) -> None:
     certificate = _own_certificate(tmp_path)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
@@ -389,7 +389,7 @@ def test_no_more_conversations_than_workers(server: MiniCpmServer) -> None:
     third.cleanup()
 
 
-def test_whoever_connects_early_is_the_same_conversation(server: MiniCpmServer) -> None:
+def test_a_caller_who_connects_early_is_the_same_conversation(server: MiniCpmServer) -> None:
     engine = host(server).open_engine()
     engine.reach()
     eventually(lambda: server.paths)

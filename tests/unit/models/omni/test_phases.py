@@ -54,7 +54,7 @@ def test_a_conversation_that_was_stopped_can_be_given_back_and_another_prepared(
         assert phases.phase is EnginePhase.READY
 
 
-def test_a_call_that_failed_may_come_again_but_not_behind_a_stop() -> None:
+def test_a_call_that_failed_may_come_again_but_not_after_a_stop() -> None:
     phases = in_phase(EnginePhase.READY)
     phases.enter(EngineCall.PREFILL)
     phases.take_back(EngineCall.PREFILL, EnginePhase.READY)

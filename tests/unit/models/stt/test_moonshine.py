@@ -191,7 +191,7 @@ def test_noise_alone_is_not_decoded_and_not_kept(models_dir: Path) -> None:
     assert 1_900 <= words[0].start_ms <= 3_500
 
 
-def test_noise_behind_a_line_is_not_decoded(models_dir: Path) -> None:
+def test_noise_after_a_line_is_not_decoded(models_dir: Path) -> None:
     stream = engine_of(models_dir, max_line_ms=3_000).open_stream()
     stream.start()
     play(stream, SPEECH + silence(600) + tone(3_000))

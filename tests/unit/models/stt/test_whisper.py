@@ -168,7 +168,7 @@ def test_a_long_utterance_is_decoded_in_parts_with_one_time_line(models_dir: Pat
     assert all(start_ms % sentence_ms >= voice_ms for start_ms in starts[1:])
 
 
-def test_silence_behind_a_part_is_not_decoded(models_dir: Path) -> None:
+def test_silence_after_a_part_is_not_decoded(models_dir: Path) -> None:
     stream = engine_of(models_dir, max_segment_ms=10_000, partial_interval_ms=1_000).open_stream()
     stream.start()
     partials = play(stream, say("what is your pin") + silence(12_000))

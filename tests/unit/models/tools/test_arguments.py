@@ -96,7 +96,7 @@ def test_many_faults_are_cut_short():
         ({"type": ["object", 3]}, "parameters.type: must be one or several of"),
     ],
 )
-def test_rules_that_nobody_checks_are_refused(schema: Any, words: str):
+def test_rules_that_no_one_checks_are_refused(schema: Any, words: str):
     assert words in "; ".join(schema_faults(schema))
 
 

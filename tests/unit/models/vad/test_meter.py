@@ -46,7 +46,7 @@ def heard(pcm: bytes, least_db: float | None) -> tuple[list[tuple[GateEvent, int
 
 @pytest.mark.parametrize("noise_db", [-70.0, -80.0, -120.0])
 @pytest.mark.parametrize(("voice_db", "windows"), [(-25.0, 1), (-50.0, 3)])
-def test_a_caller_behind_a_long_silence_is_heard_at_the_same_place(
+def test_a_caller_after_a_long_silence_is_heard_at_the_same_place(
     noise_db: float, voice_db: float, windows: int
 ):
     rng = np.random.default_rng(3)

@@ -173,7 +173,7 @@ def test_a_turn_for_which_there_is_no_room_is_refused_aloud_and_the_model_is_not
     assert bench.model.spoken == [SETTINGS.refusal]
 
 
-def test_a_session_that_somebody_else_claimed_asks_nothing(tmp_path: Path):
+def test_a_session_that_someone_else_claimed_asks_nothing(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
         await bench.opened.store.claim(bench.conversation.session_id)
         await bench.say("Whose is it?")
@@ -327,7 +327,7 @@ def test_a_turn_that_is_asked_again_before_it_is_durable_is_asked_once_and_with_
     assert bench.model.asked == [["Only this."]]
 
 
-def test_whoever_coughs_again_and_again_while_a_turn_waits_is_known_to_wait(tmp_path: Path):
+def test_a_caller_who_coughs_again_and_again_while_a_turn_waits_is_known_to_wait(tmp_path: Path):
     waits_s: list[float] = []
 
     async def scenario(bench: Bench) -> None:
@@ -341,13 +341,13 @@ def test_whoever_coughs_again_and_again_while_a_turn_waits_is_known_to_wait(tmp_
                 stopped_s = asyncio.get_running_loop().time()
                 await asyncio.sleep(3)
                 waits_s.append(asyncio.get_running_loop().time() - stopped_s)
-                assert len(told) == len(waits_s)
+                assert len(received) == len(waits_s)
         await asyncio.sleep(5)
 
-    told: list[None] = []
-    bench = play(tmp_path, scenario, waits_again=lambda: told.append(None))
+    received: list[None] = []
+    bench = play(tmp_path, scenario, waits_again=lambda: received.append(None))
     assert bench.model.asked == [["Only this."]]
-    assert len(told) == 2
+    assert len(received) == 2
 
 
 def test_a_call_that_ends_while_the_store_is_away_keeps_the_last_words_and_ends_soon(tmp_path: Path):

@@ -69,7 +69,7 @@ async def ask(conversation: Conversation, text: str = "Order tea.") -> Event:
     return await conversation.user_turn(text, transport="text")
 
 
-def told(conversation: Conversation) -> list[tuple[str, str | None]]:
+def received(conversation: Conversation) -> list[tuple[str, str | None]]:
     """Return the tool events in order of commit, with their outcome."""
     kinds = (Kind.TOOL_CALL, Kind.TOOL_RESULT)
     return [(e.kind.value, e.payload.get("outcome")) for e in conversation.events if e.kind in kinds]
@@ -108,12 +108,12 @@ async def killed(world: World, tool: FakeTool, **call: Any) -> str:
         task = await start(tools.call(tool.name, call.get("arguments", TEA)), tool)
         await cancel(task)
         await tools.drain()
-        assert told(conversation) == [CALLED]
+        assert received(conversation) == [CALLED]
     tool.hold = None
     return conversation.session_id
 
 
-def test_a_call_is_committed_before_it_runs_and_its_result_behind_it(world: World):
+def test_a_call_is_committed_before_it_runs_and_its_result_after_it(world: World):
     async def scenario() -> None:
         async with world.session() as conversation:
             seen: list[Any] = []
@@ -130,7 +130,7 @@ def test_a_call_is_committed_before_it_runs_and_its_result_behind_it(world: Worl
             assert before == [CALLED]
             assert arguments == {"item": "tea", "count": 2}
             called, answered = [e for e in conversation.events if e.source in ("bot", "tool")]
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
             assert called.payload["name"] == answered.payload["name"] == "order"
             assert called.payload["arguments"] == {"item": "tea", "count": 2}
             assert called.payload["idempotent"] is True
@@ -190,7 +190,7 @@ def test_arguments_that_do_not_fit_are_not_run_and_the_model_is_told(world: Worl
             assert given["outcome"] == "failed"
             assert "do not fit" in given["error"]
             assert tool.runs == []
-            assert told(conversation) == []
+            assert received(conversation) == []
 
     run(scenario())
 
@@ -226,7 +226,7 @@ def test_a_tool_that_fails_says_so_to_the_model_and_in_the_session(
             given = await DurableTools([FakeTool(answer=answer)], conversation).call("order", TEA)
             assert given["outcome"] == outcome
             assert given["error"].startswith(reason)
-            assert told(conversation) == [CALLED, result(outcome)]
+            assert received(conversation) == [CALLED, result(outcome)]
             assert last_result(conversation)["error"] == given["error"]
 
     run(scenario())
@@ -243,7 +243,7 @@ def test_a_slow_tool_is_given_up_in_its_time_and_its_effect_is_unknown(world: Wo
             assert 2.0 <= loop.time() - before_s < 2.1
             assert given["outcome"] == "unknown"
             assert "within 2 s" in given["error"]
-            assert told(conversation) == [CALLED, result("unknown")]
+            assert received(conversation) == [CALLED, result("unknown")]
 
     run(scenario())
 
@@ -264,7 +264,7 @@ def test_every_result_can_be_written_down_and_makes_the_model_answer(world: Worl
         async with world.session() as conversation:
             await ask(conversation)
             assert await DurableTools([FakeTool(answer=answer)], conversation).call("order", TEA) == given
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -276,7 +276,7 @@ def test_a_result_that_is_more_than_the_store_takes_is_recorded_as_done(world: W
             tool = FakeTool(answer={"text": "x" * 2_000})
             given = await DurableTools([tool], conversation).call("order", TEA)
             assert given == {"note": NOT_SHOWN}
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -307,7 +307,7 @@ def test_a_call_that_is_repeated_in_its_turn_is_not_run_again(world: World):
             again = await tools.call("order", {"count": 1, "item": "tea"})
             assert again == {"result": {"number": 7}, "note": durable_tools.REPEATED}
             assert len(tool.effects) == 1
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -349,7 +349,7 @@ def test_two_equal_calls_at_once_are_one(world: World):
             given = await asyncio.gather(tools.call("order", TEA), tools.call("order", TEA))
             assert given == [{"number": 7}, {"result": {"number": 7}, "note": durable_tools.REPEATED}]
             assert len(tool.effects) == 1
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -361,11 +361,11 @@ def test_two_different_calls_run_side_by_side(world: World):
             tools = DurableTools(tools_held, conversation)
             await ask(conversation)
             tasks = [await start(tools.call(tool.name, TEA), tool) for tool in tools_held]
-            assert told(conversation) == [CALLED, CALLED]
+            assert received(conversation) == [CALLED, CALLED]
             for tool in reversed(tools_held):
                 tool.hold.set()
             assert await asyncio.gather(*tasks) == [{"number": 7}, {"number": 7}]
-            assert told(conversation) == [CALLED, CALLED, result("done"), result("done")]
+            assert received(conversation) == [CALLED, CALLED, result("done"), result("done")]
 
     run(scenario())
 
@@ -411,10 +411,10 @@ def test_an_interruption_does_not_stop_what_has_begun(world: World):
             await ask(conversation)
             await cancel(await start(tools.call("order", TEA), tool))
             await ask(conversation, "Hurry up.")
-            assert told(conversation) == [CALLED]
+            assert received(conversation) == [CALLED]
             tool.hold.set()
             await tools.drain()
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
             assert len(tool.effects) == 1
 
     run(scenario())
@@ -434,12 +434,12 @@ def test_a_call_that_is_repeated_while_it_still_runs_waits_for_it(world: World):
             tool.hold.set()
             assert (await again)["result"] == {"number": 7}
             assert len(tool.runs) == 1
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
 
-def test_a_result_that_came_behind_the_persons_newest_words_is_given_and_not_made_again(world: World):
+def test_a_result_that_came_after_the_persons_newest_words_is_given_and_not_made_again(world: World):
     async def scenario() -> None:
         tool = FakeTool(hold=asyncio.Event())
         async with world.session() as conversation:
@@ -493,7 +493,7 @@ def test_a_tool_that_has_waited_too_long_never_runs(world: World):
                     assert (await tools.call("order", TEA))["result"]["outcome"] == "failed"
                     await asyncio.sleep(0.1)
             await conversation.flushed()
-            assert told(conversation) == [CALLED, result("failed")]
+            assert received(conversation) == [CALLED, result("failed")]
             await tools.recover()
             assert tool.runs == []
 
@@ -513,7 +513,7 @@ def test_an_interruption_before_the_commit_withdraws_the_call(world: World):
                 # A recovery does not take queued calls either.
                 await tools.recover()
             await conversation.flushed()
-            assert told(conversation) == [CALLED, result("failed")]
+            assert received(conversation) == [CALLED, result("failed")]
             await tools.recover()
             assert tool.runs == []
 
@@ -531,17 +531,17 @@ def test_a_recovery_between_a_withdrawn_call_and_its_result_does_not_run_it(worl
                 await asyncio.sleep(1)
                 await cancel(call)
             # The two are committed one after the other at one moment of this clock.
-            while not told(conversation):
+            while not received(conversation):
                 await asyncio.sleep(0.001)
                 for _step in range(100):
-                    if told(conversation):
+                    if received(conversation):
                         break
                     await asyncio.sleep(0)
-            assert told(conversation) == [CALLED]
+            assert received(conversation) == [CALLED]
             await tools.recover()
             await conversation.flushed()
             assert tool.runs == []
-            assert told(conversation) == [CALLED, result("failed")]
+            assert received(conversation) == [CALLED, result("failed")]
 
     run(scenario())
 
@@ -574,7 +574,7 @@ def test_a_result_waits_for_the_database_and_the_model_is_not_told_before(world:
                 await asyncio.sleep(5)
                 assert not call.done()
             assert await call == {"number": 7}
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -590,7 +590,7 @@ def test_a_result_that_cannot_be_written_down_in_time_is_not_told(world: World):
                 tool.hold.set()
                 assert await call == {"outcome": "unknown", "error": durable_tools.NO_RECORD}
             await tools.drain()
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -636,7 +636,7 @@ def test_a_recovery_of_a_session_that_is_gone_runs_to_its_end(world: World):
             async with world.session(session_id):
                 await DurableTools([tool], conversation).recover()
             assert conversation.lost.is_set()
-            assert told(conversation) == [CALLED]
+            assert received(conversation) == [CALLED]
 
     run(scenario())
 
@@ -650,7 +650,7 @@ def test_a_call_that_a_crash_cut_off_has_an_unknown_outcome(world: World):
         session_id = await killed(world, tool)
         async with world.session(session_id) as conversation:
             await DurableTools([tool], conversation).recover()
-            assert told(conversation) == [CALLED, result("unknown")]
+            assert received(conversation) == [CALLED, result("unknown")]
             assert last_result(conversation) == {"error": durable_tools.UNKNOWN}
             assert len(tool.effects) == len(tool.runs) == 1
 
@@ -663,7 +663,7 @@ def test_an_idempotent_call_that_a_crash_cut_off_runs_again_with_its_key(world: 
         session_id = await killed(world, tool, arguments={"item": "tea", "count": 3})
         async with world.session(session_id) as conversation:
             await DurableTools([tool], conversation).recover()
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
             assert last_result(conversation) == {"number": 7}
             assert len(tool.runs) == 2
             assert len(tool.effects) == 1
@@ -678,7 +678,7 @@ def test_a_call_that_was_not_idempotent_when_it_was_made_is_not_run_again(world:
         now = FakeTool(idempotent=True)
         async with world.session(session_id) as conversation:
             await DurableTools([now], conversation).recover()
-            assert told(conversation) == [CALLED, result("unknown")]
+            assert received(conversation) == [CALLED, result("unknown")]
             assert now.runs == []
 
     run(scenario())
@@ -698,7 +698,7 @@ def test_a_call_that_cannot_be_run_again_as_it_was_has_an_unknown_outcome(world:
         }[now]
         async with world.session(session_id) as conversation:
             await DurableTools(of_now, conversation).recover()
-            assert told(conversation) == [CALLED, result("unknown")]
+            assert received(conversation) == [CALLED, result("unknown")]
             assert [len(tool.runs) for tool in of_now] == [0] * len(of_now)
 
     run(scenario())
@@ -718,7 +718,7 @@ def test_two_recoveries_at_once_run_a_call_once(world: World):
             await both
             await tools.recover()
             assert len(tool.runs) == 2
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
 
     run(scenario())
 
@@ -751,7 +751,7 @@ def test_the_same_turn_asked_again_before_any_recovery_settles_its_call(
         async with world.session(session_id) as conversation:
             given = await DurableTools([tool], conversation).call("order", TEA)
             assert given.get("outcome", "done") == outcome
-            assert told(conversation) == [CALLED, result(outcome)]
+            assert received(conversation) == [CALLED, result(outcome)]
             assert len(tool.effects) == 1
 
     run(scenario())
@@ -765,7 +765,7 @@ def test_a_recovery_lets_calls_be_that_run(world: World):
             await ask(conversation)
             call = await start(tools.call("order", TEA), tool)
             await tools.recover()
-            assert told(conversation) == [CALLED]
+            assert received(conversation) == [CALLED]
             tool.hold.set()
             assert await call == {"number": 7}
 
@@ -810,9 +810,9 @@ def test_transports_of_a_session_share_its_tools_and_the_last_one_lets_them_end(
                     assert second is first
                     await second.recover()
                 await cancel(call)
-                assert told(conversation) == [CALLED]
+                assert received(conversation) == [CALLED]
                 asyncio.get_running_loop().call_later(1, tool.hold.set)
-            assert told(conversation) == [CALLED, result("done")]
+            assert received(conversation) == [CALLED, result("done")]
             async with shared.of(conversation) as third:
                 assert third is not first
 
@@ -828,9 +828,9 @@ def test_what_does_not_end_is_cut_off_and_left_for_a_recovery(world: World):
             call = await start(tools.call("order", TEA), tool)
             await tools.drain()
             assert (await call)["outcome"] == "unknown"
-            assert told(conversation) == [CALLED]
+            assert received(conversation) == [CALLED]
             await tools.recover()
-            assert told(conversation) == [CALLED, result("unknown")]
+            assert received(conversation) == [CALLED, result("unknown")]
 
     run(scenario())
 
@@ -847,7 +847,7 @@ def test_what_waits_for_its_commit_when_the_last_one_leaves_never_runs(world: Wo
                 await tools.drain()
                 assert await call == {"outcome": "failed", "error": durable_tools.WITHDRAWN}
             await conversation.flushed()
-            assert told(conversation) == [CALLED, result("failed")]
+            assert received(conversation) == [CALLED, result("failed")]
             assert tool.runs == []
 
     run(scenario())
@@ -861,7 +861,7 @@ def compatible() -> Any:
     return OpenAiCompatible(settings).build()
 
 
-def test_tools_are_put_beside_those_that_the_context_has(world: World):
+def test_tools_are_put_alongside_those_that_the_context_has(world: World):
     async def scenario() -> None:
         own = FunctionSchema(name="look_up", description="hours", properties={}, required=[])
         context = LLMContext(tools=ToolsSchema([own]))
@@ -943,8 +943,8 @@ async def test_a_call_of_a_tool_that_was_taken_back_is_not_run(tmp_path: Path):
         tools = DurableTools([], conversation)
         tools.add([tool], rules=ClientRules())
         tools.replace([tool], [], rules=ClientRules())
-        told = await tools.call("order", TEA)
-        assert (told["outcome"], tool.runs) == ("failed", [])
+        received = await tools.call("order", TEA)
+        assert (received["outcome"], tool.runs) == ("failed", [])
 
 
 async def test_tools_that_cannot_be_offered_change_nothing(tmp_path: Path):
@@ -1005,7 +1005,7 @@ async def test_a_clients_tools_are_offered_to_its_own_pipelines_and_to_no_other(
 
 
 @pytest.mark.parametrize("mark", [{"brought": True}, {CLIENT_TEXT: True}])
-def test_a_session_with_text_of_a_client_has_no_tool_of_the_process_behind_a_summary_either(
+def test_a_session_with_text_of_a_client_has_no_tool_of_the_process_after_a_summary_either(
     world: World, mark: dict[str, bool]
 ):
     settings = ConversationTuning(
@@ -1056,7 +1056,7 @@ async def of(store: SessionStore, conversation: Conversation) -> list[Event]:
     return await store.events(conversation.session_id, limit=10_000)
 
 
-def test_a_call_that_the_model_makes_behind_text_of_another_client_is_not_run(world: World):
+def test_a_call_that_the_model_makes_after_text_of_another_client_is_not_run(world: World):
     async def scenario() -> None:
         tool = FakeTool("refund")
         async with world.session() as conversation:
@@ -1065,10 +1065,10 @@ def test_a_call_that_the_model_makes_behind_text_of_another_client_is_not_run(wo
             assert tools.offer(llm, LLMContext())
             shaped = {"text": "Hm.", "truncated": False, "unheard": "", "reply_id": "r", CLIENT_TEXT: True}
             await conversation.append(conversation.draft(Kind.BOT_TURN, "bot", shaped))
-            told: list[Any] = []
+            received: list[Any] = []
 
             async def take(result: Any, **_: Any) -> None:
-                told.append(result)
+                received.append(result)
 
             handler = llm._functions["refund"].handler
             await handler(
@@ -1077,7 +1077,7 @@ def test_a_call_that_the_model_makes_behind_text_of_another_client_is_not_run(wo
                     result_callback=take, pipeline_worker=None,
                 )
             )  # fmt: skip
-            assert told[0]["outcome"] == "failed"
+            assert received[0]["outcome"] == "failed"
             assert tool.runs == []
 
     run(scenario())

@@ -134,7 +134,7 @@ def test_an_answer_that_comes_soon_is_all_that_is_heard():
     assert play(answer(LLMTextFrame("Yes."))).said == [(0.0, "Yes.")]
 
 
-def test_somebody_whose_question_never_gets_through_hears_a_bounded_number_of_phrases():
+def test_someone_whose_question_never_gets_through_hears_a_bounded_number_of_phrases():
     voice = play([1_000.0])
     assert voice.said == [
         (0.5, "Moment."), (4.5, "Moment."), (10.5, "Moment."), (18.5, "Moment."), (26.5, "Trouble."),
@@ -176,7 +176,7 @@ def test_a_refusal_ends_the_wait():
     assert voice.said == [(0.5, "Moment."), (2.0, "Not possible.")]
 
 
-def test_somebody_who_speaks_again_waits_for_that():
+def test_someone_who_speaks_again_waits_for_that():
     async def scenario(worker: PipelineWorker) -> None:
         await ask(worker)
         await asyncio.sleep(5)
@@ -214,7 +214,7 @@ def test_phrases_are_settings():
 @pytest.mark.parametrize(
     "script", [answer(0.4, LLMTextFrame("It is five.")), answer(), [TTSSpeakFrame("I cannot.")]]
 )
-def test_whoever_wants_to_know_is_told_when_an_answer_is_owed_and_when_no_more(script: list[Step]):
+def test_a_caller_who_wants_to_know_is_told_when_an_answer_is_owed_and_when_no_more(script: list[Step]):
     owed: list[bool] = []
     play(script, on_wait=owed.append)
     assert owed == [True, False]

@@ -12,14 +12,14 @@ def wait(
 ) -> list[tuple[int, Phrase]]:
     """Return all announcements of a wait without an end, whose question came at 1 s."""
     watch = FillerSchedule(WaitTuning.model_validate(chosen), asked_ms=1_000, mask_ms=mask_ms)
-    told: list[tuple[int, Phrase]] = []
+    received: list[tuple[int, Phrase]] = []
     while (deadline_ms := watch.deadline_ms()) is not None:
         if model_asked_ms is not None and model_asked_ms <= deadline_ms:
             watch.on_model_asked(model_asked_ms)
             model_asked_ms = None
             continue
-        told.append((deadline_ms, watch.say(deadline_ms)))
-    return told
+        received.append((deadline_ms, watch.say(deadline_ms)))
+    return received
 
 
 def test_fillers_come_further_and_further_apart_and_then_the_truth_and_then_the_end():
@@ -27,8 +27,10 @@ def test_fillers_come_further_and_further_apart_and_then_the_truth_and_then_the_
 
 
 def test_pauses_grow_and_are_never_longer_than_they_may_be():
-    told = wait(max_fillers=8, longest_gap_ms=30_000, give_up_ms=600_000)
-    gaps_ms = [later - earlier for (earlier, _), (later, _) in zip(told[:-2], told[1:-1], strict=True)]
+    received = wait(max_fillers=8, longest_gap_ms=30_000, give_up_ms=600_000)
+    gaps_ms = [
+        later - earlier for (earlier, _), (later, _) in zip(received[:-2], received[1:-1], strict=True)
+    ]
     assert gaps_ms == [4_000, 6_000, 9_000, 13_500, 20_250, 30_000, 30_000, 30_000]
 
 
@@ -53,7 +55,7 @@ def test_a_model_that_has_the_question_is_left_alone_for_a_while():
     assert wait(model_asked_ms=5_600)[:3] == [(1_500, F), (5_500, F), (11_500, F)]
 
 
-def test_the_first_silence_is_covered_once_and_the_fillers_come_behind_it():
+def test_the_first_silence_is_covered_once_and_the_fillers_come_after_it():
     assert wait(mask_ms=1_320)[:3] == [(1_320, M), (5_320, F), (9_320, F)]
     # The same while the model has the request: it causes the wait.
     assert wait(mask_ms=1_320, model_asked_ms=1_010)[:2] == [(1_320, M), (5_320, F)]

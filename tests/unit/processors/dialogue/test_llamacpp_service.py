@@ -43,7 +43,7 @@ def test_a_dialogue_that_is_cut_twice_says_once_that_something_is_missing():
     assert parse_notes(twice[1]["content"])[0] == parse_notes(once[1]["content"])[0]
 
 
-def test_a_picture_keeps_its_place_behind_the_notes():
+def test_a_picture_keeps_its_place_after_the_notes():
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     messages = dialogue()
     messages[-1] = {"role": "user", "content": [picture]}

@@ -375,7 +375,7 @@ def test_a_tool_call_being_written_has_more_time_than_text():
     assert case.reasons == [FailureReason.NO_FIRST_TOKEN]
 
 
-def test_a_question_behind_a_running_answer_waits_and_is_answered():
+def test_a_question_after_a_running_answer_waits_and_is_answered():
     async def scenario(bench: ReplyBench) -> None:
         await bench.ask("one")
         await bench.ask("two")
@@ -387,7 +387,7 @@ def test_a_question_behind_a_running_answer_waits_and_is_answered():
     assert bench.pairs == "<><>"
 
 
-def test_frames_behind_the_answer_stay_behind_the_fallback():
+def test_frames_after_the_answer_stay_after_the_fallback():
     async def scenario(bench: ReplyBench) -> None:
         await bench.ask("one")
         await asyncio.sleep(1.3)

@@ -225,7 +225,7 @@ def test_what_is_said_is_read_while_it_is_said_and_no_longer_than_that():
     assert [asked[-1].text for asked in reader.asked] == ["what time is it now please"]
 
 
-def test_a_guess_ends_the_reading_and_nothing_is_read_behind_it():
+def test_a_guess_ends_the_reading_and_nothing_is_read_after_it():
     reader = Reader((0.3, "It is ten."))
     case = reading(reader)
 
@@ -348,7 +348,7 @@ def test_a_tool_never_runs_for_a_guess(guarded: bool):
     assert (bench.text, case.ahead) == ("Sunny.", 0)
 
 
-def test_a_tool_runs_when_the_model_comes_to_it_behind_the_end_of_the_turn():
+def test_a_tool_runs_when_the_model_comes_to_it_after_the_end_of_the_turn():
     case = Case([0.5, TOOL, "Sunny."], tools=True)
 
     async def scenario(bench: ReplyBench) -> None:
@@ -379,7 +379,7 @@ def test_a_tool_does_not_run_between_the_end_of_the_turn_and_its_record():
 
 
 @GUESSED
-def test_everybody_behind_hears_of_the_end_of_the_turn_once_and_in_time(tools: bool, guarded: bool):
+def test_everybody_after_hears_of_the_end_of_the_turn_once_and_in_time(tools: bool, guarded: bool):
     case = Case(SLOW, tools=tools, guarded=guarded)
 
     async def scenario(bench: ReplyBench) -> None:
@@ -485,7 +485,7 @@ def test_an_answer_of_one_clause_is_prepared_at_its_end():
     assert case.voice.clauses == ["Nine"]
 
 
-def test_a_guess_that_nobody_confirms_is_given_up():
+def test_a_guess_that_no_one_confirms_is_given_up():
     case = Case(["Held.", HANG], SLOW)
 
     async def scenario(bench: ReplyBench) -> None:
@@ -576,7 +576,7 @@ def test_tokens_that_were_held_go_on_as_one_frame():
     assert [frame.text for _, frame in said if isinstance(frame, LLMTextFrame)] == ["We open at nine."]
 
 
-def test_what_comes_while_held_frames_are_let_go_stands_behind_them():
+def test_what_comes_while_held_frames_are_let_go_stands_after_them():
     words = [f"{number} " for number in range(200)]
     case = Case([*words[:100], 0.1, *words[100:]])
     case.processors = [*case.processors, Slow()]
@@ -591,7 +591,7 @@ def test_what_comes_while_held_frames_are_let_go_stands_behind_them():
 
 
 @GUESSED
-def test_a_question_from_behind_withdraws_the_guess(tools: bool, guarded: bool):
+def test_a_question_from_after_withdraws_the_guess(tools: bool, guarded: bool):
     # The request about a tool's result comes from the other side.
     case = Case(["Wrong.", HANG], SLOW, tools=tools, guarded=guarded)
 

@@ -84,7 +84,7 @@ def test_the_clauses_of_an_answer_are_one_content() -> None:
     assert content.is_over and not bench.contents.is_waiting
 
 
-def test_what_the_model_writes_in_front_of_its_voice_is_known() -> None:
+def test_what_the_model_writes_before_its_voice_is_known() -> None:
     bench = Bench()
     response, text = LLMFullResponseStartFrame(), LLMTextFrame("Yes, ")
     for frame in (response, text):
@@ -144,7 +144,7 @@ def test_a_voice_of_another_rate_is_brought_to_the_engines() -> None:
     assert len(bench.given[0].take(RATE_HZ * 2)[0]) == pytest.approx(RATE_HZ, abs=RATE_HZ // 50)
 
 
-def test_what_begins_while_nobody_takes_it_passes_to_its_end() -> None:
+def test_what_begins_while_no_one_takes_it_passes_to_its_end() -> None:
     bench = Bench()
     assert bench.take(LLMFullResponseStartFrame(), started("a"), captures=False) == [False, False]
     assert bench.contents.is_passing

@@ -17,25 +17,25 @@ class Steps:
     """Recorder of the steps that it receives."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.received: list[object] = []
 
     def on_foreseen(self, text: str | None) -> None:
-        self.told.append(("foreseen", text))
+        self.received.append(("foreseen", text))
 
     def on_turn(self, *, is_open: bool) -> None:
-        self.told.append(("turn", is_open))
+        self.received.append(("turn", is_open))
 
     def on_asked(self, asked: UserTurnReady) -> None:
-        self.told.append(("asked", asked.text))
+        self.received.append(("asked", asked.text))
 
     def on_said(self, text: str) -> None:
-        self.told.append(("said", text))
+        self.received.append(("said", text))
 
     def on_dropped(self) -> None:
-        self.told.append("dropped")
+        self.received.append("dropped")
 
     def on_forgotten(self) -> None:
-        self.told.append("forgotten")
+        self.received.append("forgotten")
 
 
 async def settled() -> None:
@@ -77,7 +77,7 @@ async def test_what_is_asked_comes_to_the_loop_in_its_order(call: tuple[CallDial
     await asyncio.to_thread(in_thread)
     await settled()
     begins = [("turn", True), ("foreseen", "what is it"), ("asked", "what is it")]
-    assert steps.told == [*begins, "forgotten", "dropped", ("said", "Sorry.")]
+    assert steps.received == [*begins, "forgotten", "dropped", ("said", "Sorry.")]
 
 
 async def test_an_engine_that_comes_back_late_takes_nothing_from_the_next(
@@ -91,7 +91,7 @@ async def test_an_engine_that_comes_back_late_takes_nothing_from_the_next(
     hung.ask(UserTurnReady("old"))
     hung.close()
     await settled()
-    assert dialogue.is_open and steps.told == []
+    assert dialogue.is_open and steps.received == []
     dialogue.arrived(Content(RATE_HZ))
     assert len(taken) == 1
 
@@ -102,7 +102,7 @@ async def test_the_turn_of_an_engine_that_is_gone_is_over(call: tuple[CallDialog
     end.open(Preparation(), lambda _content: None)
     end.close()
     await settled()
-    assert steps.told == [("turn", False)] and not dialogue.is_open
+    assert steps.received == [("turn", False)] and not dialogue.is_open
 
 
 async def test_only_a_kept_phrase_is_hummed(call: tuple[CallDialogue, Steps]) -> None:

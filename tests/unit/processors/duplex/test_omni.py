@@ -96,7 +96,7 @@ def test_what_was_on_its_way_when_it_was_interrupted_is_not_said() -> None:
     assert all(began_ms > 3_000 for began_ms, _ in call.sounds_ms())
 
 
-def test_a_turn_of_the_caller_over_a_silent_bot_has_nobody_listen_by_force() -> None:
+def test_a_turn_of_the_caller_over_a_silent_bot_has_no_one_listen_by_force() -> None:
     async def caller(call: Call) -> None:
         await call.talk(0.5)
         await call.give(UserStartedSpeakingFrame())
@@ -151,7 +151,7 @@ def test_questions_end_here() -> None:
     ],
     ids=["raises", "NaN", "wrong rate", "does not open", "prepare hangs", "hangs", "finalize hangs"],
 )
-def test_behind_an_engine_that_fails_the_caller_hears_an_apology_and_the_next_one(
+def test_after_an_engine_that_fails_the_caller_hears_an_apology_and_the_next_one(
     broken: OmniScript, costs_ms: dict[str, float | None]
 ) -> None:
     engines = iter([costs_ms, {}, {}, {}])

@@ -128,7 +128,7 @@ async def test_text_is_spread_over_the_audio_however_they_come():
     ],
 )
 async def test_typed_words_go_the_way_that_the_service_has_for_them(
-    typing: TypedInput, handed_on: list[type[Frame]], told: list[str]
+    typing: TypedInput, handed_on: list[type[Frame]], received: list[str]
 ):
     handed: list[Frame] = []
     heard: list[str] = []
@@ -144,7 +144,7 @@ async def test_typed_words_go_the_way_that_the_service_has_for_them(
     down, _ = await run_test(words, frames_to_send=[frame])
     assert not any(isinstance(each, LLMMessagesAppendFrame) for each in down)
     assert [type(each) for each in handed] == handed_on
-    assert heard == told
+    assert heard == received
     if typing is TypedInput.TEXT:
         assert [each.text for each in handed if isinstance(each, InputTextRawFrame)] == ["How much?"]
 
@@ -157,7 +157,7 @@ async def test_sentences_of_a_service_that_gives_no_spaces_are_kept_apart():
     assert playout.heard_clock.texts(started.context_id or "")[1] == "Yes. It is. So.3"
 
 
-async def test_what_comes_behind_an_interruption_is_dropped_until_another_reply_begins():
+async def test_what_comes_after_an_interruption_is_dropped_until_another_reply_begins():
     playout = playing()
     floor, replies = Floor(playout.events), RealtimeReplies(playout)
     frames = [

@@ -139,7 +139,7 @@ def test_a_deployment_with_an_engine_has_no_service():
     assert len(plan_omni(deployment("two_tier"))) == 1
 
 
-def test_nobody_wants_a_key_for_a_service_where_no_full_duplex_is_wanted(monkeypatch: pytest.MonkeyPatch):
+def test_no_one_wants_a_key_for_a_service_where_no_full_duplex_is_wanted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert plan(deployment("openai_realtime")).realtime is None
 
@@ -187,7 +187,7 @@ def test_a_context_without_a_greeting_is_what_was_said():
     assert start.is_sent and not start.greets
 
 
-def test_a_context_that_would_be_answered_is_not_sent_where_nobody_wants_a_greeting():
+def test_a_context_that_would_be_answered_is_not_sent_where_no_one_wants_a_greeting():
     start = begin(Opening.ANSWERED_CONTEXT, greeting="")
     assert not start.is_sent and not start.greets and not start.messages
     assert start.instructions.startswith("Be brief.\n\n")

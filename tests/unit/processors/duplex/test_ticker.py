@@ -30,7 +30,7 @@ class Bench:
         costs_ms: dict[str, float | None] | None = None,
         settings: TickSettings | None = None,
         by_arrival: bool = False,
-        **told: object,
+        **received: object,
     ) -> None:
         costs: dict[str, float | None] = {"finalize": 0.0} | (costs_ms or {})
 
@@ -45,7 +45,7 @@ class Bench:
         call = TickedCall(
             on_result=lambda result: self.results.append((self.now_s, result)),
             on_tick=self.ticks.append,
-            **told,  # type: ignore[arg-type]
+            **received,  # type: ignore[arg-type]
         )
         self.ticker = Ticker(self.engine, self.executor, call, settings=settings, by_arrival=by_arrival)
         self.sent = 0
@@ -150,7 +150,7 @@ def test_who_sends_too_slowly_is_heard_with_silence_between() -> None:
     assert heard == pytest.approx(0.8, abs=0.02)
 
 
-def test_nobody_sends_anything_and_the_engine_hears_silence() -> None:
+def test_no_one_sends_anything_and_the_engine_hears_silence() -> None:
     bench = play(Bench(OmniScript()), lambda _bench: asyncio.sleep(8))
     assert len(bench.ticks) == 99 or len(bench.ticks) == 100
     assert {tick.heard_ms for tick in bench.ticks} == {0}
@@ -285,9 +285,9 @@ def gated(gating: str, **gate: int) -> TickSettings:
 
 
 @pytest.mark.parametrize(("gating", "units"), [("none", 249), ("vad", 13), ("wake", 50)])
-def test_in_a_silence_units_are_left_out_where_nobody_wants_them(gating: str, units: int) -> None:
+def test_in_a_silence_units_are_left_out_where_no_one_wants_them(gating: str, units: int) -> None:
     settings = gated(gating, hold_ms=1_000, wake_ms=7_000)
-    bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, hears_voice=lambda: False)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, has_voice=lambda: False)
     play(bench, lambda bench: bench.talk(20))
     # A second each at the beginning and, once woken, 8 and 16 seconds into it, with the 480 ms before.
     assert bench.ticker.units == pytest.approx(units, abs=2)
@@ -295,10 +295,10 @@ def test_in_a_silence_units_are_left_out_where_nobody_wants_them(gating: str, un
     assert bench.ticker.missed == 0
 
 
-def test_the_beginning_of_a_voice_is_heard_behind_a_closed_gate() -> None:
+def test_the_beginning_of_a_voice_is_heard_after_a_closed_gate() -> None:
     voiced = False
     settings = gated("vad", hold_ms=1_000, before_ms=480)
-    bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, hears_voice=lambda: voiced)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.LISTEN), settings=settings, has_voice=lambda: voiced)
 
     async def caller(bench: Bench) -> None:
         nonlocal voiced
@@ -318,7 +318,7 @@ def test_the_beginning_of_a_voice_is_heard_behind_a_closed_gate() -> None:
 
 def test_a_bot_that_speaks_keeps_the_gate_open() -> None:
     settings = gated("vad", hold_ms=1_000)
-    bench = Bench(OmniScript(votes=lambda _unit: Vote.SPEAK), settings=settings, hears_voice=lambda: False)
+    bench = Bench(OmniScript(votes=lambda _unit: Vote.SPEAK), settings=settings, has_voice=lambda: False)
     play(bench, lambda bench: bench.talk(10))
     assert bench.ticker.gated == 0
 
@@ -363,14 +363,14 @@ def _whole(bench: Bench) -> None:
     bench.sent += samples
 
 
-def test_what_is_shown_and_wished_in_front_of_a_unit_is_of_that_unit_however_slow_the_engine_is():
+def test_what_is_shown_and_wished_before_a_unit_is_of_that_unit_however_slow_the_engine_is():
     shown: list[tuple[np.ndarray, ...]] = []
 
     async def caller(bench: Bench) -> None:
         await asyncio.sleep(0.1)
         for number in range(4):
             if number == 2:
-                bench.ticker.listen_behind()
+                bench.ticker.listen_next()
             bench.ticker.see(np.full((2, 2, 3), number, np.uint8))
             _whole(bench)
             # The engine is in the unit before while the next comes, with the data that belongs to it.
@@ -383,7 +383,7 @@ def test_what_is_shown_and_wished_in_front_of_a_unit_is_of_that_unit_however_slo
     assert [[int(frame[0, 0, 0]) for frame in frames] for frames in shown] == [[0], [1], [2], [3]]
 
 
-def test_units_that_a_slow_engine_never_takes_are_whole_and_counted_in_front_of_the_next():
+def test_units_that_a_slow_engine_never_takes_are_whole_and_counted_before_the_next():
     async def caller(bench: Bench) -> None:
         await asyncio.sleep(0.1)
         for _ in range(10):
@@ -408,7 +408,7 @@ def test_units_that_come_whole_are_taken_also_in_a_silence():
             await asyncio.sleep(1)
 
     settings = gated("vad", hold_ms=1_000)
-    bench = Bench(OmniScript(unit_ms=1_000), settings=settings, hears_voice=lambda: False, by_arrival=True)
+    bench = Bench(OmniScript(unit_ms=1_000), settings=settings, has_voice=lambda: False, by_arrival=True)
     play(bench, caller)
     assert len(bench.ticks) == 10 and not bench.ticker.gated
 
@@ -429,7 +429,7 @@ def test_a_wish_that_comes_with_every_little_chunk_is_of_each_unit_that_waits():
         await asyncio.sleep(0.1)
         _whole(bench)
         for _ in range(100):
-            bench.ticker.listen_behind()
+            bench.ticker.listen_next()
             bench.ticker.hear(np.zeros(RATE_HZ // 50, np.float32))
             await asyncio.sleep(0.02)
         await asyncio.sleep(4)

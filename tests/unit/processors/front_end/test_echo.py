@@ -90,7 +90,7 @@ def loss_db(near: np.ndarray, left: np.ndarray) -> float:
     return 10 * float(np.log10(np.mean(near**2) / max(float(np.mean(left**2)), 1e-12)))
 
 
-def test_what_stands_behind_hears_no_bot() -> None:
+def test_what_stands_after_hears_no_bot() -> None:
     far = spoken(5)
     near = echo(far, 150.0)
     voice = SelfVoice()
@@ -134,7 +134,7 @@ def test_the_cancellers_own_signal_is_shown_and_the_microphone_when_it_fails(
     assert bytes(shown) == float_to_pcm16(left * pcm16_to_float(float_to_pcm16(near)))
 
 
-def test_behind_a_failed_engine_no_voice_is_the_bots_own() -> None:
+def test_after_a_failed_engine_no_voice_is_the_bots_own() -> None:
     far = spoken(3)
     near = echo(far, 100.0)
     voice = SelfVoice()

@@ -305,7 +305,7 @@ async def test_a_call_that_begins_before_the_process_is_ready_goes_over_to_it():
         await process.close()
 
 
-async def test_a_caller_who_is_gone_leaves_nothing_behind_and_is_no_error():
+async def test_a_caller_who_is_gone_leaves_nothing_after_and_is_no_error():
     async with hosting() as process:
         caller = hosted(process)
         await caller.open_echo(EchoControlSettings())

@@ -146,7 +146,9 @@ async def test_a_spoken_sentence_is_one_speech(voice: str) -> None:
     ("pause_windows", "told"),
     [(2, []), (3, ["pause", "resume"]), (5, ["pause", "resume"]), (10, ["pause"])],
 )
-async def test_a_pause_is_told_and_so_is_speech_that_goes_on_behind_it(pause_windows: int, told: list[str]):
+async def test_a_pause_is_told_and_so_is_speech_that_goes_on_after_it(
+    pause_windows: int, received: list[str]
+):
     heard: list[str] = []
     events = CallEvents()
     events.subscribe(VoicePaused, lambda _event: heard.append("pause"))
@@ -161,7 +163,7 @@ async def test_a_pause_is_told_and_so_is_speech_that_goes_on_behind_it(pause_win
     # Whole windows; the voice after a pause is long enough to be speech again when the first one had ended.
     pcm = tone(20 * WINDOW_MS) + silence(pause_windows * WINDOW_MS) + tone(20 * WINDOW_MS)
     await states(vad, pcm)
-    assert heard == told
+    assert heard == received
 
 
 async def test_the_level_of_a_voice_is_that_of_its_loudest_syllable() -> None:

@@ -220,7 +220,7 @@ def test_older_audio_is_not_part_of_the_utterance() -> None:
     assert finals(down) == ["one two three"]
 
 
-def test_voice_activity_from_behind_is_heard_too() -> None:
+def test_voice_activity_from_after_is_heard_too() -> None:
     started, stopped = (
         VADUserStartedSpeakingFrame(start_secs=0.128),
         VADUserStoppedSpeakingFrame(stop_secs=0.2),

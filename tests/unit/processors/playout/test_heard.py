@@ -143,7 +143,7 @@ def test_a_reply_of_which_no_sound_left_was_not_heard():
     assert (reply.mark.last_word, reply.started_us, reply.ended_us) == (-1, None, 7)
 
 
-def test_other_speech_in_front_of_a_reply_is_not_counted_for_it():
+def test_other_speech_before_a_reply_is_not_counted_for_it():
     clock = HeardClock()
     clock.speaks(None)
     clock.written(CHUNK * 5, 0)
@@ -269,12 +269,12 @@ def test_audio_that_vanished_from_the_output_does_not_shift_the_next_reply():
 def test_progress_is_told_at_the_end_of_each_clause_and_once():
     clock = HeardClock()
     voice = Voice(clock, TEN).queue().write(1_000)
-    told = []
+    received = []
     for _ in range(50):
         if clock.played(PACKET, voice.now_us):
-            told.extend((voice.now_us // MS, so_far.text) for so_far in clock.progress(voice.now_us))
+            received.extend((voice.now_us // MS, so_far.text) for so_far in clock.progress(voice.now_us))
         voice.now_us += PACKET
-    assert told == [
+    assert received == [
         (240, "One two three,"),
         (640, "One two three, four five six seven,"),
         (940, "One two three, four five six seven, eight nine ten."),
@@ -345,7 +345,7 @@ def test_a_text_that_broke_off_is_not_whole_however_many_words_of_it_are_known()
     assert (reply.text, reply.unheard, reply.truncated) == ("One two three. And", "more of it.", True)
 
 
-def test_what_broke_off_is_missed_although_the_text_goes_on_behind_it():
+def test_what_broke_off_is_missed_although_the_text_goes_on_after_it():
     clock = HeardClock()
     voice = Voice(clock, "One two three.").queue(close=False)
     clock.announced("r", "One two three. And more of it. Four.")
@@ -445,7 +445,7 @@ def test_a_client_that_says_it_before_the_reply_is_over_has_the_last_word():
     assert reply.unheard.startswith("three,")
 
 
-def test_a_client_that_says_it_behind_the_end_corrects_what_was_believed():
+def test_a_client_that_says_it_after_the_end_corrects_what_was_believed():
     clock = HeardClock()
     believed = cut_at(clock, Voice(clock, TEN).queue(), 600)
     assert believed.mark.source is HeardSource.PLAYOUT_CLOCK
@@ -468,7 +468,7 @@ def test_what_a_client_says_twice_is_news_once_and_what_it_says_then_counts():
     assert shorter.text == "One two"
 
 
-def test_nobody_has_heard_more_than_there_was():
+def test_no_one_has_heard_more_than_there_was():
     clock = HeardClock()
     cut_at(clock, Voice(clock, TEN).queue(), 600)
     reply = clock.claim("r", 60_000 * MS, 0)

@@ -300,7 +300,7 @@ def test_the_reply_after_an_interruption_is_counted_from_its_own_beginning():
 
 
 @pytest.mark.parametrize("at_ms", [330, 1_336, 1_390, 1_400, 1_450])
-def test_a_reply_that_begins_directly_behind_an_interruption_is_not_met_by_it(at_ms):
+def test_a_reply_that_begins_directly_after_an_interruption_is_not_met_by_it(at_ms):
     async def scenario(call: Call) -> None:
         await call.says(*REPLY)
         await call.wait_ms(at_ms)
@@ -388,7 +388,7 @@ def test_replies_that_follow_at_once_are_remembered_one_by_one(output: type[Trac
     assert [turn.interrupted for turn in call.turns] == [False, False]
 
 
-def test_short_replies_one_behind_the_other_and_one_without_a_sound_end_in_order():
+def test_short_replies_one_after_the_other_and_one_without_a_sound_end_in_order():
     async def scenario(call: Call) -> None:
         await call.says("One two three.")
         await call.says("Four.")
@@ -655,7 +655,7 @@ class Follower:
     """Observer that keeps the events of replies, numbered in the order in which they arrive."""
 
     def __init__(self, events: CallEvents) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.received: list[tuple[Any, ...]] = []
         self._numbers: dict[str, int] = {}
         events.subscribe(CallEvent, self._on_event)
 
@@ -666,20 +666,20 @@ class Follower:
                 | ReplyWritten(reply_id=reply_id)
                 | ReplyStarted(reply_id=reply_id)
             ):
-                self._tell(event, reply_id)
+                self._publish(event, reply_id)
             case ReplyAnnounced(reply_id=reply_id, protected=protected):
-                self._tell(event, reply_id, protected)
+                self._publish(event, reply_id, protected)
             case ClauseAnnounced(reply_id=reply_id, text=text):
-                self._tell(event, reply_id, text.strip())
+                self._publish(event, reply_id, text.strip())
             case ReplyFinished(heard=heard):
-                self._tell(event, heard.reply_id, heard.truncated)
+                self._publish(event, heard.reply_id, heard.truncated)
 
-    def _tell(self, event: CallEvent, reply_id: str, *more: object) -> None:
+    def _publish(self, event: CallEvent, reply_id: str, *more: object) -> None:
         number = self._numbers.setdefault(reply_id, len(self._numbers))
-        self.told.append((type(event), number, *more))
+        self.received.append((type(event), number, *more))
 
 
-def test_whoever_follows_the_replies_is_told_in_the_order_in_which_things_happen():
+def test_a_caller_who_follows_the_replies_is_told_in_the_order_in_which_things_happen():
     followers: list[Follower] = []
 
     async def scenario(call: Call) -> None:
@@ -693,24 +693,29 @@ def test_whoever_follows_the_replies_is_told_in_the_order_in_which_things_happen
 
     play(scenario)
     [follower] = followers
-    answer = [told for told in follower.told if told[1] == 0]
-    assert [told[0] for told in answer] == [
+    answer = [received for received in follower.received if received[1] == 0]
+    assert [received[0] for received in answer] == [
         ReplyOpened, ReplyWritten, ReplyAnnounced, ClauseAnnounced, ReplyStarted, ReplyFinished,
     ]  # fmt: skip
     assert answer[-1] == (ReplyFinished, 0, False)
-    greeting = [told for told in follower.told if told[1] == 1]
-    assert [told[0] for told in greeting] == [ReplyAnnounced, ClauseAnnounced, ReplyStarted, ReplyFinished]
+    greeting = [received for received in follower.received if received[1] == 1]
+    assert [received[0] for received in greeting] == [
+        ReplyAnnounced,
+        ClauseAnnounced,
+        ReplyStarted,
+        ReplyFinished,
+    ]
     assert greeting[-1] == (ReplyFinished, 1, True)
 
 
-def test_where_somebody_guards_protected_speech_an_interruption_that_comes_ends_all_of_it():
+def test_where_someone_guards_protected_speech_an_interruption_that_comes_ends_all_of_it():
     async def scenario(call: Call) -> None:
         follower = Follower(call.events)
         speak = TTSSpeakFrame("This call is recorded, please note. " * 5)
         speak.interruptible = False
         await call.worker.queue_frame(speak)
         await call.wait_ms(330)
-        assert follower.told[0] == (ReplyAnnounced, 0, True)
+        assert follower.received[0] == (ReplyAnnounced, 0, True)
         await call.interrupts()
         await call.wait_ms(100)
         # The rest of it is not waited for.

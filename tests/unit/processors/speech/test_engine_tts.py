@@ -197,7 +197,7 @@ def test_an_engine_that_gives_little_at_a_time_is_not_waited_for_and_frames_are_
     assert len(frames) <= len(REPLY_WORDS) * 100 / 40 + 4
 
 
-def test_an_engine_that_is_ahead_gives_two_short_frames_first_and_long_ones_behind_them():
+def test_an_engine_that_is_ahead_gives_two_short_frames_first_and_long_ones_after_them():
     call = play(lambda call: call.says("One two three four five."), ToneTts(piece_ms=470))
     lengths_ms = [len(frame.audio) // 32 for frame in call.made.of(TTSAudioRawFrame)]
     assert lengths_ms == [40, 40, 120, 120, 120, 40, 20]
@@ -248,7 +248,7 @@ def test_an_interruption_in_the_middle_of_the_text_drops_what_was_not_yet_a_clau
     assert play(scenario).words() == ["Alpha."]
 
 
-def test_words_of_a_reply_behind_a_filler_wait_for_the_filler_to_end():
+def test_words_of_a_reply_after_a_filler_wait_for_the_filler_to_end():
     async def scenario(call: Call) -> None:
         await call.worker.queue_frame(TTSSpeakFrame("Let me see.", append_to_context=False))
         await call.says("Alpha beta.")
@@ -313,11 +313,11 @@ def test_what_a_voice_that_is_gone_did_not_say_of_a_long_text_is_no_word(times: 
     assert call.words() == "Thank you for calling,".split()
     # The recorder of heard words is notified, after the last word.
     kinds = (TTSTextFrame, BrokeOffFrame)
-    told = [type(frame) for _, frame in call.heard.frames if isinstance(frame, kinds)]
-    assert told[:4] == [TTSTextFrame] * 4 and set(told[4:]) == {BrokeOffFrame}
+    received = [type(frame) for _, frame in call.heard.frames if isinstance(frame, kinds)]
+    assert received[:4] == [TTSTextFrame] * 4 and set(received[4:]) == {BrokeOffFrame}
 
 
-def test_replies_queued_at_once_that_nobody_can_pronounce_keep_their_order():
+def test_replies_queued_at_once_that_no_one_can_pronounce_keep_their_order():
     async def scenario(call: Call) -> None:
         for _ in range(4):
             await call.says("🙂")
@@ -332,7 +332,7 @@ def test_replies_queued_at_once_that_nobody_can_pronounce_keep_their_order():
     assert order == list(kinds) * 5
 
 
-def test_a_reply_with_words_before_one_that_nobody_can_pronounce_is_said_first():
+def test_a_reply_with_words_before_one_that_no_one_can_pronounce_is_said_first():
     async def scenario(call: Call) -> None:
         await call.says("Alpha beta.")
         await call.says("🙂")
@@ -440,7 +440,7 @@ def test_a_prepared_clause_is_spoken_once():
 
 
 @pytest.mark.parametrize("how", ["forgotten", "interrupted", "replaced", "the call ends"])
-def test_an_engine_that_prepares_stops_when_nobody_will_hear_it(how: str):
+def test_an_engine_that_prepares_stops_when_no_one_will_hear_it(how: str):
     # One piece fits; the engine waits for room and is released.
     engine = ToneTts()
     options = EngineTtsSettings(buffer_ms=100)

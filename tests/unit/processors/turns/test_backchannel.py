@@ -42,7 +42,7 @@ class Bench:
             self.events, BackchannelPolicy(BackchannelTuning()), sound=sound, rate_hz=RATE_HZ, say=self.play
         )
 
-    def tell(self, kind: Callable[..., CallEvent], *facts: object) -> None:
+    def publish(self, kind: Callable[..., CallEvent], *facts: object) -> None:
         self.events.publish(kind(self.events.now_ms(), *facts))
 
     async def play(self, frame: Frame) -> None:
@@ -50,13 +50,13 @@ class Bench:
 
     async def talk(self) -> None:
         """Talk for five seconds, and pause for 160 ms without sounding like the end."""
-        self.tell(TurnStarted)
-        self.tell(VoiceStarted, 0)
+        self.publish(TurnStarted)
+        self.publish(VoiceStarted, 0)
         await asyncio.sleep(5)
         await asyncio.sleep(0.16)
-        self.tell(VoiceEnded, 160)
-        self.tell(FinalWords, "so i went to the bank", None)
-        self.tell(PauseJudged, 0.1)
+        self.publish(VoiceEnded, 160)
+        self.publish(FinalWords, "so i went to the bank", None)
+        self.publish(PauseJudged, 0.1)
 
     @property
     def pcm(self) -> np.ndarray:
@@ -101,7 +101,7 @@ def test_the_first_sign_of_a_voice_ends_a_hum_without_a_click():
     async def restart(bench: Bench) -> None:
         await bench.talk()
         await asyncio.sleep(0.2)
-        bench.tell(VoiceSuspected)
+        bench.publish(VoiceSuspected)
 
     bench = held(restart)
     assert len(bench.pcm) < RATE_HZ * LENGTH_MS // 1000
@@ -114,18 +114,18 @@ def test_a_possible_voice_puts_a_hum_off():
     async def onset(bench: Bench) -> None:
         await bench.talk()
         await asyncio.sleep(0.1)
-        bench.tell(VoiceSuspected)
+        bench.publish(VoiceSuspected)
 
     assert held(onset).played[0][0] == 5_260 + AGAIN_MS
 
 
-def test_nobody_is_hummed_at_while_an_answer_is_on_its_way():
+def test_no_one_is_hummed_at_while_an_answer_is_on_its_way():
     async def waiting(bench: Bench) -> None:
-        bench.tell(WaitBegan, Wait.ANSWER)
+        bench.publish(WaitBegan, Wait.ANSWER)
         await bench.talk()
 
     async def speaking(bench: Bench) -> None:
-        bench.tell(ReplyOpened, "a")
+        bench.publish(ReplyOpened, "a")
         await bench.talk()
 
     assert held(waiting).played == held(speaking).played == []
@@ -134,7 +134,7 @@ def test_nobody_is_hummed_at_while_an_answer_is_on_its_way():
 def test_a_voice_that_is_nobodys_turn_is_not_hummed_at():
     async def no_turn(bench: Bench) -> None:
         await bench.talk()
-        bench.tell(TurnEnded, "")
+        bench.publish(TurnEnded, "")
 
     assert held(no_turn).played == []
 
@@ -142,7 +142,7 @@ def test_a_voice_that_is_nobodys_turn_is_not_hummed_at():
 def test_a_turn_that_is_about_to_end_is_not_hummed_at():
     async def ends(bench: Bench) -> None:
         await bench.talk()
-        bench.tell(TurnEndDue, bench.began_ms + 5_450)
+        bench.publish(TurnEndDue, bench.began_ms + 5_450)
 
     assert held(ends).played == []
 

@@ -182,7 +182,7 @@ def play(
     return virtual_time.run(run())
 
 
-def test_a_voice_while_nobody_else_speaks_begins_a_turn_at_once():
+def test_a_voice_while_no_one_else_speaks_begins_a_turn_at_once():
     async def scenario(floor: Floor) -> None:
         await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
         assert floor.turns == 1
@@ -190,7 +190,7 @@ def test_a_voice_while_nobody_else_speaks_begins_a_turn_at_once():
     assert play(scenario).decisions == []
 
 
-def test_words_without_a_voice_begin_a_turn_while_nobody_speaks():
+def test_words_without_a_voice_begin_a_turn_while_no_one_speaks():
     async def scenario(floor: Floor) -> None:
         await floor.words("hello there")
         assert floor.turns == 1
@@ -327,7 +327,7 @@ def test_books_that_come_late_are_waited_for():
     play(scenario)
 
 
-def test_an_answer_that_is_owed_is_guarded_behind_a_filler():
+def test_an_answer_that_is_owed_is_guarded_after_a_filler():
     async def scenario(floor: Floor) -> None:
         floor.events.publish(WaitBegan(floor.events.now_ms(), Wait.ANSWER))
         floor.reply("filler")

@@ -62,7 +62,7 @@ class Bench:
             idle_ms=lambda: self.clock.now_ms() - self.quiet_since_ms,
         )
 
-    def tell(self, kind: Callable[..., CallEvent], *facts: object) -> None:
+    def publish(self, kind: Callable[..., CallEvent], *facts: object) -> None:
         self.events.publish(kind(self.events.now_ms(), *facts))
 
     def opens(self, reply_id: str) -> None:
@@ -89,7 +89,7 @@ def held(bench: Callable[[], Bench], script: Callable[[Bench], Awaitable[None]],
 
     async def scenario() -> Bench:
         made = bench()
-        made.tell(CallerJoined)
+        made.publish(CallerJoined)
         running = asyncio.create_task(made.keeper.run(made.say))
         await script(made)
         await asyncio.wait({running}, timeout=for_s)
@@ -108,10 +108,10 @@ async def nothing(_bench: Bench) -> None:
 @pytest.mark.parametrize("why", [Wait.QUEUE, Wait.PERSON])
 def test_who_waits_for_a_line_or_a_person_is_not_asked_and_stays(why: Wait):
     async def waits(bench: Bench) -> None:
-        bench.tell(WaitBegan, why)
+        bench.publish(WaitBegan, why)
         await asyncio.sleep(95)
         assert bench.said == []
-        bench.tell(WaitEnded, why)
+        bench.publish(WaitEnded, why)
 
     made = held(lambda: Bench(timeout_ms=60_000), waits, for_s=8)
     # The silence begins when the wait has ended.
@@ -130,12 +130,12 @@ def test_a_silent_call_is_prompted_and_ended_in_good_order():
     assert bench.at_ms == [7_000, 17_500, 33_250, 53_250, 55_250]
 
 
-def test_before_somebody_is_there_nobody_is_asked():
+def test_before_someone_is_there_no_one_is_asked():
     async def scenario() -> Bench:
         bench = Bench()
         running = asyncio.create_task(bench.keeper.run(bench.say))
         await asyncio.sleep(60)
-        bench.tell(CallerJoined)
+        bench.publish(CallerJoined)
         await asyncio.sleep(8)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -160,10 +160,10 @@ def test_a_sound_puts_the_timeout_off():
 
 def test_an_answer_that_is_owed_is_no_silence_of_the_caller():
     async def wait(bench: Bench) -> None:
-        bench.tell(TurnEnded, "what is it")
-        bench.tell(WaitBegan, Wait.ANSWER)
+        bench.publish(TurnEnded, "what is it")
+        bench.publish(WaitBegan, Wait.ANSWER)
         await asyncio.sleep(200)
-        bench.tell(WaitEnded, Wait.ANSWER)
+        bench.publish(WaitEnded, Wait.ANSWER)
 
     # Longer than the policy alone believes an answer to be on its way.
     assert held(Bench, wait, for_s=10).at_ms == [207_000]
@@ -183,9 +183,9 @@ def test_a_reply_between_two_others_is_not_the_end_of_the_bots_turn():
 
 def test_a_turn_that_is_open_is_waited_for():
     async def turn(bench: Bench) -> None:
-        bench.tell(TurnStarted)
+        bench.publish(TurnStarted)
         await asyncio.sleep(9)
-        bench.tell(TurnEnded, "")
+        bench.publish(TurnEnded, "")
 
     bench = held(Bench, turn, for_s=3)
     [at_ms] = bench.at_ms
@@ -194,9 +194,9 @@ def test_a_turn_that_is_open_is_waited_for():
 
 def test_a_reply_that_is_about_to_be_said_on_is_waited_for():
     async def cut(bench: Bench) -> None:
-        bench.tell(FloorTaken)
+        bench.publish(FloorTaken)
         await asyncio.sleep(8.2)
-        bench.tell(FloorLeft)
+        bench.publish(FloorLeft)
 
     [at_ms] = held(Bench, cut, for_s=2).at_ms
     assert 8_200 <= at_ms <= 8_200 + AGAIN_MS
@@ -205,7 +205,7 @@ def test_a_reply_that_is_about_to_be_said_on_is_waited_for():
 def test_a_possible_voice_puts_a_prompt_off():
     async def onset(bench: Bench) -> None:
         await asyncio.sleep(6.9)
-        bench.tell(VoiceSuspected)
+        bench.publish(VoiceSuspected)
 
     assert held(Bench, onset, for_s=3).at_ms == [6_900 + AGAIN_MS]
 
@@ -213,7 +213,7 @@ def test_a_possible_voice_puts_a_prompt_off():
 def test_typed_text_is_the_callers_turn():
     async def types(bench: Bench) -> None:
         await asyncio.sleep(6)
-        bench.tell(TextTyped, "hello")
+        bench.publish(TextTyped, "hello")
         bench.opens("a")
         await asyncio.sleep(1)
         bench.finishes("Hello.", "a")
@@ -226,11 +226,11 @@ def test_a_voice_that_never_ends_has_its_turn_ended_again_and_again():
 
     async def voice(bench: Bench) -> None:
         bench.events.subscribe(TurnEndRequested, lambda event: ended_ms.append(event.at_ms - bench.began_ms))
-        bench.tell(VoiceStarted, 100)
-        bench.tell(TurnStarted)
+        bench.publish(VoiceStarted, 100)
+        bench.publish(TurnStarted)
         await asyncio.sleep(250)
-        bench.tell(TurnEnded, "")
-        bench.tell(VoiceEnded, 100)
+        bench.publish(TurnEnded, "")
+        bench.publish(VoiceEnded, 100)
 
     bench = held(Bench, voice, for_s=1)
     assert ended_ms == [120_000, 240_000]

@@ -54,7 +54,7 @@ def test_a_voice_that_is_no_command_says_nothing():
     assert virtual_time.run(spotted(engine(), voiced_ms=100)) == 0
 
 
-def test_a_voice_that_nobody_announced_is_not_listened_to():
+def test_a_voice_that_no_one_announced_is_not_listened_to():
     async def scenario() -> list[None]:
         found: list[None] = []
         stop_words = StopWords(engine())
@@ -174,7 +174,7 @@ def test_the_engine_hears_of_a_voice_once_and_only_when_it_may_be_a_command():
     assert given(400, matters=False) == []
 
 
-def test_a_voice_behind_one_that_was_too_long_is_heard_again():
+def test_a_voice_after_one_that_was_too_long_is_heard_again():
     async def scenario() -> list[str]:
         found: list[str] = []
         stop_words = StopWords(engine())

@@ -67,7 +67,7 @@ TRANSIENT = EngineError("no memory", engine="engine")
 FINAL = EngineError("no weights", engine="engine", retryable=False)
 
 
-def test_pauses_grow_while_lives_are_short_and_begin_anew_behind_a_long_one() -> None:
+def test_pauses_grow_while_lives_are_short_and_begin_anew_after_a_long_one() -> None:
     async def scenario() -> list[int]:
         lives = Lives(*[lasts_for(0)] * 5, lasts_for(2), lasts_for(0))
         await lives.supervisor.start()

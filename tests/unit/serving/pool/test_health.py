@@ -162,7 +162,7 @@ def test_one_that_talks_nonsense_is_silent_and_asked_at_its_pace() -> None:
     assert len(peer.asked_ms) <= 24 and seen.first_ms("silent") == 0 and seen.count("dead") == 1
 
 
-def test_it_is_asked_now_when_somebody_wants_to_know() -> None:
+def test_it_is_asked_now_when_someone_wants_to_know() -> None:
     peer = Peer(idle)
     watched(peer, 400, (120, HealthWatch.again))
     assert peer.asked_ms == [0, 120]

@@ -117,14 +117,14 @@ def test_only_those_of_the_kind_the_names_and_the_rate_are_meant(workers: Stream
         place(workers, ("a",))
 
 
-def test_whoever_comes_first_waits_until_one_is_loaded() -> None:
+def test_a_caller_who_comes_first_waits_until_one_is_loaded() -> None:
     workers = StreamWorkers(first)
     workers.on_state("a", "ws://a", {"state": "loading", "kind": "stt", "engine": None})
     threading.Timer(0.1, workers.on_state, ("a", "ws://a", says(rate_hz=8_000))).start()
     assert pooled_stt(workers, PoolSttSettings()).rate_hz == 8_000
 
 
-def test_nobody_waits_for_ever_nor_for_a_pool_that_is_closed() -> None:
+def test_no_one_waits_for_ever_nor_for_a_pool_that_is_closed() -> None:
     workers = StreamWorkers(first)
     with pytest.raises(EngineError, match="no worker with stt is loaded"):
         pooled_stt(workers, PoolSttSettings(load_timeout_s=0.05))

@@ -29,7 +29,7 @@ def test_callers_keep_the_order_in_which_they_came():
 
 def test_callers_whom_the_recogniser_does_not_hear_are_not_ahead_of_one_in_what_it_can_hear():
     queue = queue_of(Clock())
-    queue.join("typed", hears=False)
+    queue.join("typed", uses_recogniser=False)
     queue.join("spoken")
     assert queue.ahead_of("newcomer") == 2
     assert queue.ahead_of("newcomer", heard_only=True) == 1
@@ -45,7 +45,7 @@ def test_a_full_queue_refuses_and_a_place_that_is_left_is_free():
     queue.join("second")
 
 
-def test_nobody_is_behind_a_caller_who_could_take_no_line():
+def test_no_one_is_after_a_caller_who_could_take_no_line():
     queue = queue_of(Clock(), most=2)
     queue.join("held back", is_held_back=True)
     queue.join("able")

@@ -79,7 +79,7 @@ def test_a_ticket_is_used_once() -> None:
             scheduler.ask(want(ticket), 0)
 
 
-def test_an_operator_throws_out_who_waits_and_nobody_who_runs() -> None:
+def test_an_operator_throws_out_who_waits_and_no_one_who_runs() -> None:
     scheduler = pool("w")
     scheduler.ask(want("a"), 0)
     scheduler.ask(want("b"), 0)
@@ -139,7 +139,7 @@ def test_a_worker_that_came_again_is_another_one() -> None:
     assert isinstance(goes_on, LeaseGranted) and goes_on.lease.incarnation == "2"
 
 
-def test_a_worker_that_somebody_else_has_is_suspect_until_it_says_that_it_is_ready() -> None:
+def test_a_worker_that_someone_else_has_is_suspect_until_it_says_that_it_is_ready() -> None:
     scheduler = pool("v", "w")
     scheduler.ask(want("a"), 0)
     assert granted(scheduler.lease_rejected("a", 1, busy=True)) == [("a", "w")]
@@ -147,7 +147,7 @@ def test_a_worker_that_somebody_else_has_is_suspect_until_it_says_that_it_is_rea
     assert granted(scheduler.worker_stands("v", WorkerState.READY, 3)) == [("b", "v")]
 
 
-def test_a_worker_that_fails_somebody_gets_nobody_for_a_while_whatever_it_says() -> None:
+def test_a_worker_that_fails_someone_gets_no_one_for_a_while_whatever_it_says() -> None:
     scheduler = pool("w", suspect_ms=1_000)
     scheduler.ask(want("a"), 0)
     for failed_ms, trusted_ms in ((0, 1_000), (1_000, 3_000), (3_000, 7_000)):
@@ -171,7 +171,7 @@ def test_a_conversation_is_moved_off_a_worker_that_hangs() -> None:
     assert [place.ticket_id for place in scheduler.places(1)] == ["a", "b"]
 
 
-def test_without_a_worker_nobody_waits_for_ever() -> None:
+def test_without_a_worker_no_one_waits_for_ever() -> None:
     scheduler = pool(no_worker_ms=1_000)
     assert scheduler.ask(want("a"), 100) == []
     assert scheduler.places(100)[0].wait_ms is None
@@ -224,7 +224,7 @@ def test_what_no_worker_can_ever_hold_is_refused_with_what_there_is() -> None:
     ]
 
 
-def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
+def test_who_fits_nowhere_any_more_holds_no_one_up_and_is_told() -> None:
     scheduler = pool("small", kv_bytes=100, no_worker_ms=5_000)
     scheduler.worker_up(WorkerCapacity("large", "1", kv_bytes=150), 0)
     assert granted(scheduler.ask(want("a", kv_bytes=120), 0)) == [("a", "large")]
@@ -239,12 +239,12 @@ def test_who_fits_nowhere_any_more_holds_nobody_up_and_is_told() -> None:
     ]
 
 
-def test_a_scheduler_that_stops_takes_nobody_back_in() -> None:
+def test_a_scheduler_that_stops_takes_no_one_back_in() -> None:
     scheduler = pool("w")
     scheduler.ask(want("a"), 0)
     scheduler.stop()
-    lost, told = scheduler.worker_down("w", 1)
-    assert isinstance(lost, LeaseLost) and told == RequestRefused("a", RefusalReason.STOPPING)
+    lost, received = scheduler.worker_down("w", 1)
+    assert isinstance(lost, LeaseLost) and received == RequestRefused("a", RefusalReason.STOPPING)
 
 
 # Caches.
@@ -296,7 +296,7 @@ def test_then_the_one_whose_cache_is_the_least_loss() -> None:
     assert granted(scheduler.ask(want("a"), 600_001)) == [("a", "u")]
 
 
-def test_what_nobody_has_open_any_more_goes_first() -> None:
+def test_what_no_one_has_open_any_more_goes_first() -> None:
     scheduler = warm("u", "w")
     # 500 tokens of a session that has ended are less of a loss than 35 of one that has not.
     scheduler.left("session of first of u")
@@ -330,7 +330,7 @@ def test_the_head_has_its_own_worker_as_soon_as_that_is_free() -> None:
     assert granted(scheduler.release("x", 1_050, well=True, kept=CHAIN)) == [("a", "w")]
 
 
-def test_who_is_in_a_call_does_not_wait_for_somebody_elses_cache() -> None:
+def test_who_is_in_a_call_does_not_wait_for_someone_elses_cache() -> None:
     scheduler = warm("u", "w")
     own = resumes("x", "w")
     scheduler.ask(own, 100)

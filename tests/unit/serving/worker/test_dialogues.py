@@ -17,7 +17,7 @@ from parley.models.llm import Message
 from parley.models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
 from parley.models.llm.kv.causal import CausalLm
 from parley.serving.worker.streams import HostedDialogues
-from tests.fakes.worker import Served, told_secret, worker
+from tests.fakes.worker import Served, shared_secret, worker
 from tests.peers.server import free_port
 from tests.unit.models.llm.kv.test_causal import Talk, model
 from tests.unit.serving.worker.test_server import eventually
@@ -42,7 +42,7 @@ def hosting(lm: CausalLm, port: int = 0, **limits: Any) -> Any:
 def opened(served: Served) -> HostedReplies:
     # These tests check no deadline, and loading another model meanwhile takes seconds.
     settings = WorkerLlmSettings(
-        url=served.url, secret_env=told_secret(), open_timeout_s=20, request_timeout_s=20
+        url=served.url, secret_env=shared_secret(), open_timeout_s=20, request_timeout_s=20
     )
     llm = WorkerLlm(settings)
     llm.wait_until_loaded()
@@ -59,7 +59,7 @@ def check(lm: CausalLm, replies: HostedReplies) -> None:
     Talk(lm, replies._leasing._session_id).check()
 
 
-async def test_logits_are_those_of_a_cold_run_in_each_turn_and_behind_a_restart(
+async def test_logits_are_those_of_a_cold_run_in_each_turn_and_after_a_restart(
     folder: Path, port: int
 ) -> None:
     lm, restarted = model(folder), model(folder)

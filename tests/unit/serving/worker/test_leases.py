@@ -37,7 +37,7 @@ def test_a_lease_for_another_process_is_refused() -> None:
     assert refused(leases(), "a", incarnation="i0") is RefusedBecause.OTHER_INCARNATION
 
 
-def test_it_ends_when_nobody_renews_it_and_is_told_once() -> None:
+def test_it_ends_when_no_one_renews_it_and_is_told_once() -> None:
     held = leases()
     held.take("a", 3, "i1", 0)
     assert held.renew("a", 3, 5_000)

@@ -101,7 +101,7 @@ def test_a_conversation_is_held_and_given_back() -> None:
         engine.cleanup()
 
 
-def test_who_comes_while_somebody_has_it_is_told() -> None:
+def test_who_comes_while_someone_has_it_is_told() -> None:
     with worker(ScriptedOmniHost()) as served:
         host = WorkerOmniHost(served.settings())
         engine = host.open_engine()
@@ -127,7 +127,7 @@ def test_a_host_waits_until_the_engine_is_loaded() -> None:
         assert time.monotonic() - began_s > 0.25
 
 
-async def test_nobody_has_a_worker_that_loads() -> None:
+async def test_no_one_has_a_worker_that_loads() -> None:
     may_load = threading.Event()
 
     def load() -> Hosted:
@@ -173,7 +173,7 @@ async def test_a_client_that_vanishes_leaves_a_clean_worker() -> None:
         assert not scripted.engines[-1].is_open
 
 
-async def test_a_lease_that_nobody_renews_ends_by_the_workers_clock() -> None:
+async def test_a_lease_that_no_one_renews_ends_by_the_workers_clock() -> None:
     with worker(ScriptedOmniHost(), lease_ms=1_000) as served:
         socket = await leased(served)
         # It stays open as long as it answers pings.
@@ -189,8 +189,8 @@ async def test_a_newer_owner_of_the_session_takes_it_over() -> None:
     with worker(ScriptedOmniHost()) as served:
         older = await leased(served, epoch=3)
         newer = await leased(served, epoch=4)
-        told = await hear(older)
-        assert (told.type, told.facts["message"]) == (MessageType.REVOKED, "superseded")
+        received = await hear(older)
+        assert (received.type, received.facts["message"]) == (MessageType.REVOKED, "superseded")
         assert await refused(served, first(served, epoch=3)) == ("stale", 1008)
         assert await refused(served, first(served, session_id="x", epoch=9)) == ("busy", 1013)
         await newer.close()
@@ -208,8 +208,8 @@ async def test_a_pause_ends_by_itself_and_no_later_than_it_may() -> None:
         await say(socket, MessageType.PREFILL, 1, samples=0, frames=[])
         answer = await hear(socket)
         assert answer.type is MessageType.FAILED and "paused" in answer.facts["message"]
-        told = await hear(socket)
-        assert (told.type, told.facts["message"]) == (MessageType.REVOKED, "pause_expired")
+        received = await hear(socket)
+        assert (received.type, received.facts["message"]) == (MessageType.REVOKED, "pause_expired")
         assert 0.25 < time.monotonic() - began_s < 1.0
         await asyncio.to_thread(eventually, lambda: served.server.state is LifecycleState.IDLE, 1)
 

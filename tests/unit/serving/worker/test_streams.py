@@ -18,7 +18,7 @@ from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.serving.worker.lifecycle import LifecycleState
 from parley.serving.worker.streams import HostedRecogniser, HostedVoice
 from tests.fakes.slow_streams import GatedStt, GatedTts
-from tests.fakes.worker import OPENED_WITHIN_S, SECRET_ENV, Served, told_secret, worker
+from tests.fakes.worker import OPENED_WITHIN_S, SECRET_ENV, Served, shared_secret, worker
 from tests.unit.serving.worker.test_server import eventually, first, hear
 
 QUIET = bytes(640)
@@ -42,7 +42,7 @@ def voice(engine: GatedTts, streams: int = 4, **limits: Any) -> Any:
 
 def reached(served: Served) -> dict[str, Any]:
     """Return an engine's settings for the worker, with the timeout that one interpreter for both needs."""
-    return {"url": served.url, "secret_env": told_secret(), "open_timeout_s": OPENED_WITHIN_S}
+    return {"url": served.url, "secret_env": shared_secret(), "open_timeout_s": OPENED_WITHIN_S}
 
 
 def ears(served: Served, **more: Any) -> WorkerStt:
@@ -94,7 +94,7 @@ def test_each_stream_has_a_lease_of_its_own(engine: GatedStt) -> None:
             stream.close()
 
 
-async def test_whoever_vanishes_leaves_nothing_behind(engine: GatedStt) -> None:
+async def test_a_caller_who_vanishes_leaves_nothing_behind(engine: GatedStt) -> None:
     with recogniser(engine, lease_ms=300) as served:
         await asyncio.to_thread(ears, served)
         socket = await connect(served.url)
@@ -143,7 +143,7 @@ async def test_a_voice_says_no_novel_and_nothing_that_is_no_text(text: object) -
 # Slow engines, and engines that hang.
 
 
-def test_a_call_that_hangs_holds_nobody_elses_stream(engine: GatedStt) -> None:
+def test_a_call_that_hangs_holds_no_one_elses_stream(engine: GatedStt) -> None:
     with recogniser(engine) as served:
         hosted = ears(served, request_timeout_s=5)
         hangs, works = hosted.open_stream(), hosted.open_stream()
@@ -241,7 +241,7 @@ def test_a_worker_that_drains_lets_its_streams_go_on_and_takes_no_more(engine: G
         eventually(lambda: served.server.state is LifecycleState.DEAD)
 
 
-def test_a_voice_that_drains_ends_behind_the_clause_that_it_speaks() -> None:
+def test_a_voice_that_drains_ends_after_the_clause_that_it_speaks() -> None:
     speaks, may_go_on = threading.Event(), threading.Event()
 
     def before(text: str, number: int) -> None:
@@ -320,7 +320,7 @@ def test_a_listener_who_leaves_while_the_engine_makes_nothing_is_not_waited_for(
         hosted.close()
 
 
-async def test_a_listener_who_does_not_read_holds_nobody_else_and_has_its_clause_broken_off() -> None:
+async def test_a_listener_who_does_not_read_holds_no_one_else_and_has_its_clause_broken_off() -> None:
     """A listener that does not read does not block the others.
 
     The engine never waits: one voice may be locked for all.
@@ -358,7 +358,7 @@ def test_streams_that_no_clause_has_are_given_back_in_time() -> None:
         hosted.close()
 
 
-def test_an_engines_error_reaches_whoever_asked_and_the_clause_is_tried_once_more() -> None:
+def test_an_engines_error_reaches_a_caller_who_asked_and_the_clause_is_tried_once_more() -> None:
     fails = [True, False, True, True]
 
     def before(text: str, number: int) -> None:

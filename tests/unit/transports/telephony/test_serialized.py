@@ -171,7 +171,7 @@ async def test_a_socket_of_vonage_in_another_format_or_of_no_call_does_not_start
     await refused(stream_of(Vonage()), json.dumps({**json.loads(start), **change}))
 
 
-async def test_exotel_is_sent_pieces_of_100_ms_and_a_mark_behind_the_piece_that_is_before_it():
+async def test_exotel_is_sent_pieces_of_100_ms_and_a_mark_after_the_piece_that_is_before_it():
     network = Exotel()
     stream = await begun(network)
     assert stream.is_continuous

@@ -73,7 +73,7 @@ def heard_ms(places_ms: list[int]) -> int:
     return sum(pcm_ms(line.hear(PACKET, at_ms)) for at_ms in places_ms)
 
 
-def test_one_wrong_place_makes_nobody_deaf() -> None:
+def test_one_wrong_place_makes_no_one_deaf() -> None:
     right = [20 * number for number in range(200)]
     for wrong_ms in (999_999_999_999_999, 0, 10_000, 5_000):
         assert abs(heard_ms([*right[:100], wrong_ms, *right[101:]]) - 4_000) <= 20

@@ -58,7 +58,7 @@ def test_a_loop_that_is_later_goes_on_from_there() -> None:
     assert [what.plays_us for at_us, what in late if at_us == 290_000] == [290_000, 310_000, 330_000, 350_000]
 
 
-def test_a_mark_leaves_behind_what_is_before_it_and_says_when_that_is_played() -> None:
+def test_a_mark_leaves_after_what_is_before_it_and_says_when_that_is_played() -> None:
     line = PacketLine(lead_ms=60)
     line.push(b"\x11" * 320)
     line.mark("m1")
@@ -101,7 +101,7 @@ def test_marks_say_how_late_the_caller_hears() -> None:
     assert marks.delay_ms == 130 and marks.played == 5
 
 
-def test_a_mark_behind_a_clear_was_dropped_and_one_that_nobody_sent_is_nobodys() -> None:
+def test_a_mark_after_a_clear_was_dropped_and_one_that_no_one_sent_is_nobodys() -> None:
     marks = Marks()
     marks.sent("m1", 0)
     marks.sent("m2", 1_000_000)

@@ -144,17 +144,17 @@ def test_what_has_its_time_at_a_clear_is_told_before_the_rest_is_forgotten():
     run(scenario())
 
 
-def test_a_clear_goes_in_front_of_packets_that_are_due_and_a_slow_socket_holds_back_no_books():
+def test_a_clear_goes_before_packets_that_are_due_and_a_slow_socket_holds_back_no_books():
     async def scenario() -> None:
-        side, told = TwilioSide(returns_marks=False), []
+        side, received = TwilioSide(returns_marks=False), []
         async with call(side, lead_ms=200) as stream:
-            stream.listen(Ears(told.append))
+            stream.listen(Ears(received.append))
             await asyncio.sleep(0.1)
             side.takes_s = 0.03
             saying = asyncio.create_task(stream.say(SPEECH * 30))
             # Each packet takes longer than it plays: one is always due, and the writer never rests.
             await asyncio.sleep(1.0)
-            assert len(told) > 20
+            assert len(received) > 20
             before = len(side.got)
             stream.clear()
             await asyncio.sleep(0.1)
@@ -257,7 +257,7 @@ def test_who_waits_for_the_last_word_waits_until_it_was_played(marks: bool):
     run(scenario())
 
 
-def test_who_waits_for_the_last_word_is_told_that_it_was_dropped_or_that_nobody_is_there():
+def test_who_waits_for_the_last_word_is_told_that_it_was_dropped_or_that_no_one_is_there():
     async def scenario() -> None:
         side = TwilioSide(0.1, 0.1)
         async with call(side) as stream:
@@ -310,7 +310,7 @@ def test_tones_leave_in_their_turn_and_are_nobodys_speech():
     run(scenario())
 
 
-def test_keys_are_pressed_to_their_end_whoever_speaks_meanwhile():
+def test_keys_are_pressed_to_their_end_a_caller_who_speaks_meanwhile():
     async def scenario() -> None:
         side, tone = TwilioSide(), b"\x21" * 800
         async with call(side, comfort=False) as stream:
@@ -383,8 +383,8 @@ def test_a_caller_without_audio_is_gone_whatever_else_comes():
             began_s = now_s()
             for _ in range(100):
                 await asyncio.sleep(0.1)
-                side.tell("dtmf", dtmf={"track": "inbound_track", "digit": "1"})
-                side.tell("mark", mark={"name": "x"})
+                side.send_event("dtmf", dtmf={"track": "inbound_track", "digit": "1"})
+                side.send_event("mark", mark={"name": "x"})
                 side.incoming.put_nowait("{}")
                 if stream.gone.is_set():
                     break
@@ -461,8 +461,8 @@ def test_what_came_before_anybody_listened_is_heard_and_so_is_the_end():
         side.begin()
         await stream.open()
         await asyncio.sleep(1.0)
-        side.tell("dtmf", dtmf={"track": "inbound_track", "digit": "5"})
-        side.tell("stop", stop={})
+        side.send_event("dtmf", dtmf={"track": "inbound_track", "digit": "5"})
+        side.send_event("stop", stop={})
         await asyncio.sleep(0.1)
         stream.listen(ears)
         assert len(ears.heard) == 8_000 and ears.keys == "5" and ears.is_over

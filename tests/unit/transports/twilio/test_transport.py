@@ -58,11 +58,11 @@ class Middle(FrameProcessor):
 
 @asynccontextmanager
 async def call(side: TwilioSide) -> AsyncIterator[tuple[PipelineWorker, Middle, PhoneTransport, bytearray]]:
-    stream, told = PhoneStream(side), bytearray()
+    stream, received = PhoneStream(side), bytearray()
     side.begin()
     await stream.open()
     transport = PhoneTransport(
-        stream, phone_params(8_000), input_rate_hz=8_000, on_packet=told.extend, events=CallEvents()
+        stream, phone_params(8_000), input_rate_hz=8_000, on_packet=received.extend, events=CallEvents()
     )
     middle = Middle()
     worker = PipelineWorker(
@@ -76,7 +76,7 @@ async def call(side: TwilioSide) -> AsyncIterator[tuple[PipelineWorker, Middle, 
     running = asyncio.create_task(runner.run())
     try:
         await asyncio.sleep(0.1)
-        yield worker, middle, transport, told
+        yield worker, middle, transport, received
     finally:
         await worker.queue_frame(CancelFrame())
         await asyncio.wait({running}, timeout=10)
@@ -92,7 +92,7 @@ def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_
                 if number == 50:
                     middle.stands_s = 2.0
                 if number == 100:
-                    side.tell("dtmf", dtmf={"track": "inbound_track", "digit": "7"})
+                    side.send_event("dtmf", dtmf={"track": "inbound_track", "digit": "7"})
                 loud = bytes([0x10]) * 160
                 side.number += 1
                 side.incoming.put_nowait(audio(side.number, at_ms, loud))
@@ -187,7 +187,7 @@ def test_what_waited_for_a_busy_pipeline_is_heard_in_few_pieces():
     virtual_time.run(scenario())
 
 
-def test_pieces_are_longer_on_a_busy_server_and_short_again_behind_that():
+def test_pieces_are_longer_on_a_busy_server_and_short_again_after_that():
     async def scenario() -> None:
         side = TwilioSide(audio_s=0)
         async with call(side) as (_, middle, transport, _told):
@@ -219,14 +219,14 @@ def test_a_caller_who_hangs_up_is_told_once():
             async def on_gone(_transport: object, stream: object) -> None:
                 gone.append(stream)
 
-            side.tell("stop", stop={})
+            side.send_event("stop", stop={})
             await asyncio.sleep(1.0)
             assert gone == [transport.stream]
 
     virtual_time.run(scenario())
 
 
-def test_a_mark_stands_behind_the_sound_of_each_clause():
+def test_a_mark_stands_after_the_sound_of_each_clause():
     async def scenario() -> None:
         side = TwilioSide()
         async with call(side) as (worker, _middle, _transport, _told):
@@ -250,10 +250,10 @@ def test_a_mark_stands_behind_the_sound_of_each_clause():
     virtual_time.run(scenario())
 
 
-def test_keys_are_tones_that_nobody_has_said_and_an_interruption_neither_waits_for_them_nor_ends_them():
+def test_keys_are_tones_that_no_one_has_said_and_an_interruption_neither_waits_for_them_nor_ends_them():
     async def scenario() -> None:
         side = TwilioSide()
-        async with call(side) as (worker, middle, transport, told):
+        async with call(side) as (worker, middle, transport, received):
             now_s = asyncio.get_running_loop().time
             await worker.queue_frame(OutputDTMFUrgentFrame(buttons=[KeypadEntry(key) for key in "123456789"]))
             last = OutputDTMFFrame(buttons=[KeypadEntry.POUND])
@@ -268,12 +268,12 @@ def test_keys_are_tones_that_nobody_has_said_and_an_interruption_neither_waits_f
                 await asyncio.sleep(0.01)
                 assert now_s() - began_s < 0.1
             await asyncio.sleep(12.0)
-            assert 20 * len(side.played) >= 10 * 500 and side.cleared_at_s == [] and not told
+            assert 20 * len(side.played) >= 10 * 500 and side.cleared_at_s == [] and not received
             assert transport.stream.marks.out == 0
             # The bot is not mute after many keys.
             await worker.queue_frame(OutputDTMFFrame(buttons=[KeypadEntry.ONE] * 24))
             await worker.queue_frame(TTSAudioRawFrame(bytes(3_200), 8_000, 1))
             await asyncio.sleep(14.0)
-            assert len(told) == 3_200
+            assert len(received) == 3_200
 
     virtual_time.run(scenario())

@@ -72,7 +72,7 @@ class TwilioSide:
         self.incoming.put_nowait(message("start", 1, start=start))
         self._talk(0)
 
-    def tell(self, kind: str, **facts: object) -> None:
+    def send_event(self, kind: str, **facts: object) -> None:
         """Send a message of the stream."""
         self.number += 1
         self.incoming.put_nowait(message(kind, self.number, **facts))
@@ -125,7 +125,7 @@ class TwilioSide:
 
     def _return(self, name: str) -> None:
         self._out.pop(name, None)
-        self._loop.call_later(self.back_s, lambda: self.tell("mark", mark={"name": name}))
+        self._loop.call_later(self.back_s, lambda: self.send_event("mark", mark={"name": name}))
 
     def heard_ms(self, until_s: float, what: bytes = SPEECH) -> float:
         """Return how much of this audio was played until then, in ms."""

@@ -57,7 +57,7 @@ def test_nothing_of_a_reply_is_left_for_the_next():
     assert np.abs(np.frombuffer(encoder.encode(bytes(3_200), PIPELINE_HZ, format_), "<i2")).max() == 0
 
 
-def test_nothing_is_left_behind_an_interruption_either():
+def test_nothing_is_left_after_an_interruption_either():
     encoder, format_ = PcmEncoder(), Format(Codec.PCM16, 24_000)
     encoder.encode(pcm(sine(PIPELINE_HZ, 100)), PIPELINE_HZ, format_)
     encoder.reset()

@@ -33,7 +33,7 @@ class TimedClient(Client):
         return await super().send(text)
 
 
-def told(*frames: object) -> list[tuple[float, str]]:
+def received(*frames: object) -> list[tuple[float, str]]:
     """Return a client's messages about the caller's turns, with their times, for these frames."""
 
     async def scenario() -> list[tuple[float, str]]:
@@ -70,7 +70,7 @@ def over(stopped: UserStoppedSpeakingFrame) -> OutputTransportMessageUrgentFrame
 
 def test_an_end_is_told_when_rtvi_has_told_of_it():
     started, stopped = turn()
-    assert told(started, stopped, SleepFrame(0.3), over(stopped), SleepFrame(2)) == [
+    assert received(started, stopped, SleepFrame(0.3), over(stopped), SleepFrame(2)) == [
         (0.0, STARTED),
         (0.3, STOPPED),
     ]
@@ -78,7 +78,7 @@ def test_an_end_is_told_when_rtvi_has_told_of_it():
 
 def test_an_end_of_which_rtvi_has_told_before_is_told_at_once():
     started, stopped = turn()
-    assert told(started, over(stopped), SleepFrame(0.3), stopped, SleepFrame(2)) == [
+    assert received(started, over(stopped), SleepFrame(0.3), stopped, SleepFrame(2)) == [
         (0.0, STARTED),
         (0.3, STOPPED),
     ]
@@ -91,12 +91,12 @@ def test_a_late_message_of_an_earlier_end_tells_no_other_end():
         late = over(stopped)
         between = (again, late, ended) if speaks_again else (again, ended, late)
         sent = (started, stopped, SleepFrame(1.5), *between, SleepFrame(0.6), over(ended), SleepFrame(2))
-        assert told(*sent) == [(0.0, STARTED), (WORDS_S, STOPPED), (1.5, STARTED), (2.1, STOPPED)]
+        assert received(*sent) == [(0.0, STARTED), (WORDS_S, STOPPED), (1.5, STARTED), (2.1, STOPPED)]
 
 
 def test_a_message_tells_of_all_ends_before_it():
     first, second = turn(), turn()
-    assert told(*first, SleepFrame(0.2), *second, SleepFrame(0.2), over(second[1]), SleepFrame(2)) == [
+    assert received(*first, SleepFrame(0.2), *second, SleepFrame(0.2), over(second[1]), SleepFrame(2)) == [
         (0.0, STARTED),
         (0.4, STOPPED),
         (0.4, STARTED),
@@ -105,11 +105,11 @@ def test_a_message_tells_of_all_ends_before_it():
 
 
 def test_an_end_of_which_rtvi_tells_nothing_is_told_after_a_second():
-    assert told(*turn(), SleepFrame(2)) == [(0.0, STARTED), (WORDS_S, STOPPED)]
+    assert received(*turn(), SleepFrame(2)) == [(0.0, STARTED), (WORDS_S, STOPPED)]
 
 
 def test_each_of_two_ends_that_are_held_has_a_second_of_its_own():
-    assert told(*turn(), SleepFrame(0.8), *turn(), SleepFrame(2)) == [
+    assert received(*turn(), SleepFrame(0.8), *turn(), SleepFrame(2)) == [
         (0.0, STARTED),
         (WORDS_S, STOPPED),
         (WORDS_S, STARTED),

@@ -49,7 +49,7 @@ def test_who_was_silent_for_a_while_may_not_make_up_for_it():
     assert taken_ms(one, 60_000) <= 220
 
 
-def test_what_was_wished_stands_behind_what_was_said_and_in_front_of_what_is_said_next():
+def test_what_was_wished_stands_after_what_was_said_and_before_what_is_said_next():
     one = line(ahead_ms=20)
     one.speak(speech(100))
     one.want(EndTurn())
@@ -96,7 +96,7 @@ def test_clearing_forgets_words_and_wishes():
     assert (one.held_ms, one.next_due_us(), one.take(10**9)) == (0, None, None)
 
 
-def test_what_waits_behind_speech_is_bounded():
+def test_what_waits_after_speech_is_bounded():
     one = line()
     one.speak(speech(1_000))
     one.want(Pictures((bytes(9_000_000),)))

@@ -238,7 +238,7 @@ def test_what_a_deployment_cannot_do_is_refused_before_any_of_it_is_done():
 
     peer = ScriptedPeer([(0.1, event("session.update", session={"instructions": "Be kind."}))])
     session = held(peer, second, check=check)
-    assert session.wish == SessionUpdate()
+    assert session.requested == SessionUpdate()
     assert [message["type"] for message in peer.sent] == ["session.created", "error"]
 
 

@@ -67,9 +67,9 @@ class Talk:
         if text is not None:
             self.dialogue.append(Message("user", text))
         asked = self.remembered.ask(self.dialogue)
-        *_, answered = self.told = list(self.lm.answer(self.scope, asked))
-        assert isinstance(self.told[0], Prefilled) and isinstance(answered, GenerationResult)
-        self.prefilled = self.told[0]
+        *_, answered = self.received = list(self.lm.answer(self.scope, asked))
+        assert isinstance(self.received[0], Prefilled) and isinstance(answered, GenerationResult)
+        self.prefilled = self.received[0]
         self.remembered.answered(asked, answered)
         return answered
 
@@ -114,7 +114,7 @@ def test_what_was_read_is_not_read_again(lm: CausalLm) -> None:
 def test_the_pieces_of_an_answer_are_its_text(lm: CausalLm) -> None:
     talk = Talk(lm)
     answered = talk.ask("Hello?")
-    assert "".join(piece for piece in talk.told if isinstance(piece, str)) == answered.text
+    assert "".join(piece for piece in talk.received if isinstance(piece, str)) == answered.text
     assert answered.char_ends[-1] == len(answered.text)
     assert answered.kv_tokens == len(lm.token_ids(talk.scope)) == answered.chain[-1][1]
 
@@ -146,7 +146,7 @@ def test_an_answer_is_made_anew_from_the_question(lm: CausalLm) -> None:
     talk.check()
 
 
-def test_a_question_that_was_edited_is_read_behind_the_last_answer(lm: CausalLm) -> None:
+def test_a_question_that_was_edited_is_read_after_the_last_answer(lm: CausalLm) -> None:
     talk = Talk(lm)
     whole = talk.turn("Hello?").kv_tokens
     talk.ask("And now?")
@@ -195,8 +195,8 @@ def test_a_condition_that_was_never_true_is_refused(lm: CausalLm) -> None:
         GenerationRequest(full, answered.asked_digest, 3, "1" * 64, "", full[-1:]),
     ]
     for asked in wrong:
-        with closing(lm.answer(talk.scope, asked)) as told:
-            prefilled = next(told)
+        with closing(lm.answer(talk.scope, asked)) as received:
+            prefilled = next(received)
         assert isinstance(prefilled, Prefilled) and prefilled.refused and prefilled.cached_tokens == 0
 
 
@@ -278,7 +278,7 @@ def test_a_template_that_wants_turns_has_them(tmp_path: Path, folder: Path) -> N
     assert "Be kind." in text and text.count("Good day.") == 1 and "Hello?" in text
 
 
-def test_contexts_that_nobody_uses_go_when_there_is_no_room(folder: Path) -> None:
+def test_contexts_that_no_one_uses_go_when_there_is_no_room(folder: Path) -> None:
     lm = model(folder, kept_tokens=0)
     talks = [Talk(lm, str(number)) for number in range(3)]
     for talk in talks:
@@ -292,7 +292,7 @@ def test_contexts_that_nobody_uses_go_when_there_is_no_room(folder: Path) -> Non
     assert lm.kept_tokens == 0
 
 
-def test_contexts_that_nobody_uses_are_bounded_in_bytes_too(folder: Path) -> None:
+def test_contexts_that_no_one_uses_are_bounded_in_bytes_too(folder: Path) -> None:
     cold = model(folder)
     alone = Talk(cold)
     alone.turn("Hello?")
@@ -322,14 +322,14 @@ def test_two_conversations_at_once_take_turns_and_neither_is_changed_by_the_othe
         talk.dialogue.append(Message("user", text))
         asked = talk.remembered.ask(talk.dialogue)
         begun.wait(10)
-        told = []
+        received = []
         for each in lm.answer(talk.scope, asked):
-            told.append(each)
-            if len(told) == 2:
+            received.append(each)
+            if len(received) == 2:
                 first_s.append(time.monotonic())
         ended_s.append(time.monotonic())
-        assert isinstance(told[-1], GenerationResult)
-        return told[-1].text
+        assert isinstance(received[-1], GenerationResult)
+        return received[-1].text
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(answer, talks, ("Hello?", "No!"))) == expected
@@ -377,8 +377,8 @@ def test_the_first_piece_is_told_before_it_is_read(lm: CausalLm) -> None:
         assert isinstance(read, Prefilled) and read.input_tokens == 0
         first = next(piece for piece in pieces if isinstance(piece, str))
         # One for each token before the one that ends the first characters.
-        told = len(lm._tokens(first))
-        assert len(forwards) < max(2, told)
+        received = len(lm._tokens(first))
+        assert len(forwards) < max(2, received)
     # Its token was sent and never read: the context does not have it.
     assert context.cache.get_seq_length() == context.fed.tokens
     talk.check()
@@ -497,14 +497,14 @@ def test_a_stop_in_the_middle_of_reading_is_no_answer(folder: Path) -> None:
     lm = model(folder, prefill_tokens=8)
     talk = Talk(lm)
     looks = iter([False, False, True])
-    told = list(
+    received = list(
         lm.answer(
             talk.scope,
             talk.remembered.ask([SYSTEM, Message("user", "x" * 200)]),
             is_stopped=lambda: next(looks),
         )
     )
-    assert told == [] and len(lm.token_ids(talk.scope)) == 16
+    assert received == [] and len(lm.token_ids(talk.scope)) == 16
     talk.turn("Hello?")
     talk.check()
 

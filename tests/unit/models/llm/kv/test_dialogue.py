@@ -34,7 +34,7 @@ def test_what_follows_an_answer_is_appended():
     assert remembered().ask(dialogue) == GenerationRequest(dialogue, "whole", append=(user("two?"),))
 
 
-def test_an_answer_is_cut_behind_the_last_token_that_was_heard_to_its_end():
+def test_an_answer_is_cut_after_the_last_token_that_was_heard_to_its_end():
     dialogue = (*FIRST, bot("It is fi [interrupted]"), user("two?"))
     assert remembered().ask(dialogue) == GenerationRequest(
         dialogue, "asked", 1, "whole", " fi [interrupted]", (user("two?"),)

@@ -99,7 +99,7 @@ async def test_two_conversations_are_answered_one_after_the_other(folder: Path) 
     assert all(talk.prefilled is not None and talk.prefilled.cached_tokens == 0 for talk in talks)
 
 
-async def test_nobody_has_asked_anything(replies: CausalReplies) -> None:
+async def test_no_one_has_asked_anything(replies: CausalReplies) -> None:
     assert [piece async for piece in replies.reply([Message("system", "Be kind.")])] == []
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_setting_is_said_before_the_server_is_ready(lm: dict[str, Any], 
         plan_answering(deployment(**lm))
 
 
-async def test_words_are_read_while_nobody_has_a_question(folder: Path) -> None:
+async def test_words_are_read_while_no_one_has_a_question(folder: Path) -> None:
     settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=40, temperature=1, seed=5)
     model, thread = CausalLm(settings), EngineThread("causal")
     mine, other = (CausalReplies(model, name, thread=thread) for name in ("mine", "other"))
@@ -152,7 +152,7 @@ async def test_words_are_read_while_nobody_has_a_question(folder: Path) -> None:
         assert model.token_ids(model.scope("mine")) == before
 
 
-async def test_a_reading_ends_for_whoever_has_a_question(folder: Path) -> None:
+async def test_a_reading_ends_for_a_caller_who_has_a_question(folder: Path) -> None:
     settings = CausalSettings(model=folder, device="cpu", threads=1, answer_tokens=4, prefill_tokens=1)
     model, thread = CausalLm(settings), EngineThread("causal")
     mine, other = (CausalReplies(model, name, thread=thread) for name in ("mine", "other"))
@@ -160,11 +160,11 @@ async def test_a_reading_ends_for_whoever_has_a_question(folder: Path) -> None:
     begun = threading.Event()
     forward = model._forward
 
-    def told(*given: Any) -> Any:
+    def received(*given: Any) -> Any:
         begun.set()
         return forward(*given)
 
-    model._forward = told  # type: ignore[method-assign]
+    model._forward = received  # type: ignore[method-assign]
     reading = asyncio.create_task(mine.read_ahead([long]))
     assert await asyncio.to_thread(begun.wait, 10)
     assert [piece async for piece in other.reply([HELLO])]

@@ -42,7 +42,7 @@ def test_what_was_cropped_is_as_if_it_had_never_been(segments: list[list[int]], 
 
 
 @pytest.mark.parametrize("field", [each.name for each in dataclasses.fields(Scope)])
-def test_whoever_reads_otherwise_or_for_somebody_else_shares_nothing(field: str):
+def test_a_caller_who_reads_otherwise_or_for_someone_else_shares_nothing(field: str):
     other = dataclasses.replace(SCOPE, **{field: "another"})
     assert fed([[1]], other).digest != fed([[1]]).digest
     assert fed([[1]]).ends_at(other.root) is None

@@ -100,10 +100,10 @@ def test_what_moshi_cannot_take_is_left_out_and_noted(engine: OmniEngine) -> Non
         logger.remove(sink)
     assert len(lines) == 1 and "a system prompt, a history is left out" in lines[0]
     assert "kind" not in lines[0] and "hello" not in lines[0]
-    told = [said(unit(engine, number)) for number in range(4)]
+    received = [said(unit(engine, number)) for number in range(4)]
     engine.cleanup()
     engine.prepare(Preparation(settings={"seed": 3}))
-    assert [said(unit(engine, number)) for number in range(4)] == told
+    assert [said(unit(engine, number)) for number in range(4)] == received
 
 
 def test_settings_of_a_conversation_are_its_own(engine: OmniEngine) -> None:

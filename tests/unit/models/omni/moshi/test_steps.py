@@ -108,7 +108,7 @@ def test_what_is_said_is_what_the_library_generates(weights: Weights) -> None:
 
 
 @torch.inference_mode()
-def test_behind_the_window_the_oldest_is_forgotten(weights: Weights, caller: Tensor) -> None:
+def test_after_the_window_the_oldest_is_forgotten(weights: Weights, caller: Tensor) -> None:
     window = 8
     steps = steps_of(weights, window=window)
     found = run(steps, caller)

@@ -17,7 +17,7 @@ from pipecat.frames.frames import (
 from parley.core.media import float_to_pcm16
 from parley.models.omni import UnitResult, Vote
 from parley.processors.duplex.voice import EngineVoice, SpeechPacing
-from parley.protocols.client_protocol import TOLD, Faltered, Happening, UnitOver
+from parley.protocols.client_protocol import ALREADY_SENT, Faltered, Happening, UnitOver
 from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 
@@ -25,7 +25,7 @@ RATE_HZ = 24_000
 LOUD = np.full(RATE_HZ, 0.5, np.float32)
 
 
-class Mouth:
+class RecordedSink:
     """Output that records what it receives, in order."""
 
     rate_hz = RATE_HZ
@@ -39,7 +39,7 @@ class Mouth:
     def cut(self) -> None:
         self.had.append("cut")
 
-    def tell(self, happening: Happening) -> None:
+    def report(self, happening: Happening) -> None:
         self.had.append(happening)
 
 
@@ -47,7 +47,7 @@ class Bench:
     """A voice, its output, and the pushed frames; ``hold`` keeps its frames from leaving."""
 
     def __init__(self, *, keeps_apart: bool = False, rate_hz: int = RATE_HZ) -> None:
-        self.mouth = Mouth()
+        self.unit_sink = RecordedSink()
         self.pushed: list[Frame] = []
         self.yields = 0
         self.may_push = asyncio.Event()
@@ -59,7 +59,7 @@ class Bench:
             playout=None,
             keeps_apart=lambda: keeps_apart,
             on_yield=self._yielded,
-            mouth=self.mouth,
+            unit_sink=self.unit_sink,
         )
         self.voice.begin(rate_hz, unit_ms=1_000, whole_units=True)
 
@@ -105,14 +105,14 @@ def test_a_unit_is_told_at_once_and_its_frames_follow() -> None:
     async def caller(bench: Bench) -> None:
         bench.unit(speak())
         # No item has had its turn yet.
-        assert bench.mouth.had == [float_to_pcm16(LOUD), UnitOver("speak", " so")]
+        assert bench.unit_sink.had == [float_to_pcm16(LOUD), UnitOver("speak", " so")]
         assert not bench.pushed
         await asyncio.sleep(1)
         bench.unit(speak(" far", ends=True))
 
     bench = play(caller)
     assert [frame.audio for frame in bench.audio] == [float_to_pcm16(LOUD)] * 2
-    assert all(isinstance(frame, TTSAudioRawFrame) and TOLD.of(frame) for frame in bench.audio)
+    assert all(isinstance(frame, TTSAudioRawFrame) and ALREADY_SENT.of(frame) for frame in bench.audio)
     assert isinstance(bench.pushed[-1], LLMFullResponseEndFrame)
     assert not any(isinstance(frame, OutputTransportMessageFrame) for frame in bench.pushed)
 
@@ -124,7 +124,7 @@ def test_a_bot_that_yields_is_cut_before_its_unit_is_over() -> None:
         bench.unit(UnitResult(Vote.YIELD))
 
     bench = play(caller)
-    assert bench.mouth.had[1:] == [UnitOver("speak", " so"), "cut", UnitOver("yield", "")]
+    assert bench.unit_sink.had[1:] == [UnitOver("speak", " so"), "cut", UnitOver("yield", "")]
     assert bench.yields == 1
 
 
@@ -134,7 +134,7 @@ def test_what_was_told_and_is_dropped_before_its_frames_left_is_cut() -> None:
         bench.voice.drop()
 
     bench = play(caller)
-    assert bench.mouth.had[-1] == "cut" and not bench.audio
+    assert bench.unit_sink.had[-1] == "cut" and not bench.audio
 
     async def yields(bench: Bench) -> None:
         bench.unit(speak())
@@ -154,26 +154,26 @@ def test_pieces_that_wait_for_their_frames_keep_their_reply() -> None:
         bench.may_push.set()
 
     bench = play(caller, keeps_apart=True)
-    assert [type(each) for each in bench.mouth.had] == [bytes, UnitOver, bytes, UnitOver]
-    told = [
+    assert [type(each) for each in bench.unit_sink.had] == [bytes, UnitOver, bytes, UnitOver]
+    received = [
         (type(frame), frame.context_id)
         for frame in bench.pushed
         if isinstance(frame, (TTSStartedFrame, TTSAudioRawFrame, TTSStoppedFrame))
     ]
-    first, second = told[0][1], told[-1][1]
+    first, second = received[0][1], received[-1][1]
     assert first != second
     one = (TTSStartedFrame, TTSAudioRawFrame, TTSStoppedFrame)
-    assert told == [*((kind, first) for kind in one), *((kind, second) for kind in one)]
+    assert received == [*((kind, first) for kind in one), *((kind, second) for kind in one)]
 
 
-def test_a_hum_is_told_in_front_of_its_unit() -> None:
+def test_a_hum_is_told_before_its_unit() -> None:
     async def caller(bench: Bench) -> None:
         bench.unit(UnitResult(Vote.BACKCHANNEL, audio=LOUD[:4_800]))
 
     bench = play(caller)
-    assert bench.mouth.had == [float_to_pcm16(LOUD[:4_800]), UnitOver("backchannel", "")]
+    assert bench.unit_sink.had == [float_to_pcm16(LOUD[:4_800]), UnitOver("backchannel", "")]
     [hum] = bench.audio
-    assert TOLD.of(hum)
+    assert ALREADY_SENT.of(hum)
 
 
 def test_an_engine_of_another_rate_is_told_by_the_frames() -> None:
@@ -181,8 +181,8 @@ def test_an_engine_of_another_rate_is_told_by_the_frames() -> None:
         bench.unit(speak(ends=True))
 
     bench = play(caller, rate_hz=16_000)
-    assert not bench.mouth.had
-    assert not any(TOLD.is_on(frame) for frame in bench.audio)
+    assert not bench.unit_sink.had
+    assert not any(ALREADY_SENT.is_on(frame) for frame in bench.audio)
     assert isinstance(bench.pushed[-1], OutputTransportMessageFrame)
 
 
@@ -194,5 +194,5 @@ def test_of_an_engine_that_failed_nothing_more_is_told() -> None:
         bench.unit(LISTEN)
 
     bench = play(caller)
-    assert bench.mouth.had[2:] == ["cut", Faltered("it failed"), UnitOver("listen", "")]
+    assert bench.unit_sink.had[2:] == ["cut", Faltered("it failed"), UnitOver("listen", "")]
     assert not bench.audio
