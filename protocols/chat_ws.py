@@ -231,13 +231,13 @@ def given(request: ChatRequest) -> ChatParts:
     Raises:
         Refusal: an item that no engine of a cascade supports, or no user message at the end.
     """
-    parts: list[str] = []
+    instructions: list[str] = []
     parts: list[Part] = []
     unused: list[str] = []
     for index, message in enumerate(request.messages):
         where = f"messages[{index}]"
         if message.role == "system":
-            parts += _system(message, where, unused)
+            instructions += _system(message, where, unused)
         else:
             parts.append(Part(where, message.role, tuple(_pieces(message, where))))
     if not parts or parts[-1].role != "user":
@@ -251,23 +251,23 @@ def given(request: ChatRequest) -> ChatParts:
     if request.enable_thinking:
         unused.append("enable_thinking: as the deployment has it")
     whole = len(request.messages) > 1 if request.history is None else request.history == "whole"
-    instruction = "\n\n".join(text.strip() for text in parts if text.strip())
+    instruction = "\n\n".join(text.strip() for text in instructions if text.strip())
     return ChatParts(
         instruction or None, tuple(parts), whole, request.speaks, request.streaming, tuple(unused)
     )
 
 
 def _system(message: ChatMessage, where: str, unused: list[str]) -> list[str]:
-    parts = []
+    texts = []
     for place, item in enumerate(message.items):
         if isinstance(item, TextItem):
-            parts.append(item.text)
+            texts.append(item.text)
         elif isinstance(item, AudioItem):
             # Pages of that server always send one.
             unused.append(f"{where}.content[{place}]: the bot speaks with the deployment's voice")
         else:
             raise _not_understood(f"{where}.content[{place}]", item)
-    return parts
+    return texts
 
 
 def _pieces(message: ChatMessage, where: str) -> list[str | tuple[str, str]]:
