@@ -40,14 +40,14 @@ class Owner:
         duplex._init_vision = self.config.init_vision
         prepare = duplex.prepare
 
-        def told(**kwargs):
+        def prepare_and_record(**kwargs):
             result = prepare(**kwargs)
-            duplex.told |= {"weights": duplex.told_of_weights, "init_vision": duplex._init_vision}
-            duplex.told |= {"model_resets": self.resets}
+            duplex.received |= {"weights": duplex.told_of_weights, "init_vision": duplex._init_vision}
+            duplex.received |= {"model_resets": self.resets}
             return result
 
-        told.__signature__ = __import__("inspect").signature(prepare)
-        duplex.prepare = told
+        prepare_and_record.__signature__ = __import__("inspect").signature(prepare)
+        duplex.prepare = prepare_and_record
         speech = duplex._speech
         # A tensor, as a model gives it.
         duplex._speech = lambda ends: torch.from_numpy(speech(ends))

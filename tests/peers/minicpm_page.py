@@ -32,13 +32,13 @@ class Page:
     """Socket of a page.
 
     Attributes:
-        told: all received messages, in order.
+        received: all received messages, in order.
         closed: code and reason of the close frame after it was received; 1006 for none.
     """
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.closed: tuple[int, str] | None = None
         self._news = asyncio.Condition()
         self._reader = asyncio.create_task(self._read(), name="page.reader")
@@ -46,7 +46,7 @@ class Page:
     async def _read(self) -> None:
         try:
             async for text in self.socket:
-                self.told.append(json.loads(text))
+                self.received.append(json.loads(text))
                 async with self._news:
                     self._news.notify_all()
         except ConnectionClosed:
@@ -59,19 +59,19 @@ class Page:
         await self.socket.send(json.dumps(message))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [message for message in self.told if message["type"] == kind]
+        return [message for message in self.received if message["type"] == kind]
 
     @property
     def kinds(self) -> list[str]:
         """Types in order, each run of one type once."""
-        types = [message["type"] for message in self.told]
+        types = [message["type"] for message in self.received]
         return [each for at, each in enumerate(types) if at == 0 or types[at - 1] != each]
 
     async def until(self, kind: str, count: int = 1, *, within_s: float = 20.0) -> dict[str, Any]:
         """Return the ``count``-th message of this type."""
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(lambda: len(self.of(kind)) >= count or self.closed is not None)
-        assert len(self.of(kind)) >= count, (self.closed, self.told[-3:])
+        assert len(self.of(kind)) >= count, (self.closed, self.received[-3:])
         return self.of(kind)[count - 1]
 
     async def until_closed(self, *, within_s: float = 20.0) -> tuple[int, str]:

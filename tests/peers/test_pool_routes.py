@@ -261,7 +261,7 @@ async def test_a_place_that_no_worker_may_free_has_no_estimate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "reason", "told"),
+    ("headers", "reason", "received"),
     [
         (BEARER, RefusalReason.CANCELLED, "an operator removed you from the queue"),
         ({}, RefusalReason.WITHDRAWN, "your place in the queue was given up"),

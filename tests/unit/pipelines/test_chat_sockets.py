@@ -53,13 +53,13 @@ class Client:
     """The client's side of a socket, in memory.
 
     Attributes:
-        told: messages that it received.
+        received: messages from the server.
         closed: code and reason, once it was closed.
         reads: while it is cleared, the client reads nothing.
     """
 
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.closed: tuple[int, str] | None = None
         self.reads = asyncio.Event()
         self.reads.set()
@@ -76,7 +76,7 @@ class Client:
         self._said.put_nowait(None)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [message for message in self.told if message["type"] == kind]
+        return [message for message in self.received if message["type"] == kind]
 
     async def until(self, kind: str, count: int = 1) -> dict[str, Any]:
         async with asyncio.timeout(30), self._news:
@@ -94,7 +94,7 @@ class Client:
 
     async def send(self, text: str) -> bool:
         await self.reads.wait()
-        self.told.append(json.loads(text))
+        self.received.append(json.loads(text))
         async with self._news:
             self._news.notify_all()
         return True
@@ -290,8 +290,8 @@ async def test_a_recording_becomes_the_words_of_its_turn(tmp_path: Path):
 async def test_a_recording_that_is_none_is_refused_by_name(tmp_path: Path, data: str, says: str):
     async with world(tmp_path, protocol="chat", most_audio_s=2) as run:
         run.client.say(messages=[{"role": "user", "content": [{"type": "audio", "data": data}]}])
-        told = (await run.client.until("error"))["error"]
-        assert told.startswith("messages[0]") and says in told
+        received = (await run.client.until("error"))["error"]
+        assert received.startswith("messages[0]") and says in received
         assert (await run.over())[0] == 1003
         assert run.model.asked == []
 
@@ -363,8 +363,8 @@ async def test_instructions_of_a_client_are_not_those_of_the_next_one_of_the_ses
         await second.until("done")
         second.leave()
         await held
-        told = f"Be brief.\n\n{CLIENT_HEADING}\n\nYou are a pirate."
-        assert [asked[0].text for asked in run.model.asked] == [told, "Be brief."]
+        received = f"Be brief.\n\n{CLIENT_HEADING}\n\nYou are a pirate."
+        assert [asked[0].text for asked in run.model.asked] == [received, "Be brief."]
 
 
 async def test_an_edit_of_what_is_kept_in_short_only_is_refused(tmp_path: Path):
@@ -422,7 +422,7 @@ def test_a_client_that_says_nothing_is_not_waited_for(tmp_path: Path):
     async def scenario() -> tuple[list[str], tuple[int, str]]:
         async with world(tmp_path, idle_s=60) as run:
             closed = await asyncio.wait_for(asyncio.shield(_closed(run)), 90)
-            return [message["type"] for message in run.client.told], closed
+            return [message["type"] for message in run.client.received], closed
 
     async def _closed(run: World) -> tuple[int, str]:
         await asyncio.wait({run.held})
@@ -460,7 +460,7 @@ async def test_odd_characters_are_answered_or_refused_and_fail_nothing(tmp_path:
         run.client.say(type="prefill", messages=[HELLO])
         run.client.say(type="generate")
         await run.client.until_answered(2)
-        assert "the conversation failed" not in str(run.client.told)
+        assert "the conversation failed" not in str(run.client.received)
         run.client.say(type="close")
         assert await run.over() == (1000, "")
 
@@ -517,8 +517,10 @@ async def test_a_voice_that_is_a_service_speaks_all_of_the_answer(tmp_path: Path
         done = await run.client.until("done")
         assert "voice_error" not in done
         await run.over()
-    told = [message.get("audio_data", "") for message in (run.client.of("chunk") if streaming else [done])]
-    samples = sum(len(base64.b64decode(audio)) // 4 for audio in told)
+    received = [
+        message.get("audio_data", "") for message in (run.client.of("chunk") if streaming else [done])
+    ]
+    samples = sum(len(base64.b64decode(audio)) // 4 for audio in received)
     assert samples == pytest.approx(8 * 2_400, abs=100)
 
 

@@ -25,7 +25,7 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
 
 
 @pytest.mark.parametrize(
-    ("perceived", "told"),
+    ("perceived", "received"),
     [
         ({"anger": 0.6}, ("angry",)),
         ({"anger": 0.59}, ()),

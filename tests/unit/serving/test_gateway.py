@@ -189,7 +189,7 @@ async def test_the_page_opens_a_session_first(client: httpx.AsyncClient, calls: 
     await caller.hang_up()
 
 
-@pytest.mark.parametrize("told", [True, False, None])
+@pytest.mark.parametrize("received", [True, False, None])
 async def test_what_a_browser_says_of_its_echo_canceller_reaches_the_call(
     client: httpx.AsyncClient, calls: Calls, received: bool | None
 ):
@@ -203,7 +203,7 @@ async def test_what_a_browser_says_of_its_echo_canceller_reaches_the_call(
     await caller.hang_up()
 
 
-@pytest.mark.parametrize("told", ["yes", 1, [True], {}])
+@pytest.mark.parametrize("received", ["yes", 1, [True], {}])
 async def test_what_is_said_of_it_is_true_or_false(client: httpx.AsyncClient, calls: Calls, received: object):
     caller = Caller()
     offer = {**await caller.offer(), "requestData": {"echo_cancellation": received}}

@@ -87,7 +87,7 @@ def test_the_view_of_the_product_shows_what_was_heard_and_the_rest(heard, asked_
 
 
 @pytest.mark.parametrize(
-    "told",
+    "received",
     [
         {**HEARD, "text": "At nine we open, and we"},
         {**HEARD, "text": "At nine we open,"},

@@ -75,7 +75,7 @@ def test_a_name_is_remembered(question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "question", "reply"),
+    ("received", "question", "reply"),
     [
         (
             "my account number is four one seven two",

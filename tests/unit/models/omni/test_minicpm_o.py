@@ -473,7 +473,7 @@ def test_a_stop_reaches_the_model_between_its_calls(host: MiniCpmOHost) -> None:
     for _ in range(3):
         run(engine, LOUD)
     engine.prefill(LOUD)
-    host.link.tell(MessageType.STOP)
+    host.link.notify(MessageType.STOP)
     answer = host.link.ask(MessageType.GENERATE, {"force_listen": False}, life=0, within_s=5)
     # Otherwise it would have spoken.
     assert answer is not None and answer.facts["is_listen"] and answer.facts["end_of_turn"]

@@ -120,7 +120,7 @@ async def test_text_is_spread_over_the_audio_however_they_come():
 
 
 @pytest.mark.parametrize(
-    ("typing", "handed_on", "told"),
+    ("typing", "handed_on", "received"),
     [
         (TypedInput.MESSAGES, [LLMMessagesAppendFrame], ["How much?"]),
         (TypedInput.TEXT, [InputTextRawFrame], ["How much?"]),

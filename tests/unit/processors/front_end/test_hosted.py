@@ -26,7 +26,7 @@ from tests.speakerphone import RATE_HZ, echo, spoken
 from tests.voices import say, silence
 
 PIECE = 320
-LEAST_DB = VadSettings().ears().least_db
+LEAST_DB = VadSettings().as_speech_input().least_db
 
 
 def child() -> EngineProcess[object]:

@@ -143,7 +143,7 @@ async def test_a_spoken_sentence_is_one_speech(voice: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pause_windows", "told"),
+    ("pause_windows", "received"),
     [(2, []), (3, ["pause", "resume"]), (5, ["pause", "resume"]), (10, ["pause"])],
 )
 async def test_a_pause_is_told_and_so_is_speech_that_goes_on_after_it(

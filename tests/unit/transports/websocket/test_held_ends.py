@@ -45,7 +45,7 @@ def received(*frames: object) -> list[tuple[float, str]]:
             TransportParams(audio_out_enabled=True, audio_out_sample_rate=24_000),
             input_rate_hz=16_000,
             on_packet=lambda _pcm: None,
-            ears=lambda: None,
+            receiver=lambda: None,
             reply_of=lambda _context: None,
             reply_named=lambda _frame: None,
         )
