@@ -28,7 +28,7 @@ def conceal(before: np.ndarray, after: np.ndarray, samples: int, *, rate_hz: int
 
     Args:
         before: float32, (samples,): audio before the gap; ``HISTORY_MS`` of it are enough.
-        behind: float32, (samples,): the piece after the gap.
+        after: float32, (samples,): the piece after the gap.
         samples: length of the gap.
         rate_hz: rate of all of them.
 

@@ -37,10 +37,10 @@ class SocketClient:
     Attributes:
         greets: the bot speaks first.
         prompts: a silent caller is prompted.
-        tells_units: the client receives a speech model's units one by one.
+        reports_units: the client receives a speech model's units one by one.
         reads_rtvi: the client reads RTVI's messages about the bot; the caller's words are sent in any case.
         requested: returns the settings that the client has requested so far.
-        is_wished: set when they are complete; the conversation waits for it.
+        began: set when they are complete; the conversation waits for it.
         on_placed: called when an engine is assigned, before it is prepared; must not block.
         entry: entry by which a speech model receives the transport's audio ahead of the pipeline.
         unit_sink: receives the units of a speech model ahead of the pipeline.
@@ -53,7 +53,7 @@ class SocketClient:
     reports_units: bool = False
     reads_rtvi: bool = True
     requested: Callable[[], SessionUpdate] = SessionUpdate
-    is_requested: asyncio.Event | None = None
+    began: asyncio.Event | None = None
     on_placed: Callable[[], None] | None = None
     entry: UnitEntry = field(default_factory=UnitEntry)
     unit_sink: UnitSink | None = None

@@ -165,8 +165,8 @@ class _Memory:
             if pattern.fullmatch(text):
                 return self._fact(name, name)
         if _INTENT_QUESTION.fullmatch(text):
-            told = f"You told me that {_purpose(self.known.intent)}." if self.known.intent else ""
-            return Recalled(told or "You have not told me why you are calling.", sure=True)
+            recalled = f"You told me that {_purpose(self.known.intent)}." if self.known.intent else ""
+            return Recalled(recalled or "You have not told me why you are calling.", sure=True)
         for pattern, answer in (
             (_NOTED, self._noted),
             (_KNOWN, self._known),

@@ -320,8 +320,7 @@ class LlmRuntime:
         shared = self.shared
         if memory is not None:
             shared = replace(shared, open_replies=lambda: memory)
-        system_instruction_text = self.instruction(instruction)
-        build = partial(self._plan.row.build, shared, system_instruction=system_instruction_text)
+        build = partial(self._plan.row.build, shared, system_instruction=self.instruction(instruction))
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)

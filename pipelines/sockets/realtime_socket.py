@@ -331,7 +331,7 @@ async def run_socket_session(
         reports_units=protocol.wants_units,
         reads_rtvi=False,
         requested=lambda: session.requested,
-        is_requested=session.began if protocol.wants_units else None,
+        began=session.began if protocol.wants_units else None,
         on_placed=session.placed if protocol.wants_units else None,
         entry=entry,
         unit_sink=transport if protocol.wants_units else None,

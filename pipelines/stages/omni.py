@@ -82,7 +82,7 @@ class OmniStages:
         self._hosts = [
             host_of_call(host, dialogue, call, self._in_queue, has_echo=has_echo) for host in engines.omni
         ]
-        hears_directly = client.reports_units and not has_echo
+        receives_directly = client.reports_units and not has_echo
         self.omni = DuplexOmniProcessor(
             EngineSource(self._hosts, partial(preparation_of, engines, call), engines.executors.omni),
             events,
@@ -96,14 +96,14 @@ class OmniStages:
             ),
             settings=duplex.ticks,
             apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),
-            uses_pipeline_audio=not hears_directly,
+            uses_pipeline_audio=not receives_directly,
         )
         EngineEnds(call, duplex.refusal)
         self._turn_monitor = self._create_turn_monitor(engines, transport)
         policy = engines.deployment.duplex_policy()
         yields_to_stop = duplex.yields == "policy" and policy.barge_in.protected_yields_to_stop
         self._guards_protected = self._turn_monitor is not None and yields_to_stop
-        if hears_directly:
+        if receives_directly:
             client.entry.open(self.omni)
 
     @property

@@ -60,8 +60,8 @@ async def preparation_of(engines: Engines, call: Call) -> Preparation:
     client = call.client
     if client.on_placed is not None:
         client.on_placed()
-    if client.is_requested is not None:
-        await client.is_requested.wait()
+    if client.began is not None:
+        await client.began.wait()
     update, preparation = client.requested(), engines.preparation
     llm, tts = update.llm_ref_audio, update.tts_ref_audio
     return replace(

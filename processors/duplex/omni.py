@@ -86,7 +86,7 @@ class DuplexOmniProcessor(FrameProcessor):
         outlet: receives the engine's speech.
         settings: None for the defaults.
         apologise: has an apology said for an error; must not block for long.
-        hears_pipeline: True when audio and pictures come down the pipeline. Otherwise a client passes them to
+        uses_pipeline_audio: True when audio and pictures come down the pipeline. Otherwise a client passes them to
             ``hear`` and ``see``: voice activity takes 10 ms for a second that comes at once, and a unit would
                 wait.
     """
@@ -102,7 +102,7 @@ class DuplexOmniProcessor(FrameProcessor):
         uses_pipeline_audio: bool = True,
     ) -> None:
         super().__init__()
-        self._events, self._hears_pipeline = events, uses_pipeline_audio
+        self._events, self._uses_pipeline_audio = events, uses_pipeline_audio
         self._settings = tuned(DuplexTuning, settings)
         outlet = outlet or Outlet()
         self._voice = EngineVoice(
@@ -122,7 +122,7 @@ class DuplexOmniProcessor(FrameProcessor):
             source.prepare,
             self._voice,
         )
-        self._input_of_engine = self._conversation.engine_input
+        self._engine_input = self._conversation.engine_input
         self._engines = EngineSuccession(source, self._conversation, events, self._settings, str(self))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pause_watch: asyncio.Task[None] | None = None
@@ -145,7 +145,7 @@ class DuplexOmniProcessor(FrameProcessor):
     @property
     def refused_pictures(self) -> int:
         """Number of camera frames that were no pictures."""
-        return self._input_of_engine.camera.refused
+        return self._engine_input.camera.refused
 
     @property
     def unit_ms(self) -> int:
@@ -170,15 +170,15 @@ class DuplexOmniProcessor(FrameProcessor):
 
     def hear(self, frame: InputAudioRawFrame) -> None:
         """Append audio of the caller."""
-        self._input_of_engine.hear(frame)
+        self._engine_input.hear(frame)
 
     def see(self, frame: InputImageRawFrame) -> None:
         """Append a picture: raw RGB of no more pixels than an engine takes."""
-        self._input_of_engine.see(frame)
+        self._engine_input.see(frame)
 
     async def unit_begun(self, within_ms: int) -> None:
         """Wait for the beginning of a unit; see ``UnitEars``."""
-        await self._input_of_engine.unit_begun(within_ms)
+        await self._engine_input.unit_begun(within_ms)
 
     def must_listen(self) -> None:
         """Have the bot listen; see ``EngineConversation``."""
@@ -226,18 +226,18 @@ class DuplexOmniProcessor(FrameProcessor):
             self._begin()
 
     def _perceive(self, frame: InputAudioRawFrame | InputImageRawFrame) -> None:
-        if not self._hears_pipeline:
+        if not self._uses_pipeline_audio:
             return
         if isinstance(frame, InputAudioRawFrame):
-            self._input_of_engine.hear(frame)
+            self._engine_input.hear(frame)
         else:
-            self._input_of_engine.look(frame)
+            self._engine_input.look(frame)
 
     def _begin(self) -> None:
         works = {
             "units": self._engines.run(),
             "voice": self._voice.run(),
-            "camera": self._input_of_engine.camera.run(),
+            "camera": self._engine_input.camera.run(),
         }
         for name, work in works.items():
             self._tasks[name] = self.create_task(work, name=f"{self}::{name}")

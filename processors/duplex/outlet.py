@@ -19,7 +19,7 @@ class Outlet:
         playout: records the text as it is written.
         contents: for an engine with a large tier in the pipeline: receives the output of the voice.
         holds_first: True when speech of the voice before the first engine is ready waits for it.
-        tells_units: True when the client is notified when an engine is ready, and of each unit, after its
+        reports_units: True when the client is notified when an engine is ready, and of each unit, after its
             audio (``protocols.client_protocol``); long units are then taken when they have arrived.
         unit_sink: receives the audio of such a unit as soon as it is made.
         on_tick: takes the record of each unit; must not block.

@@ -91,7 +91,7 @@ class TickedCall:
         on_prepared: called when the engine has been prepared.
         must_listen: returns whether the bot has to be silent in the unit that begins.
         is_quiet: returns whether both sides are silent: a context that is nearly full may be begun anew.
-        hears_voice: returns whether the caller speaks: silence may be left out (``gate``).
+        has_voice: returns whether the caller speaks: silence may be left out (``gate``).
         renewed: returns how a new context begins; None keeps the first preparation.
     """
 

@@ -104,7 +104,7 @@ class CallTasks:
         )
         self._heard = ConcurrencyLimit(max_calls, "")
         self._promised: Callable[[], int] = lambda: 0
-        self.admitted: Callable[[bool], Admitted | None] = lambda _hears: None
+        self.admitted: Callable[[bool], Admitted | None] = lambda _uses_recogniser: None
         self.uses_recogniser: Callable[[object], bool] = lambda _mode: True
         self._drain_s = drain_s
         self._hang_up_s = hang_up_s

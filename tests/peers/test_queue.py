@@ -91,13 +91,13 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
         [waiting] = (await operator.get("/api/queue")).json()["items"]
         taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
         assert taken_out.json() == {"success": True}
-        received = "an operator removed you from the queue"
-        await expect(notice).to_contain_text(received, timeout=3_000)
-        await second.answered(f"Sorry, {received}", within_s=15)
+        reason = "an operator removed you from the queue"
+        await expect(notice).to_contain_text(reason, timeout=3_000)
+        await second.answered(f"Sorry, {reason}", within_s=15)
         # The caller does not queue again, and there is no other engine.
         assert (await operator.get("/api/queue")).json()["items"] == []
         await second.state("ended", within_s=15)
-        await expect(notice).to_contain_text(received)
+        await expect(notice).to_contain_text(reason)
         async with asyncio.timeout(5):
             while (await operator.get("/status")).json()["calls"] != 1:
                 await asyncio.sleep(0.05)

@@ -77,7 +77,7 @@ def _alone(rng: random.Random) -> Trace:
     options: dict[str, Any] = {
         "has_voice": rng.random() < 0.4,
         "holds_first": holds_first,
-        "tells_units": rng.random() < 0.3,
+        "reports_units": rng.random() < 0.3,
         "tick": {
             "prepare_ms": 1_000,
             "hang_ms": 500,

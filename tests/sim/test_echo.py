@@ -135,7 +135,7 @@ def test_a_caller_who_speaks_after_the_greeting_is_understood(tmp_path: Path):
 def test_the_call_knows_the_bots_own_voice_and_words(tmp_path: Path, fronts: list[CallFrontEnd]):
     seen: list[tuple[bool, bool, bool, bool]] = []
 
-    async def look(_beside: RunningCall) -> None:
+    async def look(_running: RunningCall) -> None:
         # In the middle of the greeting's second sentence.
         await asyncio.sleep(4)
         voice, are_own = fronts[0].self_voice, fronts[0].are_own

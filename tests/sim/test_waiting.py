@@ -14,7 +14,7 @@ QUESTION = [silence(500), voice(1_000), silence(1_500)]
 
 
 def test_a_database_that_is_away_for_five_minutes_is_told_and_then_given_up_and_loses_nothing(tmp_path: Path):
-    async def disturb(_beside: RunningCall) -> None:
+    async def disturb(_running: RunningCall) -> None:
         connection = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
         await asyncio.sleep(1)
         connection.execute("BEGIN EXCLUSIVE")
@@ -49,7 +49,7 @@ def test_a_database_that_is_away_for_five_minutes_is_told_and_then_given_up_and_
 
 
 def test_a_cough_while_the_database_is_away_does_not_leave_the_caller_in_silence(tmp_path: Path):
-    async def disturb(_beside: RunningCall) -> None:
+    async def disturb(_running: RunningCall) -> None:
         connection = sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)
         await asyncio.sleep(1)
         connection.execute("BEGIN EXCLUSIVE")

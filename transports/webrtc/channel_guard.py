@@ -21,6 +21,8 @@ from typing import Any
 from aiortc import RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_DCEP
 from loguru import logger
+from pipecat.processors.frameworks.rtvi.models import MESSAGE_LABEL
+from pipecat.processors.frameworks.rtvi.models import Message as RtviMessage
 from pipecat.transports.smallwebrtc.connection import SIGNALLING_TYPE, SignallingMessage
 from pydantic import TypeAdapter, ValidationError
 
@@ -53,7 +55,6 @@ REFUSAL_EVERY_US = 1_000_000
 LEAST_WINDOW_BYTES, MOST_MISORDERED = -4_000_000, 4_000
 # Sign of life that Pipecat's pages send.
 PING = b"ping"
-RTVI_LABEL = "rtvi-ai"
 # Pipecat writes a type that it does not know to the log, and repeats an id in its answer.
 MOST_TYPE_CHARACTERS, MOST_ID_CHARACTERS = 64, 256
 SIGNALLING: TypeAdapter[object] = TypeAdapter(SignallingMessage.Inbound)
@@ -142,7 +143,7 @@ class ChannelGuard:
         if self._refused_us is None or now_us - self._refused_us >= REFUSAL_EVERY_US:
             self._refused_us = now_us
             # RTVI's form of an error that belongs to no request.
-            self._refuse({"label": RTVI_LABEL, "type": "error", "data": {"error": reason, "fatal": False}})
+            self._refuse({"label": MESSAGE_LABEL, "type": "error", "data": {"error": reason, "fatal": False}})
 
     def _flooded(self, reason: str) -> None:
         if not self._is_flooded:
@@ -166,18 +167,19 @@ def _check(data: bytes) -> None:
             raise ProtocolError("the signalling message is not known", code="invalid_value") from None
     elif not _is_rtvi(message):
         raise ProtocolError(
-            f"the message is not an RTVI message: label {RTVI_LABEL!r}, type, id and data",
+            f"the message is not an RTVI message: label {MESSAGE_LABEL!r}, type, id and data",
             code="invalid_value",
         )
 
 
 def _is_rtvi(message: Message) -> bool:
-    kind, number, data = message.get("type"), message.get("id"), message.get("data")
+    try:
+        request = RtviMessage.model_validate(message)
+    except ValidationError:
+        return False
+    # The model takes a message without a label for one of RTVI's; its processor does not.
     return (
-        message.get("label") == RTVI_LABEL
-        and isinstance(kind, str)
-        and len(kind) <= MOST_TYPE_CHARACTERS
-        and isinstance(number, str)
-        and len(number) <= MOST_ID_CHARACTERS
-        and (data is None or isinstance(data, dict))
+        message.get("label") == MESSAGE_LABEL
+        and len(request.type) <= MOST_TYPE_CHARACTERS
+        and len(request.id) <= MOST_ID_CHARACTERS
     )

@@ -322,14 +322,14 @@ class SocketOutput(InterruptibleOutput):
         return True
 
     def say(self, pcm: bytes) -> None:
-        """Send audio ahead of the pipeline (``UnitMouth``); it counts as played from its frame on."""
+        """Send audio ahead of the pipeline (``UnitSink``); it counts as played from its frame on."""
         long_us = len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self.sample_rate
         self._sent_until_us = max(self._sent_until_us, self._clock.now_us()) + long_us
         if not self._socket.session.gone.is_set():
             self._report_audio(self.gain.apply(pcm), self.sample_rate)
 
     def cut(self) -> None:
-        """Report that the reply is cut off (``UnitMouth``), when one is on or may still be playing."""
+        """Report that the reply is cut off (``UnitSink``), when one is on or may still be playing."""
         is_on = self._is_sent and self._reply_id is not None
         until_us, self._sent_until_us = self._sent_until_us, 0
         if is_on or (until_us and until_us + BUFFERED_US > self._clock.now_us()):
@@ -491,7 +491,7 @@ class SocketTransport(BaseTransport):
         reply_named: returns the reply that a frame of the model begins or ends.
 
     Attributes:
-        rate_hz: rate of the bot's audio; see ``UnitMouth``.
+        rate_hz: rate of the bot's audio; see ``UnitSink``.
         heard_samples: samples of the caller's audio that went into the pipeline.
         caller_speaks: a turn of the caller is open.
     """
@@ -537,11 +537,11 @@ class SocketTransport(BaseTransport):
         self._socket_output.end_reply(reply_id, was_cut=was_cut)
 
     def say(self, pcm: bytes) -> None:
-        """Send audio ahead of the pipeline (``UnitMouth``)."""
+        """Send audio ahead of the pipeline (``UnitSink``)."""
         self._socket_output.say(pcm)
 
     def cut(self) -> None:
-        """Report that the reply is cut off (``UnitMouth``)."""
+        """Report that the reply is cut off (``UnitSink``)."""
         self._socket_output.cut()
 
     def set_gain_db(self, gain_db: float) -> None:

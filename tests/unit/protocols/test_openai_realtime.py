@@ -55,7 +55,7 @@ class Talk:
     """Conversation, and the state machine that checks all of it.
 
     Attributes:
-        told: all messages to the client.
+        received: all messages to the client.
         done: actions that it requested.
     """
 

@@ -88,7 +88,7 @@ def test_a_quarter_of_the_lines_is_left_to_clients_that_are_known():
 
 def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_paper():
     calls = tasks(32)
-    calls.admitted = lambda _hears: Admitted(4, "the recogniser is busy")
+    calls.admitted = lambda _uses_recogniser: Admitted(4, "the recogniser is busy")
     for _ in range(2):
         calls.take_silent(ClientIdentity(address="192.0.2.1"))
     with pytest.raises(ShareError):
@@ -101,7 +101,7 @@ def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_p
 
 def test_a_caller_who_was_promised_a_line_has_it_when_the_machine_can_answer_fewer():
     calls = tasks(32)
-    calls.admitted = lambda _hears: Admitted(0, "answers are late")
+    calls.admitted = lambda _uses_recogniser: Admitted(0, "answers are late")
     with pytest.raises(CapacityError, match="answers are late"):
         calls.check_room()
     calls.check_room(is_promised=True)

@@ -350,7 +350,7 @@ async def test_a_caller_whom_the_machine_cannot_answer_is_refused_with_the_reaso
     calls: Calls,
 ):
     admitted = [Admitted(1, "this machine hears 1 at once")]
-    app = make(calls, admitted=lambda _hears: admitted[0], max_calls=8, queue=None)
+    app = make(calls, admitted=lambda _uses_recogniser: admitted[0], max_calls=8, queue=None)
     async with serve(app) as client:
         caller, other = Caller(), Caller()
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())

@@ -178,7 +178,7 @@ def test_a_call_that_was_answered_has_its_line():
 def test_a_caller_whom_the_machine_cannot_answer_in_time_waits_in_the_queue():
     line = Line(most_calls=8)
     admitted = [Admitted(1, "this machine hears 1 at once")]
-    line.routes._calls.admitted = lambda _hears: admitted[0]
+    line.routes._calls.admitted = lambda _uses_recogniser: admitted[0]
     token = line.token("CA1")
     assert token is not None
     with line.open(token):

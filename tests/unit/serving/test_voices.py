@@ -311,7 +311,7 @@ async def test_a_voice_whose_file_is_gone_is_left_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("age_s", "stays"), [(0, True), (ORPHAN_S + 60, False)])
-async def test_a_file_that_no_one_lists_goes_once_it_is_nobodys_upload(
+async def test_a_file_that_no_one_lists_goes_once_it_belongs_to_no_upload(
     tmp_path: Path, age_s: int, stays: bool
 ):
     await voices(tmp_path).add("first", sound())

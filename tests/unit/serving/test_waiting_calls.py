@@ -32,7 +32,7 @@ class Caller(Queueing, RunnerArguments):
 
     Attributes:
         leaves: set when they hang up.
-        told: positions in the queue, each with its time.
+        received: positions in the queue, each with its time.
         began_s: time of the beginning of their conversation.
         refused: reason for which they may not wait any longer.
         stalls: they read none of the messages.

@@ -101,7 +101,7 @@ def test_marks_say_how_late_the_caller_hears() -> None:
     assert marks.delay_ms == 130 and marks.played == 5
 
 
-def test_a_mark_after_a_clear_was_dropped_and_one_that_no_one_sent_is_nobodys() -> None:
+def test_a_mark_after_a_clear_was_dropped_and_one_that_no_one_sent_belongs_to_nothing() -> None:
     marks = Marks()
     marks.sent("m1", 0)
     marks.sent("m2", 1_000_000)
