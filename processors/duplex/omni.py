@@ -86,8 +86,9 @@ class DuplexOmniProcessor(FrameProcessor):
         outlet: receives the engine's speech.
         settings: None for the defaults.
         apologise: has an apology said for an error; must not block for long.
-        uses_pipeline_audio: True when audio and pictures come down the pipeline. Otherwise a client passes them to
-            ``hear`` and ``see``: voice activity takes 10 ms for a second that comes at once, and a unit would
+        uses_pipeline_audio: True when audio and pictures come down the pipeline. Otherwise a client passes
+            them to ``hear`` and ``see``: voice activity takes 10 ms for a second that comes at once, and a
+            unit would
                 wait.
     """
 
