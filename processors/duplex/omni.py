@@ -88,8 +88,7 @@ class DuplexOmniProcessor(FrameProcessor):
         apologise: has an apology said for an error; must not block for long.
         uses_pipeline_audio: True when audio and pictures come down the pipeline. Otherwise a client passes
             them to ``hear`` and ``see``: voice activity takes 10 ms for a second that comes at once, and a
-            unit would
-                wait.
+            unit would wait.
     """
 
     def __init__(
