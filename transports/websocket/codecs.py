@@ -4,6 +4,7 @@ One object serves one direction of a call. A format may change between two piece
 still held of the old one is dropped, which is less than a packet.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,26 +14,10 @@ from parley.audio.resample import Resampler
 from parley.core.errors import ShapeError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format
-from parley.transports.websocket.opus import OpusDecoder, OpusEncoder
+from parley.transports.websocket.opus import OpusDecoder, OpusEncoder, packet_samples
 
-BLOCK_SAMPLES = 12_000
-
+_US_PER_S = 1_000_000
 _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """Piece of a client's audio that is not decoded yet.
-
-    Attributes:
-        parts: its bytes, or its packets.
-        format: format of the piece.
-        long_ms: length of its audio.
-    """
-
-    parts: tuple[bytes, ...]
-    format: Format
-    long_ms: float
 
 
 class Decoder:
@@ -44,46 +29,103 @@ class Decoder:
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
-        self._format: Format | None = None
-        self._opus: OpusDecoder | None = None
-        self._resampler: Resampler | None = None
+        self._stream: _Stream | None = None
 
-    def open(self, data: bytes, format_: Format) -> Coded:
+    def open(self, data: bytes, format_: Format) -> "Coded":
         """Add bytes to the stream; return them with the cost of decoding, undecoded.
 
         Raises:
             ShapeError: the bytes are not in that format, or too much at a time.
         """
-        if format_ != self._format:
-            self._format = format_
-            self._opus = OpusDecoder() if format_.codec is Codec.OGG_OPUS else None
-            rate_hz = format_.rate_hz if self._opus is None else self._opus.rate_hz
-            self._resampler = None if rate_hz == self._rate_hz else Resampler(rate_hz, self._rate_hz)
-        if self._opus is not None:
-            packets, samples = self._opus.packets(data)
-            return Coded(tuple(packets), format_, samples * 1000 / self._opus.rate_hz)
-        return Coded((data,), format_, len(data) * 1000 / (SAMPLE_BYTES[format_.codec] * format_.rate_hz))
+        if self._stream is None or format_ != self._stream.format:
+            self._stream = _Stream(format_, self._rate_hz)
+        return self._stream.open(data)
 
-    def decode(self, coded: Coded) -> bytes:
-        """Decode the piece opened last. May run in a thread while no other code uses this object.
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Piece of a client's audio that is not decoded yet. Pieces of a stream are decoded in order.
+
+    Attributes:
+        parts: its bytes, or its packets.
+        lengths_us: length of the audio of each part.
+        stream: stream that the piece belongs to.
+    """
+
+    parts: tuple[bytes, ...]
+    lengths_us: tuple[int, ...]
+    stream: "_Stream"
+
+    @property
+    def length_us(self) -> int:
+        """Length of its audio."""
+        return sum(self.lengths_us)
+
+    @property
+    def is_slow(self) -> bool:
+        """Tell whether decoding takes more than a copy."""
+        return self.stream.is_slow
+
+    def pieces(self, piece_ms: int) -> Iterator["Coded"]:
+        """Return the piece in parts of this length, or of one packet where that is longer."""
+        for part, length_us in zip(self.parts, self.lengths_us, strict=True):
+            step = self.stream.bytes_in(piece_ms) or len(part) or 1
+            for start in range(0, len(part), step):
+                piece = part[start : start + step]
+                yield Coded((piece,), (length_us * len(piece) // len(part),), self.stream)
+
+    def followed_by(self, later: "Coded") -> "Coded":
+        """Return this piece and the next one of its stream as one."""
+        return Coded(self.parts + later.parts, self.lengths_us + later.lengths_us, self.stream)
+
+    def decode(self) -> bytes:
+        """Return 16-bit PCM at the rate of the decoder. 200 ms take up to 3 ms.
 
         Raises:
-            ShapeError: the piece has no whole samples, or is not Opus.
+            ShapeError: the piece is not Opus.
         """
-        format_ = coded.format
-        if self._resampler is None and format_.codec is Codec.PCM16:
-            return coded.parts[0]
+        return self.stream.decode(self.parts)
+
+
+class _Stream:
+    """Audio of one format: state of its reader, its decoder and its resampler."""
+
+    def __init__(self, format_: Format, rate_hz: int) -> None:
+        self.format = format_
+        self._opus = OpusDecoder() if format_.codec is Codec.OGG_OPUS else None
+        self._rate_hz = format_.rate_hz if self._opus is None else self._opus.rate_hz
+        self._resampler = None if self._rate_hz == rate_hz else Resampler(self._rate_hz, rate_hz)
+
+    @property
+    def is_slow(self) -> bool:
+        return self._opus is not None or self._resampler is not None
+
+    def open(self, data: bytes) -> Coded:
         if self._opus is not None:
-            samples = self._opus.decode(coded.parts)
+            packets = self._opus.packets(data)
+            lengths_us = tuple(packet_samples(packet) * _US_PER_S // self._rate_hz for packet in packets)
+            return Coded(tuple(packets), lengths_us, self)
+        sample_bytes = SAMPLE_BYTES[self.format.codec]
+        if len(data) % sample_bytes:
+            raise ShapeError("not a whole number of samples")
+        return Coded((data,), (len(data) // sample_bytes * _US_PER_S // self._rate_hz,), self)
+
+    def bytes_in(self, ms: int) -> int:
+        """Return the number of bytes of a length of audio; 0 where packets are not divided."""
+        if self._opus is not None:
+            return 0
+        return SAMPLE_BYTES[self.format.codec] * (self._rate_hz * ms // 1000)
+
+    def decode(self, parts: Sequence[bytes]) -> bytes:
+        if self._resampler is None and self.format.codec is Codec.PCM16:
+            return b"".join(parts)
+        if self._opus is not None:
+            samples = self._opus.decode(parts)
         else:
-            samples = _floats(coded.parts[0], format_.codec)
-        if self._resampler is None:
-            return float_to_pcm16(samples)
-        # A resampler's working memory is some fifty times its input.
-        blocks = range(0, len(samples), BLOCK_SAMPLES)
-        return b"".join(
-            float_to_pcm16(self._resampler.feed(samples[at : at + BLOCK_SAMPLES])) for at in blocks
-        )
+            samples = _floats(b"".join(parts), self.format.codec)
+        if self._resampler is not None:
+            samples = self._resampler.feed(samples)
+        return float_to_pcm16(samples)
 
 
 class PcmEncoder:
@@ -134,8 +176,6 @@ def _floats(data: bytes, codec: Codec) -> np.ndarray:
         case Codec.PCM16:
             return pcm16_to_float(data)
         case Codec.FLOAT32:
-            if len(data) % 4:
-                raise ShapeError("not a whole number of samples")
             result: np.ndarray = np.clip(np.frombuffer(data, "<f4"), -1, 1).astype(np.float32)
             return result
         case Codec.PCMU | Codec.PCMA:

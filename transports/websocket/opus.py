@@ -20,6 +20,8 @@ from parley.core.errors import ShapeError
 GRANULE_HZ = 48_000
 FRAME_MS = 20
 BITRATE = 32_000
+# Of 10. The frames are encoded on the event loop.
+COMPLEXITY = 5
 # Samples at 48 kHz that a decoder leaves out (libopus at 24 kHz looks 6.5 ms ahead).
 PRE_SKIP = 312
 # One packet is 120 ms at most.
@@ -58,8 +60,8 @@ class OpusDecoder:
         self._codec: AudioCodecContext | None = None
         self._skip = 0
 
-    def packets(self, data: bytes) -> tuple[list[bytes], int]:
-        """Add bytes to the stream; return the packets that are complete now, and their length in samples.
+    def packets(self, data: bytes) -> list[bytes]:
+        """Add bytes to the stream; return the packets that are complete now.
 
         Raises:
             ShapeError: they are not Opus, or too long for one message.
@@ -71,7 +73,7 @@ class OpusDecoder:
             if samples > LONGEST_MESSAGE_SAMPLES:
                 raise ShapeError(f"over {LONGEST_MESSAGE_SAMPLES // GRANULE_HZ} s of audio in one message")
             packets.append(packet)
-        return packets, samples
+        return packets
 
     def decode(self, packets: Sequence[bytes]) -> np.ndarray:
         """Decode packets in order: float32, (samples,). Takes 0.3 ms for a packet of 20 ms.
@@ -135,7 +137,13 @@ class OpusEncoder:
         codec.layout = "mono"
         codec.format = "s16"
         codec.bit_rate = BITRATE
-        codec.options = {"frame_duration": str(FRAME_MS), "application": "voip"}
+        # The default is a thread for each core and codec, for a codec that uses none.
+        codec.thread_count = 1
+        codec.options = {
+            "frame_duration": str(FRAME_MS),
+            "application": "voip",
+            "compression_level": str(COMPLEXITY),
+        }
         codec.open()
         self._codec = codec
         head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, PRE_SKIP, rate_hz, 0, 0)

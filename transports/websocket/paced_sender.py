@@ -5,6 +5,9 @@ turn logic count in both samples and seconds. So speech that is far ahead of the
 together with the client's actions that follow it (the end of a turn). A late client is not compensated for:
 its clock begins anew.
 
+A client's audio waits undecoded: what it costs to decode is spent at the pace of speech, however much of it a
+client sends at once.
+
 Pure: times are passed in, in microseconds of any clock. When it is full, more than ``most_ms`` is refused,
 and the queued speech stays.
 """
@@ -14,15 +17,19 @@ from dataclasses import dataclass
 
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.protocols.client_protocol import Action, Pictures, ProtocolError
+from parley.transports.websocket.codecs import Coded
 
 _US_PER_S = 1_000_000
+# Longest audio that is decoded in one piece, on the event loop: up to 3 ms of work.
+MOST_DECODED_US = 200_000
 # Bounds of one client: actions queued after its speech, and bytes of the picture files among them.
 MOST_WANTS, MOST_PICTURE_BYTES = 512, 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    pcm: bytes
+    audio: bytes | Coded
+    length_us: int
     at_once: bool
 
 
@@ -42,6 +49,7 @@ class SpeechLine:
         self._rate_hz = rate_hz
         self._ahead_us = ahead_ms * 1000
         self._most_us = most_ms * 1000
+        self._piece_ms = piece_ms
         self._piece_bytes = rate_hz * piece_ms // 1000 * PCM_BYTES_PER_SAMPLE
         self._waiting: deque[_Piece | Action] = deque()
         self._held_us = 0
@@ -59,20 +67,28 @@ class SpeechLine:
         """Set how far speech may be ahead of the clock from here on."""
         self._ahead_us = ahead_ms * 1000
 
-    def speak(self, pcm: bytes, *, at_once: bool = False) -> None:
+    def speak(self, audio: bytes | Coded, *, at_once: bool = False) -> None:
         """Queue speech.
 
         Args:
-            pcm: PCM of any length.
+            audio: PCM, or a client's audio, of any length.
             at_once: it was said before, and goes on without waiting for the clock.
 
         Raises:
             Refusal: too much waits.
         """
-        self.check_room(self._long_us(pcm) // 1000)
-        self._held_us += self._long_us(pcm)
-        for start in range(0, len(pcm), self._piece_bytes):
-            self._waiting.append(_Piece(pcm[start : start + self._piece_bytes], at_once))
+        length_us = audio.length_us if isinstance(audio, Coded) else self._length_us(audio)
+        self.check_room(length_us // 1000)
+        self._held_us += length_us
+        if isinstance(audio, Coded):
+            # Rounding may leave a microsecond of each piece: the sum must stay what is taken later.
+            pieces = [_Piece(piece, piece.length_us, at_once) for piece in audio.pieces(self._piece_ms)]
+            self._held_us += sum(piece.length_us for piece in pieces) - length_us
+        else:
+            step = self._piece_bytes
+            parts = (audio[start : start + step] for start in range(0, len(audio), step))
+            pieces = [_Piece(part, self._length_us(part), at_once) for part in parts]
+        self._waiting.extend(pieces)
 
     def check_room(self, long_ms: float) -> None:
         """Raise Refusal when this much more speech may not wait."""
@@ -110,7 +126,7 @@ class SpeechLine:
             return 0
         return self._said_us - self._ahead_us
 
-    def take(self, now_us: int) -> bytes | Action | None:
+    def take(self, now_us: int) -> bytes | Coded | Action | None:
         """Return what goes on now, speech in one piece or an action; None when nothing is due."""
         due_us = self.next_due_us()
         if due_us is None or due_us > now_us:
@@ -125,21 +141,36 @@ class SpeechLine:
         if first.at_once:
             # One by one: the listener reports the state of the voice once for each piece.
             self._waiting.popleft()
-            self._held_us -= self._long_us(first.pcm)
-            return first.pcm
-        taken = []
+            self._held_us -= first.length_us
+            return first.audio
+        taken: bytes | Coded | None = None
+        taken_us = 0
         while self._waiting and isinstance(piece := self._waiting[0], _Piece):
             if piece.at_once or self._said_us - self._ahead_us > now_us:
                 break
+            if isinstance(piece.audio, Coded) and piece.audio.is_slow and taken_us >= MOST_DECODED_US:
+                break
+            joined = piece.audio if taken is None else _joined(taken, piece.audio)
+            if joined is None:
+                break
             self._waiting.popleft()
-            taken.append(piece.pcm)
-            long_us = self._long_us(piece.pcm)
-            self._held_us -= long_us
-            self._said_us += long_us
-        return b"".join(taken)
+            taken = joined
+            taken_us += piece.length_us
+            self._held_us -= piece.length_us
+            self._said_us += piece.length_us
+        return taken
 
-    def _long_us(self, pcm: bytes) -> int:
+    def _length_us(self, pcm: bytes) -> int:
         return len(pcm) // PCM_BYTES_PER_SAMPLE * _US_PER_S // self._rate_hz
+
+
+def _joined(earlier: bytes | Coded, later: bytes | Coded) -> bytes | Coded | None:
+    """Return two pieces as one; None when they are not of one stream."""
+    if isinstance(earlier, bytes) and isinstance(later, bytes):
+        return earlier + later
+    if isinstance(earlier, Coded) and isinstance(later, Coded) and earlier.stream is later.stream:
+        return earlier.followed_by(later)
+    return None
 
 
 def _picture_bytes(action: Action) -> int:

@@ -20,7 +20,6 @@ set, and messages to it are dropped.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
@@ -36,7 +35,6 @@ from parley.protocols.client_protocol import (
     Action,
     Begin,
     ClientProtocol,
-    Codec,
     EndAfter,
     EndTurn,
     Happening,
@@ -58,7 +56,7 @@ from parley.protocols.client_protocol import (
 from parley.runtime.busy_time import Metered
 from parley.runtime.loop_clock import LoopClock
 from parley.transports.client_budget import ClientBudget, ClientShare
-from parley.transports.websocket.codecs import Decoder
+from parley.transports.websocket.codecs import Coded, Decoder
 from parley.transports.websocket.paced_sender import SpeechLine
 
 OnAction = Callable[[Action], Awaitable[None]]
@@ -67,10 +65,6 @@ Check = Callable[[Action], Action]
 IN_LINE = (EndTurn, MustListen, Pause, Resume, Pictures)
 # Actions of one client that wait for a pipeline that is being built.
 MOST_EARLY = 256
-# Longer speech is decoded in a thread, and Opus always. A client has one message there at a time, so at most
-# one per client waits.
-AT_ONCE_MS = 200
-_DECODERS = ThreadPoolExecutor(2, thread_name_prefix="socket.decode")
 # Burst that a client may send beyond its rate: two recordings of the longest that may wait.
 BURST_LINES = 2
 # Silence after a turn of a client whose microphone is off: voice activity and recognisers detect its end by
@@ -432,8 +426,7 @@ class SocketCall:
             case Begin():
                 self.began.set()
             case Speech(data, is_whole):
-                pcm = await self._decoded(data)
-                self.line.speak(pcm, at_once=is_whole and self._receives_at_once)
+                self.line.speak(self._opened(data), at_once=is_whole and self._receives_at_once)
                 self.spoke.set()
             case EndAfter(limit_ms):
                 if self._limit is not None:
@@ -453,25 +446,33 @@ class SocketCall:
                     self.requested = _merged(self.requested, action)
                 await self.act(action)
 
-    async def _decoded(self, data: bytes) -> bytes:
-        """Return PCM of the client's speech; refuse it before it is decoded where there is no room for it."""
-        format_ = self.protocol.input_format
+    def _opened(self, data: bytes) -> Coded:
+        """Return the client's speech, undecoded; refuse it where there is no room for it."""
         try:
-            coded = self._decoder.open(data, format_)
-            self.line.check_room(coded.long_ms)
-            if not self._audio_ms.take(coded.long_ms, self._clock.now_us()):
-                raise ProtocolError(
-                    f"over {self.settings.audio_s_per_s:g} s of speech per second: send it in real time",
-                    code="too_fast",
-                    param="audio",
-                )
-            # A second takes 8 ms to resample, and a message of Opus up to 18 ms to decode.
-            if format_.codec is Codec.OGG_OPUS or coded.long_ms > AT_ONCE_MS:
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(_DECODERS, self._decoder.decode, coded)
-            return self._decoder.decode(coded)
+            coded = self._decoder.open(data, self.protocol.input_format)
         except ShapeError as error:
-            raise ProtocolError(str(error), code="invalid_payload", param="audio") from error
+            raise _unreadable(error) from error
+        self.line.check_room(coded.length_us / 1000)
+        if not self._audio_ms.take(coded.length_us / 1000, self._clock.now_us()):
+            raise ProtocolError(
+                f"over {self.settings.audio_s_per_s:g} s of speech per second: send it in real time",
+                code="too_fast",
+                param="audio",
+            )
+        return coded
+
+    def take(self) -> bytes | Action | None:
+        """Return what of the line goes on now, PCM or an action; None when nothing is due."""
+        while isinstance(taken := self.line.take(self._clock.now_us()), Coded):
+            try:
+                pcm = taken.decode()
+            except ShapeError as error:
+                self.refuse(_unreadable(error))
+                continue
+            # A header has no sound, and a resampler holds its first samples back.
+            if pcm:
+                return pcm
+        return taken
 
     def _time_out(self) -> None:
         self.over("timeout")
@@ -517,6 +518,10 @@ class SocketCall:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.send_s):
                     await self._peer.close(code, reason)
+
+
+def _unreadable(error: ShapeError) -> ProtocolError:
+    return ProtocolError(str(error), code="invalid_payload", param="audio")
 
 
 def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:

@@ -139,9 +139,8 @@ class SocketInput(DirectAudioInput):
 
     async def _listen(self) -> None:
         session, rate_hz = self._socket.session, self._socket.input_rate_hz
-        line = session.line
         while not session.gone.is_set():
-            taken = line.take(self._clock.now_us())
+            taken = session.take()
             if isinstance(taken, bytes):
                 self._socket.heard_samples += len(taken) // PCM_BYTES_PER_SAMPLE
                 frame = InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)

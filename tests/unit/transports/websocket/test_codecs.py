@@ -24,7 +24,7 @@ def pcm(samples: np.ndarray) -> bytes:
 
 
 def decoded(decoder: Decoder, data: bytes, format_: Format) -> bytes:
-    return decoder.decode(decoder.open(data, format_))
+    return decoder.open(data, format_).decode()
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,31 @@ def test_a_format_that_changes_in_the_middle_takes_nothing_along():
     assert np.abs(quiet).max() == 0
 
 
-def test_half_a_sample_is_refused():
+@pytest.mark.parametrize("codec", [Codec.FLOAT32, Codec.PCM16])
+def test_half_a_sample_is_refused_before_it_is_queued(codec: Codec):
     with pytest.raises(ShapeError):
-        decoded(Decoder(PIPELINE_HZ), b"\0\0\0", Format(Codec.FLOAT32, PIPELINE_HZ))
+        Decoder(PIPELINE_HZ).open(b"\0\0\0", Format(codec, PIPELINE_HZ))
+
+
+@pytest.mark.parametrize(
+    "format_", [Format(Codec.PCM16, 24_000), Format(Codec.PCMU, 8_000), Format(Codec.OGG_OPUS, 24_000)]
+)
+def test_audio_that_is_decoded_in_pieces_is_the_audio_of_the_whole(format_: Format):
+    data = PcmEncoder().encode(pcm(sine(24_000, 990)), 24_000, format_)
+    whole = decoded(Decoder(PIPELINE_HZ), data, format_)
+    coded = Decoder(PIPELINE_HZ).open(data, format_)
+    pieces = list(coded.pieces(20))
+    assert len(pieces) >= 49
+    assert abs(sum(piece.length_us for piece in pieces) - coded.length_us) <= len(pieces)
+    assert b"".join(piece.decode() for piece in pieces) == whole
+
+
+def test_audio_of_an_old_format_is_decoded_as_such_after_the_format_has_changed():
+    decoder = Decoder(PIPELINE_HZ)
+    old = decoder.open(pcm(sine(24_000, 200)), Format(Codec.PCM16, 24_000))
+    new = decoder.open(b"\xff" * 1_600, Format(Codec.PCMU, 8_000))
+    loud, quiet = (np.abs(np.frombuffer(each.decode(), "<i2")) for each in (old, new))
+    assert loud.max() > 15_000 and quiet.max() == 0
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])
@@ -149,8 +171,8 @@ def test_what_a_message_of_opus_lasts_is_known_before_it_is_decoded():
     pages = PcmEncoder().encode(pcm(sine(24_000, 1_000)), 24_000, opus)
     decoder = Decoder(PIPELINE_HZ)
     coded = decoder.open(pages, opus)
-    assert coded.long_ms == 1_000
-    assert abs(len(decoder.decode(coded)) / 2 / PIPELINE_HZ - 1) < 0.02
+    assert coded.length_us == 1_000_000
+    assert abs(len(coded.decode()) / 2 / PIPELINE_HZ - 1) < 0.02
 
 
 def test_more_pages_than_anybody_sends_at_a_time_are_refused():

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -25,7 +24,7 @@ from parley.protocols.client_protocol import (
 )
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.protocols.unmute import Unmute
-from parley.transports.websocket.codecs import Coded, Decoder, PcmEncoder
+from parley.transports.websocket.codecs import PcmEncoder
 from parley.transports.websocket.session import SocketCall, SocketTuning
 from tests.virtual_time import run
 
@@ -268,7 +267,7 @@ def test_a_turn_that_was_recorded_is_heard_at_once_where_the_pipeline_can():
         session.hear_at_once()
         await session._do(Speech(bytes(24_000 * 2 * 3), is_whole=True))
         heard = 0
-        while isinstance(taken := session.line.take(0), bytes):
+        while isinstance(taken := session.take(), bytes):
             heard += len(taken)
         assert heard > 16_000 * 2 * 2.9
 
@@ -282,18 +281,6 @@ def test_no_json_ends_the_reader(text: str):
     assert peer.sent[-1]["type"] == "input_audio_buffer.cleared"
 
 
-class WatchedDecoder(Decoder):
-    """Decoder that records the threads in which it runs."""
-
-    def __init__(self, rate_hz: int) -> None:
-        super().__init__(rate_hz)
-        self.threads: list[str] = []
-
-    def decode(self, coded: Coded) -> bytes:
-        self.threads.append(threading.current_thread().name)
-        return super().decode(coded)
-
-
 def opus_messages(count: int, ms: int) -> list[tuple[float, str]]:
     encoder, format_ = PcmEncoder(), Format(Codec.OGG_OPUS, 24_000)
     pages = (encoder.encode(bytes(24 * ms * 2), 24_000, format_) for _ in range(count))
@@ -302,29 +289,61 @@ def opus_messages(count: int, ms: int) -> list[tuple[float, str]]:
     ]
 
 
-async def opus_client(peer: ScriptedPeer, **settings: Any) -> tuple[SocketCall, WatchedDecoder]:
-    session = SocketCall(peer, Unmute(), settings=SocketTuning(**settings), rate_hz=16_000)
-    decoder = WatchedDecoder(16_000)
-    session._decoder = decoder
-    session.open()
-    async with asyncio.timeout(20):
-        await session.gone.wait()
-    await session.close()
-    return session, decoder
+def opus_session(peer: ScriptedPeer, **settings: Any) -> SocketCall:
+    return SocketCall(peer, Unmute(), settings=SocketTuning(**settings), rate_hz=16_000)
 
 
-async def test_opus_is_never_decoded_on_the_loop():
-    peer = ScriptedPeer(opus_messages(5, 40), stays_s=0)
-    _, decoder = await opus_client(peer)
-    assert len(decoder.threads) == 5
-    assert all(name.startswith("socket.decode") for name in decoder.threads)
+def test_opus_is_decoded_at_the_pace_of_speech_however_much_of_it_is_sent_at_once():
+    peer = ScriptedPeer(opus_messages(10, 4_000), stays_s=10.0)
+    decoded_ms: list[int] = []
+
+    async def listen() -> None:
+        session = opus_session(peer)
+        session.open()
+        for _ in range(40):
+            while isinstance(taken := session.take(), bytes):
+                assert len(taken) <= 16 * 2 * 220
+                decoded_ms.append(len(taken) // 32)
+            await asyncio.sleep(0.05)
+        await session.close()
+
+    run(listen())
+    assert 1_900 <= sum(decoded_ms) <= 2_300
 
 
-async def test_opus_for_which_there_is_no_room_is_refused_undecoded():
-    peer = ScriptedPeer(opus_messages(8, 4_000), stays_s=0)
-    _, decoder = await opus_client(peer, line_ms=10_000)
-    assert len(decoder.threads) == 2
+def test_opus_for_which_there_is_no_room_is_refused_undecoded():
+    peer = ScriptedPeer(opus_messages(8, 4_000), stays_s=1.0)
+
+    async def listen() -> None:
+        session = opus_session(peer, line_ms=10_000)
+        session.open()
+        await asyncio.sleep(0.5)
+        assert session.line.held_ms == 8_000
+        await session.close()
+
+    run(listen())
     assert peer.codes() == ["too_fast"] * 6
+
+
+def test_opus_that_cannot_be_decoded_is_refused_and_what_follows_is_heard():
+    headless = PcmEncoder().encode(bytes(24 * 2 * 100), 24_000, Format(Codec.OGG_OPUS, 24_000))
+    headless = headless[headless.index(b"OggS", 4) :]
+    append = event("input_audio_buffer.append", audio=base64.b64encode(headless).decode())
+    peer = ScriptedPeer([(0.0, append), *opus_messages(1, 100)], stays_s=1.0)
+    heard: list[bytes] = []
+
+    async def listen() -> None:
+        session = opus_session(peer)
+        session.open()
+        for _ in range(10):
+            while isinstance(taken := session.take(), bytes):
+                heard.append(taken)
+            await asyncio.sleep(0.05)
+        await session.close()
+
+    run(listen())
+    assert set(peer.codes()) == {"invalid_payload"}
+    assert len(b"".join(heard)) > 16 * 2 * 80
 
 
 def test_speech_that_comes_faster_than_its_rate_is_refused_whatever_is_heard_of_it():
