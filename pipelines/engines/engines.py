@@ -66,11 +66,10 @@ from parley.serving.gateway.admission import RecogniserLoad as EarsReport
 from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
+from parley.transports.speech_encoder import OPUS_RATES_HZ
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
-# Rates that a browser call carries as they are; another is resampled once, after the voice.
-OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 # Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
 # words.
 MEASURED_PHRASE = "hello, i would like to know when you are open"
@@ -101,6 +100,7 @@ class Engines:
         self.echo = loaded.echo
         self.executors = executors or Executors()
         voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
+        # A browser call carries Opus' rates as they are; another is resampled once, after the voice.
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()

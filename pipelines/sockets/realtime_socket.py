@@ -313,7 +313,7 @@ async def run_socket_session(
             audio_out_enabled=True,
             audio_in_sample_rate=INPUT_RATE_HZ,
             audio_out_sample_rate=rate_hz,
-            audio_out_10ms_chunks=2,
+            audio_out_10ms_chunks=4,
             audio_out_end_silence_secs=0,
             video_in_enabled=sees,
         ),

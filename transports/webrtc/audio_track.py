@@ -21,24 +21,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import av
-import numpy as np
 from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
-from av.audio.codeccontext import AudioCodecContext
 from av.packet import Packet
 
 from parley.audio.gain import RampedGain
 from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.transports.speech_encoder import PACKET_MS, SpeechEncoder
 
-PACKET_MS = 20
 # RFC 7587: the RTP clock of Opus is 48 kHz at any rate of the codec.
 RTP_RATE_HZ = 48_000
 RTP_TICKS_PER_PACKET = RTP_RATE_HZ * PACKET_MS // 1000
-OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
-# Mono speech: RFC 7587 gives 28-40 kbit/s for full-band mono speech as the sweet spot.
-BIT_RATE_BPS = 40_000
-# Encoder effort 0..10. White noise at 16 kHz mono took 0.27 ms a packet at 5, 0.30 at 10 and 0.16 at 0.
-COMPLEXITY = 5
 # Time to wait for speech that is missing when it is due; after that it counts as ended. Its last packet of
 # silence is late by as much, which is inaudible.
 GRACE_MS = 10
@@ -55,61 +47,11 @@ START_PACKETS = 2
 RESYNC_MS = 200
 
 
-class OpusPacketizer:
-    """Encoder of one stream, from mono PCM to 20 ms Opus packets.
-
-    Args:
-        rate_hz: one of ``OPUS_RATES_HZ``.
-    """
-
-    def __init__(self, rate_hz: int) -> None:
-        if rate_hz not in OPUS_RATES_HZ:
-            raise ValueError(f"Opus does not support {rate_hz} Hz: {OPUS_RATES_HZ}")
-        self.rate_hz = rate_hz
-        self.packet_bytes = rate_hz * PACKET_MS // 1000 * PCM_BYTES_PER_SAMPLE
-        self._codec = self._open()
-        self._position = 0
-        self._silence = self._encode_silence()
-
-    def _open(self) -> AudioCodecContext:
-        codec = av.CodecContext.create("libopus", "w")
-        assert isinstance(codec, AudioCodecContext)
-        codec.bit_rate = BIT_RATE_BPS
-        codec.format = "s16"
-        codec.layout = "mono"
-        codec.sample_rate = self.rate_hz
-        # The default is a thread for each core and codec, for a codec that uses none.
-        codec.thread_count = 1
-        codec.options = {
-            "application": "voip",
-            "frame_duration": str(PACKET_MS),
-            "compression_level": str(COMPLEXITY),
-        }
-        codec.open()
-        return codec
-
-    def _encode_silence(self) -> bytes:
-        # The first packets carry the encoder's start-up; the third of digital silence is stationary.
-        silence = b""
-        for _ in range(3):
-            silence = self.encode(bytes(self.packet_bytes))
-        return silence
-
-    @property
-    def silence(self) -> bytes:
-        """Encoded packet of silence, the same each time."""
-        return self._silence
-
-    def encode(self, pcm: bytes) -> bytes:
-        """Encode ``packet_bytes`` of PCM as one Opus packet."""
-        frame = av.AudioFrame.from_ndarray(
-            np.frombuffer(pcm, dtype="<i2")[None, :], format="s16", layout="mono"
-        )
-        frame.sample_rate = self.rate_hz
-        frame.pts = self._position
-        frame.time_base = fractions.Fraction(1, self.rate_hz)
-        self._position += len(pcm) // PCM_BYTES_PER_SAMPLE
-        return b"".join(bytes(packet) for packet in self._codec.encode(frame))
+def silent_packet(encoder: SpeechEncoder) -> bytes:
+    """Return the encoder's packet of silence, which is encoded once."""
+    # The first packets carry the encoder's start-up; the third of digital silence is stationary.
+    packets = [encoder.encode(bytes(encoder.packet_bytes)) for _ in range(3)]
+    return packets[-1]
 
 
 class PacedAudioTrack(MediaStreamTrack):
@@ -131,7 +73,8 @@ class PacedAudioTrack(MediaStreamTrack):
         self, rate_hz: int, *, lead_ms: int = 60, on_packet: Callable[[bytes], None] | None = None
     ) -> None:
         super().__init__()
-        self._opus = OpusPacketizer(rate_hz)
+        self._encoder = SpeechEncoder(rate_hz)
+        self._silence = silent_packet(self._encoder)
         self._lead_bytes = lead_ms * rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
         self._on_packet = on_packet
         self.gain = RampedGain()
@@ -208,17 +151,17 @@ class PacedAudioTrack(MediaStreamTrack):
         return packet
 
     def _next_payload(self) -> bytes:
-        size = self._opus.packet_bytes
+        size = self._encoder.packet_bytes
         if not self._buffer:
             self._start_waits = 0
             if not self._idle:
                 # One packet from the encoder lets the codec ring out before the stored silence takes over.
                 self._idle = True
-                return self._opus.encode(bytes(size))
-            return self._opus.silence
+                return self._encoder.encode(bytes(size))
+            return self._silence
         if self._idle and self._waits_for_more():
             self._start_waits += 1
-            return self._opus.silence
+            return self._silence
         self._idle = False
         pcm = self.gain.apply(bytes(self._buffer[:size]))
         del self._buffer[:size]
@@ -226,7 +169,7 @@ class PacedAudioTrack(MediaStreamTrack):
             self._room.set()
         if self._on_packet:
             self._on_packet(pcm)
-        return self._opus.encode(pcm.ljust(size, b"\0"))
+        return self._encoder.encode(pcm.ljust(size, b"\0"))
 
     def _waits_for_more(self) -> bool:
         """Return whether a reply that has begun to arrive should begin later."""

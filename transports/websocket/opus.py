@@ -15,13 +15,10 @@ from av.error import FFmpegError
 
 from parley.audio.ogg import OggReader, OggWriter
 from parley.core.errors import ShapeError
+from parley.transports.speech_encoder import PACKET_MS, SpeechEncoder
 
 # Opus counts in these at any rate.
 GRANULE_HZ = 48_000
-FRAME_MS = 20
-BITRATE = 32_000
-# Of 10. The frames are encoded on the event loop.
-COMPLEXITY = 5
 # Samples at 48 kHz that a decoder leaves out (libopus at 24 kHz looks 6.5 ms ahead).
 PRE_SKIP = 312
 # One packet is 120 ms at most.
@@ -126,26 +123,10 @@ class OpusEncoder:
     """
 
     def __init__(self, rate_hz: int) -> None:
-        self._rate_hz = rate_hz
+        self._encoder = SpeechEncoder(rate_hz)
         self._writer = OggWriter(secrets.randbits(32))
-        self._frame_bytes = rate_hz * FRAME_MS // 1000 * 2
         self._held = bytearray()
         self._granule = 0
-        codec = av.CodecContext.create("libopus", "w")
-        assert isinstance(codec, AudioCodecContext)
-        codec.sample_rate = rate_hz
-        codec.layout = "mono"
-        codec.format = "s16"
-        codec.bit_rate = BITRATE
-        # The default is a thread for each core and codec, for a codec that uses none.
-        codec.thread_count = 1
-        codec.options = {
-            "frame_duration": str(FRAME_MS),
-            "application": "voip",
-            "compression_level": str(COMPLEXITY),
-        }
-        codec.open()
-        self._codec = codec
         head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, PRE_SKIP, rate_hz, 0, 0)
         vendor = b"parley"
         tags = b"OpusTags" + struct.pack("<I", len(vendor)) + vendor + struct.pack("<I", 0)
@@ -155,13 +136,10 @@ class OpusEncoder:
         """Encode more of the stream: whole pages, with the header of the stream before the first."""
         self._held += pcm
         pages, self._first = [self._first], b""
-        while len(self._held) >= self._frame_bytes:
-            piece = bytes(self._held[: self._frame_bytes])
-            del self._held[: self._frame_bytes]
-            samples = np.frombuffer(piece, "<i2").astype(np.int16).reshape(1, -1)
-            frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
-            frame.sample_rate = self._rate_hz
-            for packet in self._codec.encode(frame):
-                self._granule += FRAME_MS * GRANULE_HZ // 1000
-                pages.append(self._writer.page(bytes(packet), self._granule))
+        packet_bytes = self._encoder.packet_bytes
+        while len(self._held) >= packet_bytes:
+            packet = self._encoder.encode(bytes(self._held[:packet_bytes]))
+            del self._held[:packet_bytes]
+            self._granule += PACKET_MS * GRANULE_HZ // 1000
+            pages.append(self._writer.page(packet, self._granule))
         return b"".join(pages)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from aiortc.mediastreams import MediaStreamError
 
-from parley.transports.webrtc.audio_track import PACKET_MS, RESYNC_MS, OpusPacketizer, PacedAudioTrack
+from parley.transports.speech_encoder import PACKET_MS, SpeechEncoder
+from parley.transports.webrtc.audio_track import RESYNC_MS, PacedAudioTrack
 from tests import virtual_time
 
 RATE_HZ = 16_000
@@ -214,4 +215,4 @@ def test_a_long_stall_moves_the_clock_instead_of_sending_a_burst():
 
 def test_a_rate_that_opus_lacks_is_refused():
     with pytest.raises(ValueError, match="22050"):
-        OpusPacketizer(22_050)
+        SpeechEncoder(22_050)

@@ -9,7 +9,7 @@ from aiortc.rtp import RtpPacket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.transports.webrtc.audio_track import OpusPacketizer
+from parley.transports.speech_encoder import SpeechEncoder
 from parley.transports.webrtc.jitter_buffer import (
     CALM_PACKETS,
     LONGEST_HOLD,
@@ -135,7 +135,7 @@ def test_whatever_comes_leaves_once_and_in_order(arriving: list[int]):
 def test_joined_packets_decode_to_the_same_audio(count: int):
     at = np.arange(48_000)
     sound = (8_000 * np.sin(at * 0.05 + at**2 * 1e-6)).astype("<i2").tobytes()
-    opus = OpusPacketizer(48_000)
+    opus = SpeechEncoder(48_000)
     size = opus.packet_bytes
     packets = [opus.encode(sound[first : first + size]) for first in range(0, 30 * size, size)]
     apart, together = OpusDecoder(), OpusDecoder()

@@ -17,7 +17,7 @@ from parley.evals.heard_truth.calls import Interruption, LeftOut
 from parley.evals.heard_truth.figures import summary, table
 from parley.evals.heard_truth.truth import RATE_HZ, Reference, locate, reference, to_ms
 from parley.models.tts.flite import FliteTts
-from parley.transports.webrtc.audio_track import OpusPacketizer
+from parley.transports.speech_encoder import SpeechEncoder
 
 # Made by scripts/make_heard_truth_golden.py.
 GOLDEN = Path(__file__).parents[3] / "golden" / "heard_truth"
@@ -37,7 +37,7 @@ def said() -> Reference:
 
 def through_opus(audio: np.ndarray) -> np.ndarray:
     """Return the audio as a peer receives it: encoded as the product does, decoded, back at 16 kHz."""
-    encoder = OpusPacketizer(RATE_HZ)
+    encoder = SpeechEncoder(RATE_HZ)
     pcm = (audio * 32767).astype("<i2").tobytes()
     decoder = av.CodecContext.create("libopus", "r")
     decoder.sample_rate = 48_000
