@@ -8,10 +8,13 @@ interruption.
 """
 
 from abc import abstractmethod
+from typing import Any
 
 from pipecat.frames.frames import Frame, InterruptionFrame, OutputAudioRawFrame
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_output import BaseOutputTransport
+
+from parley.transports.pipecat_internals import write_promptly
 
 
 class InterruptibleOutput(BaseOutputTransport):
@@ -19,6 +22,10 @@ class InterruptibleOutput(BaseOutputTransport):
 
     _is_interrupting = False
     _last_was_interruptible = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        write_promptly(self)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if not isinstance(frame, InterruptionFrame):

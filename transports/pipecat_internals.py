@@ -10,14 +10,14 @@ The module owns nothing and decides nothing: the purpose of a member is document
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any
 
 from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtp import RtpPacket
-from pipecat.frames.frames import Frame
-from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.frames.frames import Frame, OutputAudioRawFrame
+from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection, SmallWebRTCTrack
 from pipecat.utils.base_object import BaseObject
 
@@ -70,6 +70,64 @@ async def queue_whole(output: BaseOutputTransport, frame: Frame) -> bool:
         return False
     await sender.handle_sync_frame(frame)
     return True
+
+
+class PromptSender(BaseOutputTransport.MediaSender):
+    """Writer of an output's audio that needs one step of the event loop per chunk.
+
+    Pipecat's waits for each chunk, and for its writing, in a task of its own (``asyncio.wait_for`` before
+    Python 3.12): that is five steps. On a loop whose steps take 30 ms, a chunk of 40 ms then takes 150.
+    """
+
+    def _next_frame(self) -> AsyncGenerator[Frame, None]:
+        return super()._next_frame() if self._mixer else _queued_frames(self)
+
+    async def _internal_write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        output = self._transport
+        if not output.is_usable:
+            return False
+        limit_s = self._params.audio_out_write_timeout_secs
+        try:
+            async with asyncio.timeout(limit_s):
+                return await output.write_audio_frame(frame)
+        except TimeoutError as error:
+            await output.push_error(
+                f"{output}: writing audio took over {limit_s} s; the peer does not read",
+                exception=error,
+                force_treat_as_permanent=True,
+            )
+            return False
+
+
+async def _queued_frames(sender: PromptSender) -> AsyncGenerator[Frame, None]:
+    queue = sender._audio_queue
+    while True:
+        if queue.empty():
+            try:
+                async with asyncio.timeout(BOT_VAD_STOP_FALLBACK_SECS):
+                    frame = await queue.get()
+            except TimeoutError:
+                await sender._bot_stopped_speaking()
+                continue
+        else:
+            frame = queue.get_nowait()
+        await sender._filter_audio(frame)
+        sender._apply_volume(frame)
+        yield frame
+        queue.task_done()
+
+
+class _PromptSenders(dict[str | None, BaseOutputTransport.MediaSender]):
+    """Writers of an output: those that Pipecat makes become prompt ones before they are started."""
+
+    def __setitem__(self, destination: str | None, sender: BaseOutputTransport.MediaSender) -> None:
+        sender.__class__ = PromptSender
+        super().__setitem__(destination, sender)
+
+
+def write_promptly(output: BaseOutputTransport) -> None:
+    """Give an output ``PromptSender`` before it has started; Pipecat has no way to choose the class."""
+    output._media_senders = _PromptSenders()
 
 
 # Pipecat's connection to a browser.

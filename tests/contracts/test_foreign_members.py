@@ -40,7 +40,7 @@ class Depended:
 
     def missing(self) -> list[str]:
         module, _, owner = self.owner.partition(":")
-        there = PRODUCT.members(module, [owner]) if owner else _assigned(module)
+        there = PRODUCT.members(module, owner.split(".")) if owner else _assigned(module)
         if there is None:
             return [f"class {owner}"]
         return [name for name in self.members if name not in there]
@@ -61,6 +61,21 @@ DOORS: dict[str, tuple[Depended, ...]] = {
             ("_register_event_handler", "_call_event_handler", "_event_handlers", "_event_tasks"),
         ),
         Depended(PIPECAT, "pipecat.transports.base_output:BaseOutputTransport", ("_media_senders",)),
+        Depended(
+            PIPECAT,
+            "pipecat.transports.base_output:BaseOutputTransport.MediaSender",
+            (
+                "_next_frame",
+                "_internal_write_audio_frame",
+                "_bot_stopped_speaking",
+                "_filter_audio",
+                "_apply_volume",
+                "_audio_queue",
+                "_mixer",
+                "_transport",
+                "_params",
+            ),
+        ),
         Depended(
             PIPECAT,
             "pipecat.transports.smallwebrtc.connection:SmallWebRTCConnection",
