@@ -37,8 +37,9 @@ from parley.session_store.faults import log_failure
 
 RunCall = Callable[[RunnerArguments], Awaitable[None]]
 # Shares of the lines that silent clients may hold: three quarters in all, and a quarter for one address. The
-# rest is for clients with a credential, and for those that speak.
-SILENT_SHARE, ADDRESS_SHARE = 0.75, 0.25
+# rest is for clients with a credential, and for those that speak. A quarter of the silent places is for
+# addresses that hold none: a few addresses with many silent clients each keep no newcomer out.
+SILENT_SHARE, ADDRESS_SHARE, NEWCOMER_SHARE = 0.75, 0.25, 0.25
 # A client opens the next socket before the first word of the previous one has arrived.
 LEAST_SILENT = 2
 # Longest wait in the queue of a client that silent clients leave no line. A client that is going to speak has
@@ -269,10 +270,12 @@ class CallTasks:
         return Slot(give_back)
 
     def _take_silent(self, places: ConcurrencyLimit, identity: ClientIdentity, lines: int) -> Slot:
+        limit = share_of(lines, SILENT_SHARE, least=LEAST_SILENT)
         return places.take(
             identity.address,
-            limit=share_of(lines, SILENT_SHARE, least=LEAST_SILENT),
+            limit=limit,
             each=share_of(lines, ADDRESS_SHARE, least=LEAST_SILENT),
+            for_newcomers=int(limit * NEWCOMER_SHARE),
         )
 
     def start(

@@ -81,7 +81,13 @@ class ConcurrencyLimit:
         return self._taken
 
     def check(
-        self, key: str = "", *, promised: int = 0, limit: int | None = None, each: int | None = None
+        self,
+        key: str = "",
+        *,
+        promised: int = 0,
+        limit: int | None = None,
+        each: int | None = None,
+        for_newcomers: int = 0,
     ) -> None:
         """Check that there is a place.
 
@@ -90,28 +96,37 @@ class ConcurrencyLimit:
             promised: number of places that others will take.
             limit: present number of places in all, where that changes.
             each: present number of places of one key, where that changes.
+            for_newcomers: places among the last ones that only a key takes that has none.
 
         Raises:
             ShareError: this key has reached its limit.
             CapacityError: all are taken.
         """
         limit, each = self._limit if limit is None else limit, self._each if each is None else each
-        if each is not None and self._taken_of.get(key, 0) >= each:
+        held = self._taken_of.get(key, 0)
+        if each is not None and held >= each:
             raise ShareError(self._each_full, limit=each)
-        if self._taken + promised >= limit:
+        if self._taken + promised >= limit - (for_newcomers if held else 0):
             raise CapacityError(self._full, limit=limit)
 
-    def take(self, key: str = "", *, limit: int | None = None, each: int | None = None) -> Slot:
+    def take(
+        self,
+        key: str = "",
+        *,
+        limit: int | None = None,
+        each: int | None = None,
+        for_newcomers: int = 0,
+    ) -> Slot:
         """Take a place.
 
         Args:
             key: that takes it.
-            limit, each: as for ``check``.
+            limit, each, for_newcomers: as for ``check``.
 
         Raises:
             ShareError, CapacityError: as ``check`` does.
         """
-        self.check(key, limit=limit, each=each)
+        self.check(key, limit=limit, each=each, for_newcomers=for_newcomers)
         self._taken += 1
         self._taken_of[key] = self._taken_of.get(key, 0) + 1
         return Slot(partial(self._free, key))

@@ -86,6 +86,21 @@ def test_a_quarter_of_the_lines_is_left_to_clients_that_are_known():
         calls.take_silent(ClientIdentity(owner="4d1f", address="198.51.100.7"))
 
 
+def test_three_addresses_with_many_silent_clients_keep_no_newcomer_out():
+    calls = tasks(32)
+    refused = 0
+    for number in range(24):
+        try:
+            calls.take_silent(ClientIdentity(address=f"192.0.2.{number % 3}"))
+        except CapacityError:
+            refused += 1
+    assert refused == 6
+    for number in range(6):
+        calls.take_silent(ClientIdentity(address=f"198.51.100.{number}"))
+    with pytest.raises(CapacityError):
+        calls.take_silent(ClientIdentity(address="203.0.113.8"))
+
+
 def test_silent_clients_share_what_the_machine_can_answer_and_not_the_lines_on_paper():
     calls = tasks(32)
     calls.admitted = lambda _uses_recogniser: Admitted(4, "the recogniser is busy")
