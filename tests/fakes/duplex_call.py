@@ -42,7 +42,8 @@ class Watch(FrameProcessor):
     """Processor that records the frames that pass."""
 
     def __init__(self) -> None:
-        super().__init__()
+        # In the product nothing waits between the output and the tap after it.
+        super().__init__(enable_direct_mode=True)
         self.frames: list[Frame] = []
         self.at_s: list[float] = []
 
