@@ -74,7 +74,7 @@ class FrontEnd:
                 assert event["type"] in KNOWN and event["event_id"]
                 self.got.append(event)
                 if event["type"] == "response.audio.delta":
-                    audio = self._decoder.decode(self._decoder.packets(base64.b64decode(event["delta"]))[0])
+                    audio = self._decoder.decode(self._decoder.packets(base64.b64decode(event["delta"])))
                     self.heard = np.concatenate([self.heard, audio])
                 if event["type"] == type_ and text in json.dumps(event):
                     return event
