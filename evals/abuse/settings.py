@@ -103,7 +103,7 @@ async def _ending() -> AsyncIterator[Setting]:
     """Set a goodbye that resembles no other clause, when a deployment has one."""
     bot = {"shutdown_phrase": GOODBYE} if "shutdown_phrase" in Bot.model_fields else {}
     # The greeting is under way when the drain is over.
-    yield Setting({"bot": bot, "server": {"drain_s": DRAIN_S}})
+    yield Setting({"bot": bot, "server": {"drain_s": DRAIN_S, "admission": "off"}})
 
 
 @asynccontextmanager

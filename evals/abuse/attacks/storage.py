@@ -22,7 +22,7 @@ from parley.evals.abuse.target import Target
 WRONG_S, AHEAD_DAYS = 12.0, 40.0
 SECONDS_A_DAY = 86_400.0
 # Text by which ``session_store.retention`` reports a jump of the wall clock.
-JUMP = "days from where it was expected"
+JUMP = "days from its expected time"
 # ``StoreTuning.turn_deadline_s``, and 1.5 s for the request itself.
 REFUSED_S = 6.5
 # Every probe of ``/ready`` reads the store again after 2 s.

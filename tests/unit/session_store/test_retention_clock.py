@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from loguru import logger
 
+from parley.evals.abuse.attacks.storage import JUMP
 from parley.session_store import migrations
 from parley.session_store.retention import HOLD_US, US_PER_DAY, US_PER_HOUR, RetentionClock
 from parley.session_store.schema import retention_table
@@ -76,3 +78,17 @@ def test_an_attempt_that_was_rolled_back_is_counted_by_the_next(
         clock.work()(connection)
     clock.committed()
     assert held_us(engine) == 14 * US_PER_HOUR
+
+
+def test_a_jump_is_logged_in_the_words_that_the_abuse_evaluation_looks_for(engine: sa.Engine, times: Times):
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}", level="WARNING")
+    try:
+        clock = RetentionClock(times, times.wall_us)
+        for _ in range(2):
+            with engine.begin() as connection:
+                clock.work()(connection)
+            clock.committed()
+    finally:
+        logger.remove(sink)
+    assert len(lines) == 1 and JUMP in lines[0]
