@@ -17,6 +17,8 @@ from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format
 from parley.transports.websocket.opus import OpusDecoder, OpusEncoder, packet_samples
 
 _US_PER_S = 1_000_000
+# Headers count as much as the shortest packet: they have no sound, and each one opens a decoder.
+SHORTEST_PACKET_US = 2_500
 _LAWS = {Codec.PCMU: g711.Law.MU, Codec.PCMA: g711.Law.A}
 
 
@@ -103,8 +105,8 @@ class _Stream:
     def open(self, data: bytes) -> Coded:
         if self._opus is not None:
             packets = self._opus.packets(data)
-            lengths_us = tuple(packet_samples(packet) * _US_PER_S // self._rate_hz for packet in packets)
-            return Coded(tuple(packets), lengths_us, self)
+            lengths_us = (packet_samples(packet) * _US_PER_S // self._rate_hz for packet in packets)
+            return Coded(tuple(packets), tuple(max(SHORTEST_PACKET_US, us) for us in lengths_us), self)
         sample_bytes = SAMPLE_BYTES[self.format.codec]
         if len(data) % sample_bytes:
             raise ShapeError("not a whole number of samples")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from parley.audio.ogg import OggWriter
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -318,11 +319,28 @@ def test_opus_for_which_there_is_no_room_is_refused_undecoded():
         session = opus_session(peer, line_ms=10_000)
         session.open()
         await asyncio.sleep(0.5)
-        assert session.line.held_ms == 8_000
+        # With the two headers of the stream.
+        assert session.line.held_ms == 8_005
         await session.close()
 
     run(listen())
     assert peer.codes() == ["too_fast"] * 6
+
+
+def test_headers_without_sound_are_bounded_as_speech_is():
+    heads = b"".join(OggWriter(1).page(b"OpusHead" + bytes(11), 0) for _ in range(500))
+    append = event("input_audio_buffer.append", audio=base64.b64encode(heads).decode())
+    peer = ScriptedPeer([*opus_messages(1, 4_000), *[(0.0, append)] * 20], stays_s=1.0)
+
+    async def listen() -> None:
+        session = opus_session(peer, line_ms=10_000)
+        session.open()
+        await asyncio.sleep(0.5)
+        assert 4_000 <= session.line.held_ms <= 10_000
+        await session.close()
+
+    run(listen())
+    assert "too_fast" in peer.codes()
 
 
 def test_opus_that_cannot_be_decoded_is_refused_and_what_follows_is_heard():
