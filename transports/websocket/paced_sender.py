@@ -77,17 +77,14 @@ class SpeechLine:
         Raises:
             Refusal: too much waits.
         """
-        length_us = audio.length_us if isinstance(audio, Coded) else self._length_us(audio)
-        self.check_room(length_us // 1000)
-        self._held_us += length_us
+        self.check_room((audio.length_us if isinstance(audio, Coded) else self._length_us(audio)) // 1000)
         if isinstance(audio, Coded):
-            # Rounding may leave a microsecond of each piece: the sum must stay what is taken later.
             pieces = [_Piece(piece, piece.length_us, at_once) for piece in audio.pieces(self._piece_ms)]
-            self._held_us += sum(piece.length_us for piece in pieces) - length_us
         else:
             step = self._piece_bytes
             parts = (audio[start : start + step] for start in range(0, len(audio), step))
             pieces = [_Piece(part, self._length_us(part), at_once) for part in parts]
+        self._held_us += sum(piece.length_us for piece in pieces)
         self._waiting.extend(pieces)
 
     def check_room(self, long_ms: float) -> None:
