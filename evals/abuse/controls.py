@@ -50,6 +50,9 @@ AGAIN_S = 1.0
 # In the messages of ``websockets``, ``evals.harness.webrtc_caller`` and ``evals.harness.phone_network``.
 REFUSAL = re.compile(r"(?:HTTP|answered|way of) 503\b")
 UP_S, REPORT_S = 45.0, 90.0
+# On a server with admission, which admits a third call a minute after the second one at the latest when both
+# go well, and a fourth a minute later.
+ADMITTED_UP_S = 240.0
 
 
 @dataclass
@@ -165,7 +168,10 @@ class Controls:
             if not line.alive:
                 raise PeerError("the call failed")
         finally:
-            report.hear([_of_packets(line)])
+            arrivals = line.ears.arrivals
+            report.hear(
+                [packets_audio(arrivals.at_us, arrivals.rtp_timestamps, connected_us=line.connected_us)]
+            )
             await line.hang_up()
 
     async def _phone(self, report: Report, heard: asyncio.Event) -> None:
@@ -227,16 +233,22 @@ def _spoken(cache: Path) -> Spoken:
     return Speakers(cache).speak(Utterance((QUESTION,), 0, engine, voice, gap_ms=0))
 
 
-def _of_packets(line: Line) -> list[Arrival]:
-    """Return the packets of a WebRTC call, with lengths from their RTP timestamps."""
-    at_us, stamps = line.ears.arrivals.at_us, line.ears.arrivals.rtp_timestamps
-    lengths = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)] + [0][
-        : len(stamps)
+def packets_audio(at_us: Sequence[int], rtp_timestamps: Sequence[int], *, connected_us: int) -> list[Arrival]:
+    """Return the packets of a WebRTC call after its first second, with lengths from their RTP timestamps.
+
+    Args:
+        at_us: arrivals.
+        rtp_timestamps: of the same packets; of 32 bits, beginning anywhere.
+        connected_us: beginning of the call.
+    """
+    lengths = [
+        (later - earlier) % 2**32 for earlier, later in zip(rtp_timestamps, rtp_timestamps[1:], strict=False)
     ]
-    from_us = line.connected_us + SETTLE_S * 1e6
+    from_us = connected_us + SETTLE_S * 1e6
     return [
         Arrival(at / 1e6, length / RATE_HZ)
-        for at, length in zip(at_us, lengths, strict=True)
+        # The length of the last packet is not known, and not needed.
+        for at, length in zip(at_us, [*lengths, 0], strict=False)
         if at >= from_us
     ]
 
@@ -265,11 +277,11 @@ class ControlProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def up(self) -> bool:
-        """Wait until every caller has received sound of the bot; return False when one does not."""
+    async def up(self, limit_s: float = UP_S) -> bool:
+        """Wait until every caller has received sound of the bot; return False when one does not in time."""
         assert self._process.stdout is not None
         try:
-            async with asyncio.timeout(UP_S):
+            async with asyncio.timeout(limit_s):
                 return (await self._process.stdout.readline()).strip() == b"up"
         except TimeoutError:
             return False

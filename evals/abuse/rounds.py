@@ -12,7 +12,15 @@ from pathlib import Path
 
 from parley.core.errors import PeerError
 from parley.evals.abuse.attackers import run_attack
-from parley.evals.abuse.controls import SOCKET_TURNS, TRANSPORTS, ControlProcess, Report, controls
+from parley.evals.abuse.controls import (
+    ADMITTED_UP_S,
+    SOCKET_TURNS,
+    TRANSPORTS,
+    UP_S,
+    ControlProcess,
+    Report,
+    controls,
+)
 from parley.evals.abuse.registry import Attack
 from parley.evals.abuse.report import GAP_BEYOND_MS, Row, footprint_faults
 from parley.evals.abuse.settings import setting
@@ -83,8 +91,9 @@ class Rounds:
                     try:
                         lasting = [max(self._seconds, each.least_s) for each in pending if each.controls]
                         lasting = lasting if self._transports else []
+                        up_s = max(map(_up_s, pending))
                         bench = await stack.enter_async_context(
-                            self._bench(name, base_s=max(lasting, default=0.0))
+                            self._bench(name, base_s=max(lasting, default=0.0), up_s=up_s)
                         )
                     except PeerError as error:
                         failed += 1
@@ -143,7 +152,7 @@ class Rounds:
         return controls(target.url, self._folder / "speech", self._transports, turns=self._turns)
 
     async def _with_controls(self, callers: ControlProcess, attack: Attack, target: Target, row: Row) -> None:
-        if not await callers.up():
+        if not await callers.up(_up_s(attack)):
             raise PeerError("the control calls fail even without an attack")
         row.outcome = await run_attack(attack, target, self._seconds, self._seed)
         row.controls = await callers.reports()
@@ -167,7 +176,7 @@ class Rounds:
             row.peak_mb = max(row.peak_mb, found.rss_mb)
 
     @asynccontextmanager
-    async def _bench(self, name: str, *, base_s: float) -> AsyncIterator[Bench]:
+    async def _bench(self, name: str, *, base_s: float, up_s: float) -> AsyncIterator[Bench]:
         """Start a new server that has held calls: what the first call loads stays, and is no growth.
 
         Args:
@@ -175,6 +184,7 @@ class Rounds:
             base_s: length of its first control calls, as long as those with the longest attack, because the
                 largest of more gaps is larger. With 0 there are none, and one call of each kind is held
                 instead.
+            up_s: time within which they must be established.
         """
         self._servers += 1
         async with (
@@ -183,21 +193,26 @@ class Rounds:
         ):
             bench = Bench(target)
             if base_s:
-                bench.base = await self._without_attack(target, base_s)
+                bench.base = await self._without_attack(target, base_s, up_s)
             else:
                 await warm(target)
                 await asyncio.sleep(IDLE_S)
             yield bench
 
-    async def _without_attack(self, target: Target, seconds: float) -> Mapping[str, Report]:
+    async def _without_attack(self, target: Target, seconds: float, up_s: float) -> Mapping[str, Report]:
         async with self._controls(target) as callers:
-            if not await callers.up():
+            if not await callers.up(up_s):
                 raise PeerError("the control calls cannot be established")
             await asyncio.sleep(seconds)
             base = await callers.reports()
         _say_base(base)
         await asyncio.sleep(IDLE_S)
         return base
+
+
+def _up_s(attack: Attack) -> float:
+    """Return the time within which control calls must be established before this attack."""
+    return ADMITTED_UP_S if attack.may_refuse else UP_S
 
 
 def _say(row: Row) -> None:

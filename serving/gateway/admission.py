@@ -6,7 +6,8 @@ lag of the event loop, and updates the bound once a second.
 """
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class AdmissionGate:
         self._full_s = full_s
         # Loop time at which it was first found full.
         self._full_since_s: float | None = None
-        # Ticks of all processors so far, and the idle ones among them.
+        # Ticks of the processors so far, and the idle ones among them.
         self._ticks = (0, 0)
         # Fault of the last measurement, to be logged once.
         self._fault = ""
@@ -180,11 +181,28 @@ class AdmissionGate:
 
 
 def processor_ticks() -> tuple[int, int] | None:
-    """Return the ticks of all processors since the system started, and the idle ones; None: unknown."""
+    """Return the ticks since the system started of the processors this process may use; None: unknown.
+
+    Returns:
+        The ticks of all of them together, and the idle ones. A server that is bound to some processors
+        (``taskset``, a container's ``cpuset``) is not judged by what runs on the others.
+    """
     try:
-        with PROCESSORS.open() as file:
-            # cpu user nice system idle iowait irq softirq steal ...
-            fields = [int(field) for field in file.readline().split()[1:9]]
-    except OSError:
+        return allowed_ticks(PROCESSORS.read_text(), os.sched_getaffinity(0))
+    except (OSError, AttributeError):
+        # No such file, or a system without sched_getaffinity.
         return None
-    return sum(fields), fields[3] + fields[4]
+
+
+def allowed_ticks(stat: str, allowed: Collection[int]) -> tuple[int, int] | None:
+    """Return all ticks and the idle ones of these processors, from the text of ``/proc/stat``."""
+    names = {f"cpu{number}" for number in allowed}
+    total = idle = 0
+    for line in stat.splitlines():
+        name, *values = line.split()
+        if name in names:
+            # cpu0 user nice system idle iowait irq softirq steal ...
+            ticks = [int(value) for value in values[:8]]
+            total += sum(ticks)
+            idle += ticks[3] + ticks[4]
+    return (total, idle) if total else None

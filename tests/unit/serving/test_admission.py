@@ -8,7 +8,7 @@ from pipecat.runner.types import RunnerArguments
 
 from parley.core.errors import CapacityError
 from parley.runtime.event_stream import CallEvents
-from parley.serving.gateway.admission import AdmissionGate, RecogniserLoad
+from parley.serving.gateway.admission import AdmissionGate, RecogniserLoad, allowed_ticks, processor_ticks
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.scheduler.admission import (
     BUSY_LATE_MS,
@@ -457,3 +457,26 @@ async def test_a_look_that_fails_is_logged_once_and_the_next_one_counts():
     finally:
         logger.remove(sink)
         await gate.close()
+
+
+STAT = """\
+cpu  400 0 100 3500 20 0 0 0 0 0
+cpu0 100 0 50 840 10 0 0 0 0 0
+cpu1 300 0 50 640 10 0 0 0 0 0
+cpu10 0 0 0 2020 0 0 0 0 0 0
+intr 12 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "ticks"),
+    [({0}, (1000, 850)), ({1}, (1000, 650)), ({0, 1}, (2000, 1500)), ({0, 1, 10}, (4020, 3520)), ({4}, None)],
+)
+def test_only_processors_that_the_server_may_use_count(allowed, ticks):
+    assert allowed_ticks(STAT, allowed) == ticks
+
+
+def test_the_ticks_of_this_machine_are_read():
+    ticks = processor_ticks()
+    assert ticks is not None
+    assert 0 <= ticks[1] <= ticks[0]
