@@ -124,11 +124,13 @@ class _Revised:
     Attributes:
         revision: the newest revision.
         start_us: the earliest start that was ever given for it.
+        event_us: the latest event time that was ever given for it.
         touched_us: when it was last revised.
     """
 
     revision: int
     start_us: int
+    event_us: int
     touched_us: int
 
 
@@ -284,12 +286,12 @@ class Perception(FrameProcessor):
             if words and final:
                 self._apply(Learn(Source.STT, max(0, arrival_us - words[-1].end_us)))
                 self._learnt.add(Source.STT)
-        event_us = words[0].start_us if words else began_us
         self._report(
             Source.STT,
             SpeechPayload(frame.text, words),
             arrival_us,
-            event_us=event_us,
+            start_us=words[0].start_us if words else began_us,
+            event_us=words[-1].end_us if words else None,
             identity=identity,
             confidence=confidence,
             final=final,
@@ -331,20 +333,38 @@ class Perception(FrameProcessor):
         payload: SpeechPayload | TextPayload,
         arrival_us: int,
         *,
+        start_us: int | None = None,
         event_us: int | None = None,
         identity: str | None = None,
         confidence: float = 1.0,
         final: bool = True,
     ) -> None:
+        """Report what was said or typed.
+
+        Args:
+            stream: of the report.
+            payload: its content.
+            arrival_us: now.
+            start_us: when it began; None: at its event.
+            event_us: when it was complete: the end of its last word. None: estimated by the stream's latency.
+            identity: of the statement, when it may be revised.
+            confidence: 0..1.
+            final: True when it will not be revised.
+        """
         self._join(stream)
         if event_us is None:
             event_us = arrival_us - self._sequencer.latency_us(stream)
-        revision, start_us = 0, event_us
+        event_us = min(event_us, arrival_us)
+        start_us = event_us if start_us is None else min(start_us, event_us)
+        revision = 0
         if identity is not None:
             known = self._revisions.pop(identity, None)
             if known is not None:
-                revision, start_us = known.revision + 1, min(known.start_us, event_us)
-            self._revisions[identity] = _Revised(revision, start_us, arrival_us)
+                # The end of a partial without word times is an estimate. A final that gave an earlier one
+                # would come after the place of its own partial.
+                revision, event_us = known.revision + 1, max(known.event_us, event_us)
+                start_us = min(known.start_us, start_us)
+            self._revisions[identity] = _Revised(revision, start_us, event_us, arrival_us)
         if final:
             self._said.append(_Said(start_us, arrival_us))
         annotation = Annotation(

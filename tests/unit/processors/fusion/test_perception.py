@@ -11,7 +11,6 @@ from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import WordsDiscarded
-from parley.core.clock import Clock
 from parley.core.media import WordTime
 from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
 from parley.models.stt import Transcript
@@ -21,7 +20,8 @@ from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import FusionSettings
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
@@ -33,8 +33,12 @@ EARS = {Source.STT: "ears"}
 class Bench:
     """A perception with scripted input."""
 
-    def __init__(self, perception: Perception, clock: Clock, events: CallEvents) -> None:
-        self.perception, self.clock, self.events = perception, clock, events
+    def __init__(
+        self, perception: Perception, conversation: Conversation, store: SessionStore, events: CallEvents
+    ) -> None:
+        self.perception, self.conversation, self.events = perception, conversation, events
+        self._store = store
+        self.clock = conversation.clock
         self.worker = PipelineWorker(
             Pipeline([perception]), enable_rtvi=False, enable_turn_tracking=False, idle_timeout_secs=None
         )
@@ -75,6 +79,18 @@ class Bench:
         await self.worker.queue_frame(AnnotationFrame(stream=Source.PROSODY, annotation=annotation))
         await asyncio.sleep(0.01)
 
+    async def hears_partial(self, text: str, *, began_ms_ago: int) -> None:
+        """Send words without times of an utterance that began this long ago, as Moonshine's partials are."""
+        frame = InterimTranscriptionFrame(text, "caller", "", result=Transcript(text))
+        BEGAN_S.put(frame, asyncio.get_running_loop().time() - began_ms_ago / 1000)
+        await self.worker.queue_frame(frame)
+        await asyncio.sleep(0.01)
+
+    async def reports(self) -> list[Event]:
+        """Return the committed reports of the session."""
+        await self.conversation.flushed()
+        return await self._store.events(self.conversation.session_id, limit=1_000, kinds=[Kind.ANNOTATION])
+
     async def turn(self, said: str) -> tuple[str, list[object]]:
         """End the turn; return the model's text, and the texts of the tokens."""
         seen = await self.perception.take(said)
@@ -103,7 +119,7 @@ def play(
                     latencies=latencies,
                     engines=EARS,
                 )
-                bench = Bench(perception, conversation.clock, events)
+                bench = Bench(perception, conversation, store, events)
                 runner = WorkerRunner(handle_sigint=False)
                 await runner.add_workers(bench.worker)
                 running = asyncio.create_task(runner.run())
@@ -247,3 +263,33 @@ def test_what_one_call_learns_is_the_prior_of_the_next_one_that_learns(tmp_path:
     assert learnt_us() == 180_000
     call(3, "second")
     assert learnt_us() == 210_000
+
+
+def test_words_happen_where_they_end(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("this is fine", late_ms=300)
+        arrived_us = bench.clock.now_us() - 10_000
+        await bench.turn("this is fine")
+        (report,) = await bench.reports()
+        assert report.event_us == arrived_us - 300_000
+        assert report.payload["body"]["words"][-1]["end_us"] == report.event_us
+
+    play(tmp_path, scenario)
+
+
+def test_words_alone_are_never_late(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        for late_ms in (120, 700, 240, 90, 480) * 4:
+            # A second and a half of speech, with a partial up to 100 ms after its end.
+            for spoken_ms in (300, 700, 1_100, 1_600):
+                await bench.hears_partial("one two three", began_ms_ago=spoken_ms)
+                await asyncio.sleep(0.4)
+            await asyncio.sleep(late_ms / 1000)
+            await bench.hears("one two three four five six seven", late_ms=late_ms)
+            await bench.turn("one two three four five six seven")
+            await asyncio.sleep(1.5)
+        found = await bench.reports()
+        assert len(found) == 20 * 5
+        assert not any(report.payload["late"] for report in found)
+
+    play(tmp_path, scenario)

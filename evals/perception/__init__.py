@@ -1,0 +1,1 @@
+"""Perception of calls: the order of the specialists' reports."""
