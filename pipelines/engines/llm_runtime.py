@@ -32,7 +32,7 @@ from parley.models.llm.llamacpp.server import LlamaCppServer
 from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
-from parley.processors.dialogue.durable_tools import DurableTools, SharedTools
+from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
 from parley.processors.dialogue.llm_timeouts import Circuit, GuardTuning
@@ -45,6 +45,7 @@ from parley.processors.dialogue.services import (
     Transformers,
     WorkerLlmRow,
 )
+from parley.processors.dialogue.shared_tools import SharedTools
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.runtime.engine_thread import EngineThread
 from parley.serving.gateway.auth.usage import UsageLimits

@@ -15,30 +15,25 @@ An interruption ends the wait of Pipecat (``cancel_on_interruption`` is left on)
 that has begun continues here, its result is committed, and the next turn's view shows it to the model. A call
 that waits for its commit has not begun; it is withdrawn and never runs. Without ``cancel_on_interruption`` a
 tool would be an asynchronous one to Pipecat, whose late results stand in the context as messages of a
-developer. A view that is made from the session alone neither has nor needs these.
-
-The request after a result is made from the session too, like the one after the caller's words. Pipecat keeps
-a context of its own in step, and the service is asked with another one, made at that moment (``_Exchange``).
-Calls that were refused or repeated have no event, because nothing happened; the model sees them, in their
-place in the row, for as long as it answers this turn.
+developer. A view that is made from the session alone neither has nor needs these. ``tool_exchange`` makes the
+request that follows a result.
 """
 
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from loguru import logger
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
-from pipecat.frames.frames import Frame, FunctionCallResultProperties, LLMContextFrame
-from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage, LLMSpecificMessage
+from pipecat.frames.frames import FunctionCallResultProperties
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
@@ -54,7 +49,7 @@ from parley.core.errors import (
 from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, EffectUnknownError, Tool
 from parley.models.tools.arguments import argument_faults, schema_faults
 from parley.processors.dialogue.engine_llm import EngineLlmService
-from parley.processors.dialogue.speculation import TurnConfirmedFrame
+from parley.processors.dialogue.tool_exchange import ToolAnswer, ToolExchange, newest_turn_seq
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import has_client_text, text_in
@@ -66,12 +61,6 @@ MAX_ARGUMENT_BYTES = 65_536
 COMMIT_WAIT_S = 15.0
 # Time for running tools when the last user of the session leaves.
 DRAIN_S = 10.0
-# The heard part of the words before a call is recorded, not awaited; a commit takes milliseconds. A database
-# that is away delays the answer no longer than this.
-RECORDED_S = 0.5
-# Seqs of events that only the model sees: after every event of the session, so that they stand last at their
-# moment.
-EXTRA_EVENT_SEQ = 2**62
 
 NOT_RUN = "the call could not be written down, so it was not run"
 WITHDRAWN = "the call was interrupted before it began and was not run"
@@ -134,20 +123,6 @@ class _Call:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Answer to the model about a call.
-
-    Attributes:
-        result: result of the call.
-        call_id: id of the call in the timeline whose result it is; None for a refusal or a repetition, which
-            the timeline does not contain.
-    """
-
-    result: Mapping[str, Any]
-    call_id: str | None = None
-
-
 @dataclass(slots=True, eq=False)
 class _Run:
     """A call in progress.
@@ -177,7 +152,7 @@ class _Offer:
         refused: turn and number of the model request whose calls were the first without a request left.
     """
 
-    exchange: "_Exchange"
+    exchange: "ToolExchange"
     context: LLMContext
     rules: ClientRules
     names: frozenset[str] = frozenset()
@@ -285,7 +260,7 @@ class DurableTools:
         """
         if not isinstance(llm, LLMService) or isinstance(llm, EngineLlmService):
             return False
-        exchange = _Exchange(self._conversation, context, turn)
+        exchange = ToolExchange(self._conversation, context, turn)
         offer = self._offers[llm] = _Offer(exchange, context, rules or ClientRules())
         self._renew(llm, offer)
         return bool(offer.names)
@@ -383,26 +358,26 @@ class DurableTools:
         turn_seq = newest_turn_seq(self._conversation) if turn is None else turn.seq
         return (await self._call(name, arguments, turn_seq)).result
 
-    async def _call(self, name: str, arguments: object, turn_seq: int) -> _Answer:
+    async def _call(self, name: str, arguments: object, turn_seq: int) -> ToolAnswer:
         """Make one call; see ``call``."""
         tool = self._tools.get(name)
         if tool is None:
-            return _Answer(_failure(WITHDRAWN))
+            return ToolAnswer(_failure(WITHDRAWN))
         faults = _argument_faults(tool, arguments)
         if faults or not isinstance(arguments, Mapping):
-            return _Answer(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
+            return ToolAnswer(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
         identity = tool.name, _canonical(arguments)
         run = next((run for run in self._runs.values() if run.call.identity == identity), None)
         if run is not None:
-            return _Answer(_repeated(await self._follow(run, tool)))
+            return ToolAnswer(_repeated(await self._follow(run, tool)))
         known = self._result_since(identity, turn_seq)
         if known is not None:
-            return _Answer(_repeated(known))
+            return ToolAnswer(_repeated(known))
         call = self._new_call(tool, arguments, turn_seq)
         if call.key in self._withdrawn:
             # Its commit and that of its result still wait.
-            return _Answer(_repeated(_failure(WITHDRAWN)))
-        return _Answer(await self._follow(self._start(call), tool), call.call_id)
+            return ToolAnswer(_repeated(_failure(WITHDRAWN)))
+        return ToolAnswer(await self._follow(self._start(call), tool), call.call_id)
 
     # From a call to its run.
 
@@ -415,7 +390,7 @@ class DurableTools:
         self._note_client_text(offer.rules)
         try:
             if tool is not None and not self._is_permitted(tool, offer.rules):
-                answer = _Answer(_failure(NOT_OFFERED))
+                answer = ToolAnswer(_failure(NOT_OFFERED))
             else:
                 answer = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
@@ -425,7 +400,7 @@ class DurableTools:
             await params.result_callback(_failure(GONE), properties=silent)
             return
         except (CapacityError, StoreError):
-            answer = _Answer(_failure(NOT_RUN))
+            answer = ToolAnswer(_failure(NOT_RUN))
         exchange.record_answer(params, answer)
         await params.result_callback(answer.result)
 
@@ -439,7 +414,7 @@ class DurableTools:
         asked = offer.exchange.turn_seq, offer.exchange.requests
         if offer.refused is None or offer.refused[0] != offer.exchange.turn_seq:
             offer.refused = asked
-        answer = _Answer(_failure(NO_REQUEST))
+        answer = ToolAnswer(_failure(NO_REQUEST))
         if offer.refused != asked:
             unread = FunctionCallResultProperties(run_llm=False)
             await params.result_callback(answer.result, properties=unread)
@@ -623,171 +598,6 @@ class DurableTools:
         )
 
 
-class _Exchange:
-    """Requests and answers of the model in one pipeline while it answers one turn.
-
-    The object stands before the service (``on_frame``): a request that follows results of tools is made with
-    a context of its own, from the timeline as it is then. Pipecat's context, which the aggregators keep in
-    step, is left alone.
-
-    Args:
-        conversation: the session.
-        context: Pipecat's, of the pipeline.
-        turn: the only one that is answered; None for the newest one whenever the model is asked.
-
-    Attributes:
-        turn_seq: seq of the turn that is answered.
-        own: names of the tools that were ever offered here, whose calls are in the timeline.
-        requests: number of requests to the model here.
-    """
-
-    def __init__(self, conversation: Conversation, context: LLMContext, turn: Event | None) -> None:
-        self._conversation = conversation
-        self._context = context
-        self.own: set[str] = set()
-        self.requests = 0
-        self._turn = turn
-        self.turn_seq = 0 if turn is None else turn.seq
-        # Ids under which results stand in views of the session. All others are the provider's.
-        self._viewed: set[str] = set()
-        # Call and result as events that are not in the timeline, with the id of the call that they are about,
-        # if any.
-        self._extra_events: list[tuple[str | None, tuple[Event, Event]]] = []
-        # The provider's id of a call -> that in the view.
-        self._ids: dict[str, str] = {}
-        # Calls that others answered, by the message of the result.
-        self._foreign: list[LLMContextMessage] = []
-        self._pinned: list[LLMContextMessage] = []
-
-    def record_answer(self, params: FunctionCallParams, answer: _Answer) -> None:
-        """Record the answer to a call."""
-        self._add(params.tool_call_id, params.function_name, params.arguments, answer.result, answer.call_id)
-
-    async def on_frame(self, _service: object, frame: Frame) -> None:
-        """Handle every frame before the service gets it."""
-        if isinstance(frame, TurnConfirmedFrame):
-            # The model's words and calls from here on belong to the turn that it had guessed.
-            self._begin()
-            return
-        if not isinstance(frame, LLMContextFrame) or frame.context is not self._context:
-            return
-        self.requests += 1
-        if not self._new_results():
-            # The caller's turn, which the gate has put into the context as it is in the session.
-            self._begin()
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(RECORDED_S):
-                await self._conversation.flushed()
-        frame.context = LLMContext(
-            messages=self._messages(), tools=self._context.tools, tool_choice=self._context.tool_choice
-        )
-
-    def _begin(self) -> None:
-        if self._turn is None:
-            self.turn_seq = newest_turn_seq(self._conversation)
-        # As the gate let them pass; messages put into the context later have not passed it.
-        self._pinned = [
-            message
-            for message in self._context.messages
-            if isinstance(message, dict) and message.get("role") in ("system", "developer")
-        ]
-        self._viewed.update(_result_ids(self._context.messages))
-        self._extra_events.clear()
-        self._ids.clear()
-        self._foreign.clear()
-
-    def _new_results(self) -> set[str]:
-        """Return ids of results in the context and in no view: they came since the turn was asked."""
-        given = set(_result_ids(self._context.messages)) - self._viewed
-        if given:
-            self._viewed.update(_result_ids(self._conversation.view().messages))
-        return given - self._viewed
-
-    def _messages(self) -> list[LLMContextMessage]:
-        """Return the session's view, the server's pinned messages, and the calls of this exchange alone."""
-        self._take_foreign()
-        events = self._conversation.events
-        recorded = {text_in(event.payload, "call_id") for event in events if event.kind is Kind.TOOL_CALL}
-        extra_events = [
-            event for of, pair in self._extra_events if of is None or of not in recorded for event in pair
-        ]
-        view = self._conversation.view(turn=self.turn_seq, extra_events=extra_events)
-        return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], view.messages)])
-
-    def _take_foreign(self) -> None:
-        """Collect results that no tool of the session gave: of an unknown function, or a client's own."""
-        calls: dict[str, dict[str, Any]] = {}
-        for message in self._context.messages:
-            if not isinstance(message, dict):
-                continue
-            plain = cast(dict[str, Any], message)
-            calls.update({call["id"]: call["function"] for call in plain.get("tool_calls") or ()})
-            call_id = str(plain.get("tool_call_id"))
-            if plain["role"] != "tool" or call_id in self._viewed or call_id not in calls:
-                continue
-            name = calls[call_id]["name"]
-            if name not in self.own and not any(message is known for known in self._foreign):
-                self._foreign.append(message)
-                arguments = calls[call_id].get("arguments")
-                self._add(call_id, name, arguments, str(plain.get("content", "")), None)
-
-    def _add(self, given_id: str, name: str, arguments: object, result: object, call_id: str | None) -> None:
-        number = 2 * len(self._extra_events)
-        shown_id = call_id or f"call_{self.turn_seq}_beside_{number}"
-        self._ids[given_id] = shown_id
-        now_us = self._conversation.clock.now_us()
-        payload: dict[str, object] = {"call_id": shown_id, "name": name, "turn": self.turn_seq}
-
-        def event(kind: Kind, seq: int, **more: object) -> Event:
-            return Event(
-                session_id=self._conversation.session_id,
-                seq=seq,
-                epoch=self._conversation.epoch,
-                kind=kind,
-                payload={**payload, **more},
-                event_us=now_us,
-                arrival_us=now_us,
-                source="system",
-                speaker=None,
-                final=True,
-                confidence=1.0,
-                key=f"{shown_id}.{kind.value}",
-            )
-
-        pair = (
-            event(Kind.TOOL_CALL, EXTRA_EVENT_SEQ + number, arguments=arguments),
-            event(Kind.TOOL_RESULT, EXTRA_EVENT_SEQ + number + 1, result=result),
-        )
-        self._extra_events.append((call_id, pair))
-
-    def _with_thoughts(self, messages: list[LLMContextMessage]) -> list[LLMContextMessage]:
-        """Place messages that only the service itself can read before the call that they belong to.
-
-        Claude signs its thoughts and requires them back with the call, while the turn lasts.
-        """
-        thoughts: list[LLMContextMessage] = []
-        for message in self._context.messages:
-            if isinstance(message, LLMSpecificMessage):
-                thoughts.append(message)
-                continue
-            ids = {self._ids.get(call_id) for call_id in _call_ids(message)}
-            if not thoughts or not ids:
-                continue
-            place = next((at for at, one in enumerate(messages) if ids & set(_call_ids(one))), None)
-            while place and _is_words(messages[place - 1]):
-                place -= 1
-            if place is not None:
-                messages[place:place] = thoughts
-            thoughts = []
-        return messages
-
-
-def newest_turn_seq(conversation: Conversation) -> int:
-    """Return the seq of the caller's newest turn; 0 without one."""
-    return max((event.seq for event in conversation.events if event.kind is Kind.USER_TURN), default=0)
-
-
 def open_calls(events: Iterable[Event]) -> list[_Call]:
     """Return calls without a result, once each. An event that does not identify its call has none."""
     known = list(events)
@@ -797,82 +607,6 @@ def open_calls(events: Iterable[Event]) -> list[_Call]:
         if call is not None and call.call_id not in settled:
             found.setdefault(call.call_id, call)
     return list(found.values())
-
-
-@dataclass(slots=True)
-class _Shared:
-    """Tools of a session, and the number of their users."""
-
-    tools: DurableTools
-    users: int = 0
-
-
-class SharedTools:
-    """Tools of a process, for the sessions that are open in it.
-
-    Every transport of a session uses the same ``DurableTools``. A transport that is opened while a tool of
-    another one runs must not take that call for one that a crash has left.
-
-    Args:
-        tools: tools of the process.
-        clients, take_request: see ``DurableTools``.
-
-    Raises:
-        ConfigError: see ``DurableTools``.
-    """
-
-    def __init__(
-        self,
-        tools: Sequence[Tool],
-        clients: Mapping[str, ToolClients] | None = None,
-        *,
-        take_request: TakeRequest | None = None,
-    ) -> None:
-        check_tools(tools)
-        self._tools = tuple(tools)
-        self._clients = clients
-        self._take_request = take_request
-        self._open: dict[Conversation, _Shared] = {}
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the process's own tools."""
-        return frozenset(tool.name for tool in self._tools)
-
-    @asynccontextmanager
-    async def of(
-        self, conversation: Conversation, more: Sequence[Tool] = (), *, rules: ClientRules | None = None
-    ) -> AsyncIterator[DurableTools]:
-        """Hold the tools of a session; inside of its ``Conversations.open``. The last user drains them.
-
-        Args:
-            conversation: the session.
-            more: tools of one client of it, offered to its own pipelines.
-            rules: rules of that client, with which its pipelines are offered tools; None: an anonymous one.
-
-        Raises:
-            ConfigError: see ``DurableTools``.
-        """
-        shared = self._open.get(conversation)
-        if shared is None:
-            shared = self._open[conversation] = _Shared(
-                DurableTools(
-                    self._tools, conversation, clients=self._clients, take_request=self._take_request
-                )
-            )
-        shared.tools.add(more, rules=rules or ClientRules())
-        shared.users += 1
-        try:
-            yield shared.tools
-        finally:
-            shared.users -= 1
-            try:
-                if not shared.users:
-                    await shared.tools.drain()
-            finally:
-                # Another user may have come while the last run ended.
-                if not shared.users:
-                    self._open.pop(conversation, None)
 
 
 def check_tools(tools: Sequence[Tool]) -> None:
@@ -950,23 +684,6 @@ def _outcome(result: Event) -> ToolOutcome:
     """Return the outcome of a TOOL_RESULT; one that cannot be read is unknown."""
     outcome = result.payload.get("outcome")
     return ToolOutcome(outcome) if outcome in list(ToolOutcome) else ToolOutcome.UNKNOWN
-
-
-def _result_ids(messages: Iterable[object]) -> Iterator[str]:
-    for message in messages:
-        if isinstance(message, dict) and message.get("role") == "tool":
-            yield str(message.get("tool_call_id"))
-
-
-def _call_ids(message: LLMContextMessage) -> list[str]:
-    if not isinstance(message, dict):
-        return []
-    return [call["id"] for call in cast(dict[str, Any], message).get("tool_calls") or ()]
-
-
-def _is_words(message: LLMContextMessage) -> bool:
-    """Return whether a message holds words of the assistant."""
-    return isinstance(message, dict) and message.get("role") == "assistant" and not _call_ids(message)
 
 
 def _failure(reason: str) -> Mapping[str, Any]:

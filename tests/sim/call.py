@@ -38,9 +38,9 @@ from parley.pipelines.engines.loading import Executors, Loaded
 from parley.pipelines.sessions import open_conversations
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
-from parley.processors.dialogue.durable_tools import SharedTools
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
+from parley.processors.dialogue.shared_tools import SharedTools
 from parley.runtime.observers import ObserverFactory
 from parley.session_store.conversation import Conversations
 from parley.session_store.events import Event

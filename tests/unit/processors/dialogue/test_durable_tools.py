@@ -18,9 +18,10 @@ from parley.core.errors import ConfigError, EngineError, FencedError, UnknownSes
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.models.tools import NOT_SHOWN, EffectUnknownError
 from parley.processors.dialogue import durable_tools
-from parley.processors.dialogue.durable_tools import DurableTools, SharedTools
+from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
+from parley.processors.dialogue.shared_tools import SharedTools
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
 from parley.session_store.events import Event, Kind
