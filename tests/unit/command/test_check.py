@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from parley.command.main import main
+from parley.core.pinned_models import PINNED_MODELS
+from parley.models.retrieval import minilm
 
 KEYS = (
     "ANTHROPIC_API_KEY",
@@ -71,3 +73,16 @@ def test_a_mode_that_the_telephone_has_not_is_a_problem(tmp_path: Path, capsys: 
     assert checked(tmp_path, text, capsys) == (0, [])
     status, [problem] = checked(tmp_path, text, capsys, "--mode", "duplex")
     assert status == 2 and "does not detect answering machines" in problem
+
+
+def test_missing_weights_of_the_sentence_embedder_are_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    text = "name: own\nmodels_dir: weights\nhearing: {stt: {name: pocketsphinx}}\n"
+    # As in an environment in which the package of the weights is not installed.
+    monkeypatch.setattr(minilm, "find_spec", lambda _name: None)
+    status, problems = checked(tmp_path, text, capsys)
+    assert status == 2
+    assert problems == ["the sentence embedder needs its weights: make models ARGS=minilm"]
+    (tmp_path / "weights" / PINNED_MODELS["minilm"].folder).mkdir(parents=True)
+    assert checked(tmp_path, text, capsys) == (0, [])
