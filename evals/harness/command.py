@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -55,7 +56,12 @@ def quiet_log() -> None:
 
 
 def exit_code(run: Callable[[], int]) -> int:
-    """Run a command; return its exit code, or 2 after one line on standard error for an error of the user."""
+    """Run a command; return its exit code.
+
+    An error of the user is one line on standard error and 2. A command that is interrupted or terminated
+    stops what it has started, such as a server, and returns 130.
+    """
+    terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run()
     except (AgentError, OSError, ExceptionGroup) as error:
@@ -64,6 +70,11 @@ def exit_code(run: Callable[[], int]) -> int:
             raise
         print(f"error: {' '.join(str(reason).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, terminated)
 
 
 def _of_user(error: Exception) -> Exception | None:
