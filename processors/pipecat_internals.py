@@ -31,7 +31,9 @@ if TYPE_CHECKING:
         ClassifierQuestion,
         ClassifierResult,
     )
+    from pipecat.frames.frames import LLMContextFrame
     from pipecat.metrics.metrics import LLMTokenUsage
+    from pipecat.processors.aggregators.llm_context import LLMContext
     from pipecat.processors.aggregators.llm_response_universal import (
         LLMAssistantAggregator,
         LLMUserAggregator,
@@ -53,6 +55,14 @@ else:
 
 
 # Language models.
+
+
+def ask_with(frame: "LLMContextFrame", context: "LLMContext") -> None:
+    """Give a request that is on its way to a service another context.
+
+    A handler of ``on_before_process_frame`` gets the frame and cannot return another one.
+    """
+    frame.context = context
 
 
 async def push_llm_text(service: "LLMService[Any]", text: str) -> None:

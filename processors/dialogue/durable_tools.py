@@ -49,7 +49,7 @@ from parley.core.errors import (
 from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, EffectUnknownError, Tool
 from parley.models.tools.arguments import argument_faults, schema_faults
 from parley.processors.dialogue.engine_llm import EngineLlmService
-from parley.processors.dialogue.tool_exchange import ToolAnswer, ToolExchange, newest_turn_seq
+from parley.processors.dialogue.tool_exchange import AnsweredCall, ToolExchange, newest_turn_seq
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import has_client_text, text_in
@@ -269,7 +269,7 @@ class DurableTools:
         """Update a pipeline with the present tools."""
         self._note_client_text(offer.rules)
         tools = {name: tool for name, tool in self._tools.items() if self._is_permitted(tool, offer.rules)}
-        offer.exchange.own |= tools.keys()
+        offer.exchange.add_own(tools)
         if tools and not offer.is_followed:
             offer.is_followed = True
             llm.add_event_handler("on_before_process_frame", offer.exchange.on_frame)
@@ -358,26 +358,26 @@ class DurableTools:
         turn_seq = newest_turn_seq(self._conversation) if turn is None else turn.seq
         return (await self._call(name, arguments, turn_seq)).result
 
-    async def _call(self, name: str, arguments: object, turn_seq: int) -> ToolAnswer:
+    async def _call(self, name: str, arguments: object, turn_seq: int) -> AnsweredCall:
         """Make one call; see ``call``."""
         tool = self._tools.get(name)
         if tool is None:
-            return ToolAnswer(_failure(WITHDRAWN))
+            return AnsweredCall(_failure(WITHDRAWN))
         faults = _argument_faults(tool, arguments)
         if faults or not isinstance(arguments, Mapping):
-            return ToolAnswer(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
+            return AnsweredCall(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
         identity = tool.name, _canonical(arguments)
         run = next((run for run in self._runs.values() if run.call.identity == identity), None)
         if run is not None:
-            return ToolAnswer(_repeated(await self._follow(run, tool)))
+            return AnsweredCall(_repeated(await self._follow(run, tool)))
         known = self._result_since(identity, turn_seq)
         if known is not None:
-            return ToolAnswer(_repeated(known))
+            return AnsweredCall(_repeated(known))
         call = self._new_call(tool, arguments, turn_seq)
         if call.key in self._withdrawn:
             # Its commit and that of its result still wait.
-            return ToolAnswer(_repeated(_failure(WITHDRAWN)))
-        return ToolAnswer(await self._follow(self._start(call), tool), call.call_id)
+            return AnsweredCall(_repeated(_failure(WITHDRAWN)))
+        return AnsweredCall(await self._follow(self._start(call), tool), call.call_id)
 
     # From a call to its run.
 
@@ -390,7 +390,7 @@ class DurableTools:
         self._note_client_text(offer.rules)
         try:
             if tool is not None and not self._is_permitted(tool, offer.rules):
-                answer = ToolAnswer(_failure(NOT_OFFERED))
+                answer = AnsweredCall(_failure(NOT_OFFERED))
             else:
                 answer = await self._call(params.function_name, params.arguments, exchange.turn_seq)
         except (FencedError, UnknownSessionError) as error:
@@ -400,7 +400,7 @@ class DurableTools:
             await params.result_callback(_failure(GONE), properties=silent)
             return
         except (CapacityError, StoreError):
-            answer = ToolAnswer(_failure(NOT_RUN))
+            answer = AnsweredCall(_failure(NOT_RUN))
         exchange.record_answer(params, answer)
         await params.result_callback(answer.result)
 
@@ -414,7 +414,7 @@ class DurableTools:
         asked = offer.exchange.turn_seq, offer.exchange.requests
         if offer.refused is None or offer.refused[0] != offer.exchange.turn_seq:
             offer.refused = asked
-        answer = ToolAnswer(_failure(NO_REQUEST))
+        answer = AnsweredCall(_failure(NO_REQUEST))
         if offer.refused != asked:
             unread = FunctionCallResultProperties(run_llm=False)
             await params.result_callback(answer.result, properties=unread)

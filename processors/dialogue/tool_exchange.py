@@ -19,6 +19,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMes
 from pipecat.services.llm_service import FunctionCallParams
 
 from parley.processors.dialogue.speculation import TurnConfirmedFrame
+from parley.processors.pipecat_internals import ask_with
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import text_in
@@ -32,7 +33,7 @@ EXTRA_EVENT_SEQ = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class AnsweredCall:
     """Answer to the model about a call.
 
     Attributes:
@@ -59,14 +60,13 @@ class ToolExchange:
 
     Attributes:
         turn_seq: seq of the turn that is answered.
-        own: names of the tools that were ever offered here, whose calls are in the timeline.
         requests: number of requests to the model here.
     """
 
     def __init__(self, conversation: Conversation, context: LLMContext, turn: Event | None) -> None:
         self._conversation = conversation
         self._context = context
-        self.own: set[str] = set()
+        self._own: set[str] = set()
         self.requests = 0
         self._turn = turn
         self.turn_seq = 0 if turn is None else turn.seq
@@ -81,7 +81,11 @@ class ToolExchange:
         self._foreign: list[LLMContextMessage] = []
         self._pinned: list[LLMContextMessage] = []
 
-    def record_answer(self, params: FunctionCallParams, answer: ToolAnswer) -> None:
+    def add_own(self, names: Iterable[str]) -> None:
+        """Add names of tools that are offered here, whose calls are in the timeline."""
+        self._own.update(names)
+
+    def record_answer(self, params: FunctionCallParams, answer: AnsweredCall) -> None:
         """Record the answer to a call."""
         self._add(params.tool_call_id, params.function_name, params.arguments, answer.result, answer.call_id)
 
@@ -101,9 +105,10 @@ class ToolExchange:
         with suppress(TimeoutError):
             async with asyncio.timeout(RECORDED_S):
                 await self._conversation.flushed()
-        frame.context = LLMContext(
+        context = LLMContext(
             messages=self._messages(), tools=self._context.tools, tool_choice=self._context.tool_choice
         )
+        ask_with(frame, context)
 
     def _begin(self) -> None:
         if self._turn is None:
@@ -149,7 +154,7 @@ class ToolExchange:
             if plain["role"] != "tool" or call_id in self._viewed or call_id not in calls:
                 continue
             name = calls[call_id]["name"]
-            if name not in self.own and not any(message is known for known in self._foreign):
+            if name not in self._own and not any(message is known for known in self._foreign):
                 self._foreign.append(message)
                 arguments = calls[call_id].get("arguments")
                 self._add(call_id, name, arguments, str(plain.get("content", "")), None)
