@@ -135,6 +135,24 @@ async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str,
         assert calls.queued() == [] and person.complaints == []
 
 
+async def test_a_question_asked_before_the_last_has_closed_is_answered_by_itself(chromium: str, tmp_path: Path):
+    async with site(tmp_path) as served, operator(chromium, served) as person:
+        calls = served.app.state.calls
+        await person.state("live", within_s=5)
+        calls.queue.join("l_0", transport="webrtc")
+        row = person.part("queue").locator("tr")
+        await expect(row).to_have_count(1, timeout=2 * LOOK_MS)
+        await row.get_by_role("button").click()
+        await expect(person.part("confirm")).to_be_visible()
+        # The event of the first dialog's end is delivered when the second is open.
+        await row.get_by_role("button").evaluate(
+            "button => { document.querySelector('dialog').close('keep'); button.click(); }"
+        )
+        await person.page.get_by_role("button", name="Remove").last.click()
+        await expect(person.part("notice")).to_contain_text("a caller (webrtc) was removed from the queue")
+        assert calls.queued() == [] and person.complaints == []
+
+
 async def picture(page: Page, name: str) -> None:
     if shots := os.environ.get("PARLEY_SCREENSHOTS"):
         await page.screenshot(path=f"{shots}/admin-{name}.png", full_page=True)

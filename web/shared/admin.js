@@ -76,6 +76,8 @@ class Page {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #noticeTimer;
   #failures = 0;
+  /** @type {((decision: string) => void) | undefined} settles the question that the dialog asks */
+  #decide;
   // A refresh that began before a change shows the state before it: it is dropped.
   #epoch = 0;
   /** @type {Estimates | null} */
@@ -93,6 +95,7 @@ class Page {
     parts.eta.addEventListener("input", () => this.#marksEstimates());
     parts.upload.addEventListener("submit", (event) => this.#handle(event, () => this.#upload()));
     parts.voiceFile.addEventListener("change", () => this.#proposeName());
+    parts.confirm.addEventListener("close", () => parts.confirm.open || this.#decide?.(parts.confirm.returnValue));
     document.addEventListener("visibilitychange", () => this.#onVisibility());
     this.#begin(offered);
   }
@@ -236,10 +239,12 @@ class Page {
     write(parts.confirmTitle, title);
     write(parts.confirmText, text);
     write(parts.confirmGo, go);
+    // The event of a closed dialog comes later, and may find the dialog open for this question.
+    this.#decide?.(parts.confirm.returnValue);
     parts.confirm.returnValue = "keep";
     parts.confirm.showModal();
-    await new Promise((resolve) => parts.confirm.addEventListener("close", resolve, { once: true }));
-    return parts.confirm.returnValue === "go";
+    const decision = await new Promise((resolve) => (this.#decide = resolve));
+    return decision === "go";
   }
 
   /** @param {string} token */
