@@ -135,7 +135,9 @@ async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str,
         assert calls.queued() == [] and person.complaints == []
 
 
-async def test_a_question_asked_before_the_last_has_closed_is_answered_by_itself(chromium: str, tmp_path: Path):
+async def test_a_question_asked_before_the_last_has_closed_is_answered_by_itself(
+    chromium: str, tmp_path: Path
+):
     async with site(tmp_path) as served, operator(chromium, served) as person:
         calls = served.app.state.calls
         await person.state("live", within_s=5)
