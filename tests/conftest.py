@@ -4,6 +4,7 @@ Only warnings and errors are logged: failures stay readable, and logging takes n
 """
 
 import os
+import signal
 import sys
 
 import pytest
@@ -12,6 +13,10 @@ from loguru import logger
 
 logger.remove()
 logger.add(sys.stderr, level="WARNING")
+
+# A job in the background ignores interrupts, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test that other processes slow down proves the same.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -28,8 +28,11 @@ def test_a_measurement_that_is_ended_from_outside_stops_what_it_started(sent: si
     with subprocess.Popen(
         [sys.executable, "-c", MEASUREMENT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "started\n"
-        child.send_signal(sent)
-        output, errors = child.communicate(timeout=30)
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "started\n"
+            child.send_signal(sent)
+            output, errors = child.communicate(timeout=30)
+        finally:
+            child.kill()
     assert (output, errors, child.returncode) == ("stopped\n", "interrupted\n", 130)
