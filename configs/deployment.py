@@ -88,7 +88,9 @@ class Bot(StrictModel):
         "This server is being restarted. Please call again. Goodbye.",
         description="phrase for the callers of a server that is stopping (``server.drain_s``); empty: none",
     )
-    knowledge: Path = Field(Path("knowledge"), description="folder of Markdown documents")
+    knowledge: Path = Field(
+        Path("knowledge"), description="folder of documents: Markdown, text, HTML, PDF and Word"
+    )
 
     @field_validator("language")
     @classmethod
@@ -173,6 +175,13 @@ class Thinking(StrictModel):
     )
     tools: tuple[Choice, ...] = Field(
         (), description="tools that the model may call; an embedded model calls none"
+    )
+    passages: int = Field(
+        3,
+        ge=0,
+        le=10,
+        description="passages of ``bot.knowledge`` before each question to a model other than ``documents``; "
+        "0: none. The shipped examples are for ``documents`` alone",
     )
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()

@@ -47,7 +47,7 @@ _ONE_QUESTION_WORDS = 30
 _MOST_WORDS = 60
 # Likeness at which an utterance counts as a phrase of small talk; questions reach 0.55 by accident.
 _SMALL_TALK_LIKENESS = 0.62
-# Weight of the words in common; likeness in meaning has weight 1.
+# Weight of the words in common of a statement; likeness in meaning has weight 1.
 _WORDS_SHARE = 0.3
 # Weight of a named entry of a glossary or row of a table.
 _KEY_SHARE = 0.25
@@ -345,9 +345,7 @@ class DocumentAnswer:
 
     def _best(self, ranking: Ranking, question: Question) -> _Choice | None:
         """Return the best passage for a question; None when it names something that the documents do not."""
-        scores = self._admitted(
-            ranking.passages + _WORDS_SHARE * ranking.covered + _KEY_SHARE * ranking.keyed, question
-        )
+        scores = self._admitted(ranking.scores, question)
         if scores is None:
             return None
         best = int(np.argmax(scores))

@@ -19,14 +19,15 @@ from pydantic import Field
 
 from parley.core.errors import EngineError
 from parley.core.files import MODELS_DIR
+from parley.core.passage_notes import is_passages
 from parley.core.strict_model import StrictModel
 from parley.language import Language, find_language
 from parley.models.llm import Message
 from parley.models.llm.document_answer import DocumentAnswer
 from parley.models.llm.spoken_text import clauses
 from parley.models.retrieval import Embedder
+from parley.models.retrieval.files import load_passages
 from parley.models.retrieval.index import PassageIndex
-from parley.models.retrieval.markdown import load_passages
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
 
 
@@ -34,7 +35,8 @@ def _shipped_documents() -> Path:
     return Path(__file__).resolve().parents[2] / "knowledge"
 
 
-def _user_cache() -> Path:
+def user_cache() -> Path:
+    """Return the folder for vectors of documents between starts."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parley" / "vectors"
 
 
@@ -62,7 +64,7 @@ class DocumentLlmSettings(StrictModel):
     max_words: int = Field(default=45, ge=5, le=200)
     max_sentences: int = Field(default=3, ge=1, le=10)
     timeout_s: float = Field(default=5.0, gt=0.0, le=60.0)
-    cache_folder: Path | None = Field(default_factory=_user_cache)
+    cache_folder: Path | None = Field(default_factory=user_cache)
     embedder: MiniLmSettings = MiniLmSettings()
     models_dir: Path = MODELS_DIR
 
@@ -122,9 +124,11 @@ class DocumentLlm:
             EngineError: no thread of the executor took the look-up in time.
         """
         loop = asyncio.get_running_loop()
+        # Passages were found for the model whose place this one takes.
+        said = tuple(message for message in messages if not is_passages(message.text))
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                text = await loop.run_in_executor(self._executor, self._answer.answer, tuple(messages))
+                text = await loop.run_in_executor(self._executor, self._answer.answer, said)
         except TimeoutError as error:
             raise EngineError("the document search timed out", engine="documents") from error
         for piece in clauses(text):

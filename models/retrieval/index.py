@@ -6,9 +6,9 @@ read-only and thread-safe. A search blocks for the embedding of the question, so
 No tasks, no threads, no clock.
 
 The score of a passage is a weighted mean of three cosines: heading and text together (its subject), its best
-statement under its heading (the requested detail), the heading alone (the question in short). Added to it by
-the answerer is the share of the question's words that the passage has (``lexical``). It distinguishes names,
-numbers and rows of tables, which a cosine does not.
+statement under its heading (the requested detail), the heading alone (the question in short).
+``Ranking.scores`` adds the share of the question's words that the passage has (``lexical``). It distinguishes
+names, numbers and rows of tables, which a cosine does not.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,9 @@ _SENTENCE_WEIGHT = 0.4
 _TITLE_WEIGHT = 0.2
 # A statement that fits better than its passage by more than this decides the score: an item of a long list.
 _OUTSTANDING = 0.1
+# Weights of the words in common and of a named entry of a glossary or row of a table; likeness has weight 1.
+_WORDS_SHARE = 0.3
+_KEY_SHARE = 0.25
 # Weight, among the words in common, of the statement that has most of them; the rest is for the whole
 # passage.
 _BEST_SHARE = 0.5
@@ -52,6 +55,11 @@ class Ranking:
     phrases: np.ndarray
     covered: np.ndarray
     keyed: np.ndarray
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Score of each passage of likeness, words in common and named entries: float32, (passages,)."""
+        return self.passages + _WORDS_SHARE * self.covered + _KEY_SHARE * self.keyed
 
 
 class PassageIndex:

@@ -1,12 +1,11 @@
 """Passages from the deployment's documents: blocks of markdown under their headings.
 
-Input: a folder of ``*.md`` files, read recursively in name order. Output: ``Passage`` objects in reading
-order, each made of statements that can be spoken by themselves. These are sentences of a paragraph, items of
-a list and cells of a table. An item has the words that lead to it, because "cut cables" means the opposite of
-"the following can't be returned: cut cables"; a cell has its row and column.
+Input: the markdown of one document. Output: ``Passage`` objects in reading order, each made
+of statements that can be spoken by themselves. These are sentences of a paragraph, items of a list and cells
+of a table. An item has the words that lead to it, because "cut cables" means the opposite of "the following
+can't be returned: cut cables"; a cell has its row and column.
 
-Blocking file access, done once at start; keeps no state. A folder without documents is a ``ConfigError``,
-because a server that can only say "I don't know" is a mistake and not a deployment.
+Pure.
 
 CommonMark with tables, as markdown-it-py reads it. Pictures are left out. So is code in blocks, except for
 one command after a paragraph that leads to it with a colon, and commands with a comment. Front matter names
@@ -16,7 +15,6 @@ the document and is not spoken.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
@@ -46,31 +44,6 @@ _COMMENTED = re.compile(r"(\S.*?)\s+#\s+(\S.*)")
 _SENTENCE_WORDS = 4
 _DEEPEST = 12
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-
-
-def load_passages(folder: Path) -> list[Passage]:
-    """Read every passage below ``folder``, in the order of file names and lines.
-
-    The first ``#`` heading of a file names the source; without one its front matter does, or the file name.
-    Deeper headings are titles.
-
-    Raises:
-        ConfigError: the folder is missing, unreadable, not UTF-8, or holds no passage; names the path.
-    """
-    if not folder.is_dir():
-        raise ConfigError(f"the documents folder {folder} does not exist or is not a folder")
-    passages: list[Passage] = []
-    for path in sorted(folder.rglob("*.md")):
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the document {path}: {error}") from error
-        passages.extend(parse_passages(text, default_source=path.stem.replace("_", " ").replace("-", " ")))
-    if not passages:
-        raise ConfigError(
-            f"the documents folder {folder} contains no passage: it needs *.md files with paragraphs"
-        )
-    return passages
 
 
 def parse_passages(markdown: str, *, default_source: str) -> list[Passage]:

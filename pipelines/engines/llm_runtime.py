@@ -30,14 +30,17 @@ from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
 from parley.models.llm.kv import Replies
 from parley.models.llm.kv.dialogue import Prefilled
 from parley.models.llm.llamacpp.server import LlamaCppServer
+from parley.models.retrieval.finder import PassageFinder
 from parley.models.retrieval.minilm import weights_folder
 from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
+from parley.pipelines.engines.document_search import DocumentSearch, check_folder, plan_search
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
 from parley.processors.dialogue.llm_timeouts import Circuit, GuardTuning
+from parley.processors.dialogue.passages import QuestionPassages
 from parley.processors.dialogue.services import (
     LLM_SERVICES,
     Documents,
@@ -72,12 +75,14 @@ class AnsweringPlan:
         documents: settings of the embedded model, when it answers or is the fallback.
         guarded: True when the embedded model is the fallback of another one.
         tools: tools of the model: rows and their settings.
+        passages: documents whose passages precede each question; None: none do.
     """
 
     row: LlmRow
     documents: BaseModel | None
     guarded: bool
     tools: tuple[tuple[str, ToolSettings], ...] = ()
+    passages: DocumentSearch | None = None
 
     @property
     def in_workers(self) -> bool:
@@ -111,18 +116,16 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     if tools and thinking.llm.name == DOCUMENTS:
         names = ", ".join(sorted(settings.name for _, settings in tools))
         logger.warning(f"thinking.tools: {DOCUMENTS!r} uses no tools; {names} will never be called")
+    passages = plan_search(deployment) if thinking.llm.name != DOCUMENTS else None
     if embedded is None:
-        return AnsweringPlan(row, None, guarded=False, tools=tools)
-    if not knowledge.is_dir():
-        raise ConfigError(
-            f"bot.knowledge: there is no folder {str(knowledge)!r}; a relative path starts at the folder of "
-            "the deployment's file"
-        )
+        return AnsweringPlan(row, None, guarded=False, tools=tools, passages=passages)
+    check_folder(knowledge)
     given = {"folder": knowledge, "name": deployment.bot.name, "models_dir": deployment.models_dir}
     settings = engine_settings(LLM, embedded, given, where=where)
     if isinstance(settings, DocumentLlmSettings):
         weights_folder(settings.embedder, settings.models_dir)
-    return AnsweringPlan(row, settings, guarded=thinking.llm.name != DOCUMENTS, tools=tools)
+    guarded = thinking.llm.name != DOCUMENTS
+    return AnsweringPlan(row, settings, guarded=guarded, tools=tools, passages=passages)
 
 
 def _check_workers(deployment: Deployment, row: PoolLlmRow) -> None:
@@ -175,12 +178,14 @@ class LlmRuntime:
         causal: "Causal | HostedLlm | None" = None,
         llamacpp: LlamaCppServer | None = None,
         http: aiohttp.ClientSession | None = None,
+        finder: PassageFinder | None = None,
     ) -> None:
         self.documents = documents
         self._llamacpp = llamacpp
         self.usage = UsageLimits(deployment.server)
         self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
+        self._finder = finder
         self._plan = plan
         self._name = deployment.thinking.llm.name
         self._language = deployment.language()
@@ -214,6 +219,10 @@ class LlmRuntime:
             documents = await asyncio.to_thread(
                 LLM.create, DOCUMENTS, plan.documents, language=deployment.language()
             )
+        finder = None
+        if plan.passages is not None:
+            loading = partial(plan.passages.load, documents, language=deployment.language())
+            finder = await asyncio.to_thread(loading)
         causal: Causal | HostedLlm | None = None
         llamacpp: LlamaCppServer | None = None
         async with AsyncExitStack() as opened:
@@ -229,7 +238,7 @@ class LlmRuntime:
             http = _http_session()
             opened.push_async_callback(http.close)
             # Creates the tools, which are code of the deployment's own.
-            loaded = cls(deployment, plan, documents, causal, llamacpp, http)
+            loaded = cls(deployment, plan, documents, causal, llamacpp, http, finder)
             opened.pop_all()
         return loaded
 
@@ -329,6 +338,9 @@ class LlmRuntime:
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)
+        if self._finder is not None:
+            # After the tools, which make the request that follows a result.
+            service.add_event_handler("on_before_process_frame", QuestionPassages(self._finder.find).on_frame)
         if not self._plan.guarded or self.documents is None:
             return [service]
         guard = LlmFailover(

@@ -148,7 +148,6 @@ class _Offer:
     Attributes:
         rules: rules of the client that the pipeline answers; they may change during the call.
         names: names of the tools that it knows.
-        is_followed: True when its questions are made from the session.
         refused: turn and number of the model request whose calls were the first without a request left.
     """
 
@@ -156,7 +155,6 @@ class _Offer:
     context: LLMContext
     rules: ClientRules
     names: frozenset[str] = frozenset()
-    is_followed: bool = False
     refused: tuple[int, int] | None = None
 
 
@@ -262,6 +260,8 @@ class DurableTools:
             return False
         exchange = ToolExchange(self._conversation, context, turn)
         offer = self._offers[llm] = _Offer(exchange, context, rules or ClientRules())
+        # At once and not with the first tool: other handlers of requests come after this one.
+        llm.add_event_handler("on_before_process_frame", exchange.on_frame)
         self._renew(llm, offer)
         return bool(offer.names)
 
@@ -270,9 +270,6 @@ class DurableTools:
         self._note_client_text(offer.rules)
         tools = {name: tool for name, tool in self._tools.items() if self._is_permitted(tool, offer.rules)}
         offer.exchange.add_own(tools)
-        if tools and not offer.is_followed:
-            offer.is_followed = True
-            llm.add_event_handler("on_before_process_frame", offer.exchange.on_frame)
         if not tools and not offer.names:
             return
         context = offer.context

@@ -31,8 +31,10 @@ ANSWER = "That fee is four euros a month, and it is taken on the first working d
 
 
 @asynccontextmanager
-async def conversation(llm: str, tmp_path: Path) -> AsyncIterator[tuple[Conversation, LlmRuntime]]:
-    (tmp_path / "own.yaml").write_text(f"thinking: {{llm: {llm}}}\n{SMALL}")
+async def conversation(
+    llm: str, tmp_path: Path, *, more: str = ""
+) -> AsyncIterator[tuple[Conversation, LlmRuntime]]:
+    (tmp_path / "own.yaml").write_text(f"thinking: {{llm: {llm}}}\n{SMALL}{more}")
     deployment = load_deployment(tmp_path / "own.yaml")
     answering = await LlmRuntime.load(deployment, plan_answering(deployment))
     try:

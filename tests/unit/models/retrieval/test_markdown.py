@@ -1,9 +1,6 @@
-from pathlib import Path
-
 import pytest
 
-from parley.core.errors import ConfigError
-from parley.models.retrieval.markdown import load_passages, parse_passages, plain_text, sentences
+from parley.models.retrieval.markdown import parse_passages, plain_text, sentences
 
 DOCUMENT = """\
 # The fee guide
@@ -131,41 +128,6 @@ def test_an_abbreviation_ends_no_sentence() -> None:
         "Keep approx. 20 cm free.",
         "Use e.g. Type B.",
     ]
-
-
-def test_a_document_without_headings_is_named_after_its_file(tmp_path: Path) -> None:
-    (tmp_path / "opening_hours.md").write_text("Open at nine.\n\nClosed at five.", encoding="utf-8")
-    passages = load_passages(tmp_path)
-    assert [(p.text, p.title, p.source) for p in passages] == [
-        ("Open at nine.", "opening hours", "opening hours"),
-        ("Closed at five.", "opening hours", "opening hours"),
-    ]
-
-
-def test_files_are_read_in_order_with_sub_folders(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    for name, text in (("b/1.md", "Third."), ("a.md", "First."), ("b.md", "Second."), ("c.txt", "Not read.")):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert sorted(p.text for p in load_passages(tmp_path)) == ["First.", "Second.", "Third."]
-
-
-@pytest.mark.parametrize("content", [None, "", "# Only a heading\n"])
-def test_a_folder_without_passages_is_named_in_the_error(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "empty.md").write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match=str(tmp_path)):
-        load_passages(tmp_path)
-
-
-def test_a_missing_folder_is_named_in_the_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nowhere"):
-        load_passages(tmp_path / "nowhere")
-
-
-def test_a_file_that_is_not_utf_8_is_named_in_the_error(tmp_path: Path) -> None:
-    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
-    with pytest.raises(ConfigError, match="latin.md"):
-        load_passages(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Search in the deployment's documents for models that do not hold them: its plan and its loading."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from parley.configs.deployment import Deployment
+from parley.core.errors import ConfigError
+from parley.core.installation import SHIPPED_DIR
+from parley.language import Language
+from parley.models.llm import LanguageModel
+from parley.models.llm.documents import DocumentLlm, user_cache
+from parley.models.retrieval.files import load_passages
+from parley.models.retrieval.finder import FinderTuning, PassageFinder
+from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.minilm import MiniLm, MiniLmSettings, weights_folder
+
+# Examples for trying Parley out: a deployment that names no documents of its own must not be a bank.
+_EXAMPLES = SHIPPED_DIR / "knowledge"
+
+
+@dataclass(frozen=True)
+class DocumentSearch:
+    """Checked choice of documents whose passages precede each question; nothing is loaded.
+
+    Attributes:
+        folder: the documents.
+        count: most passages of a question.
+        models_dir: folder of weights.
+    """
+
+    folder: Path
+    count: int
+    models_dir: Path
+
+    def load(self, documents: LanguageModel | None, *, language: Language | None) -> PassageFinder:
+        """Return the finder. Blocks: reads the files, and embeds them where they are new.
+
+        Args:
+            documents: the fallback of the model, whose index is shared when it is that of documents.
+            language: that of the documents; None for the default.
+
+        Raises:
+            ConfigError: the folder holds no passage, or weights are missing.
+        """
+        if isinstance(documents, DocumentLlm):
+            index = documents.index
+        else:
+            embedder = MiniLm(MiniLmSettings(), models_dir=self.models_dir)
+            passages = load_passages(self.folder)
+            index = PassageIndex(passages, embedder, cache_folder=user_cache(), language=language)
+        return PassageFinder(index, FinderTuning(count=self.count))
+
+
+def plan_search(deployment: Deployment) -> DocumentSearch | None:
+    """Return the search of a deployment; None where it has no documents of its own, or wants no passages.
+
+    Raises:
+        ConfigError: the folder or the embedder's weights are missing.
+    """
+    folder, count = deployment.bot.knowledge, deployment.thinking.passages
+    if not count or folder.resolve() == _EXAMPLES.resolve() or folder == Path(_EXAMPLES.name):
+        return None
+    check_folder(folder)
+    weights_folder(MiniLmSettings(), deployment.models_dir)
+    return DocumentSearch(folder, count, deployment.models_dir)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder of documents exists.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not folder.is_dir():
+        raise ConfigError(
+            f"bot.knowledge: there is no folder {str(folder)!r}; a relative path starts at the folder of "
+            "the deployment's file"
+        )
