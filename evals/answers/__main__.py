@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from parley.evals.answers import spoken
-from parley.evals.answers.asking import ROOT, Examiner, HeardTurn, Tally, load_models, read_golden
+from parley.evals.answers.asking import Examiner, HeardTurn, Tally, load_models, read_golden
 from parley.evals.answers.scoring import NOT_UNDERSTOOD
-from parley.evals.answers.word_errors import WordErrors
+from parley.evals.answers.word_errors import WordErrors, confusions
 from parley.evals.harness.command import exit_code, machine, positive
 from parley.evals.harness.progress import say
 from parley.evals.harness.report import add_outputs, check_outputs, publish, run_command
@@ -36,7 +36,6 @@ from parley.evals.human.conditions import CONDITIONS
 from parley.evals.human.split import Split
 
 SETS = ("tuning", "report", "noise_tuning", "noise_report")
-CONFUSIONS = ROOT / "tests" / "golden"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -101,21 +100,9 @@ def channel(given: argparse.Namespace) -> Callable[[str], HeardTurn]:
         heard: dict[str, str] = json.loads(given.heard.read_text(encoding="utf-8"))
         return lambda text: HeardTurn(heard.get(text, text))
     if given.word_errors:
-        errors = WordErrors(_confusions(), rate=given.word_errors, seed=given.seed)
+        errors = WordErrors(confusions(), rate=given.word_errors, seed=given.seed)
         return lambda text: HeardTurn(errors.hear(text))
     return HeardTurn
-
-
-def _confusions() -> list[tuple[str, str]]:
-    written, heard = (
-        json.loads((CONFUSIONS / name).read_text(encoding="utf-8"))
-        for name in ("questions.json", "questions_heard.json")
-    )
-    pairs: list[tuple[str, str]] = []
-    for part, rows in written.items():
-        for one, other in zip(rows, heard[part], strict=True):
-            pairs.append((one[-1], other[-1]) if isinstance(one, list) else (one, other))
-    return pairs
 
 
 async def _measure(given: argparse.Namespace) -> dict[str, Any]:

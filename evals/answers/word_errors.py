@@ -5,13 +5,16 @@ replaced by one that was recognised in its place. If none was recorded, the most
 A tenth of the errors are omissions. The same seed gives the same errors.
 """
 
+import json
 import random
 from collections.abc import Sequence
 from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
 
 from parley.language import find_language
 
 _OMITTED_SHARE = 0.1
+_GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
 _spoken_words = find_language("en").small_talk.spoken_words
 
 
@@ -51,3 +54,16 @@ class WordErrors:
             if kind == "replace" and last - first == end - start:
                 for word, other in zip(written[first:last], heard[start:end], strict=True):
                     self._heard.setdefault(word, []).append(other)
+
+
+def confusions() -> list[tuple[str, str]]:
+    """Return pairs of written and recognised texts of tests/golden."""
+    written, heard = (
+        json.loads((_GOLDEN / name).read_text(encoding="utf-8"))
+        for name in ("questions.json", "questions_heard.json")
+    )
+    pairs: list[tuple[str, str]] = []
+    for part, rows in written.items():
+        for one, other in zip(rows, heard[part], strict=True):
+            pairs.append((one[-1], other[-1]) if isinstance(one, list) else (one, other))
+    return pairs

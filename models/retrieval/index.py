@@ -71,6 +71,8 @@ class PassageIndex:
         phrases: further short texts to compare questions with (small talk), without a passage.
         cache_folder: folder for the vectors between starts; None computes them every time.
         language: that of the passages; None for the default language.
+        previous: an index of earlier documents, whose vectors of the same texts are used again. It has the
+            same embedder.
 
     Attributes:
         passages: as given.
@@ -92,6 +94,7 @@ class PassageIndex:
         phrases: Sequence[str] = (),
         cache_folder: Path | None = None,
         language: Language | None = None,
+        previous: "PassageIndex | None" = None,
     ) -> None:
         if not passages:
             raise ConfigError("a document index needs at least one passage")
@@ -126,13 +129,15 @@ class PassageIndex:
                 for held, passage in zip(self._sentence_terms, self._passage_of, strict=True)
             ]
         )
-        self._keys: dict[frozenset[str], list[int]] = {}
+        # Keys by one of their terms, so that a question looks at few of them.
+        self._keys: dict[str, dict[frozenset[str], list[int]]] = {}
         for number, statement in enumerate(self.statements):
             # One row may explain several entries: "bot.py, runner.py".
             for name in statement.key.split(", "):
                 key = frozenset(self.terms(name))
                 if key:
-                    self._keys.setdefault(key, []).append(int(self._passage_of[number]))
+                    of_term = self._keys.setdefault(min(key), {})
+                    of_term.setdefault(key, []).append(int(self._passage_of[number]))
         texts = [
             *(f"{heading}. {passage.text}" for heading, passage in zip(headings, self.passages, strict=True)),
             *headings,
@@ -143,12 +148,15 @@ class PassageIndex:
             ),
             *self.phrases,
         ]
-        matrix = _embed_cached(texts, embedder, cache_folder)
+        # Passages share headings, and a passage of one statement has the text of that statement.
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        self._rows = rows
+        self._vectors = _embed_cached(list(rows), embedder, cache_folder, previous)
         count, heads = len(self.passages), 2 * len(self.passages)
-        self._texts = matrix[:count]
-        self._titles = matrix[count:heads]
-        self._sentences = matrix[heads : heads + len(self.sentences)]
-        self._phrases = matrix[heads + len(self.sentences) :]
+        row_of = np.array([rows[text] for text in texts], dtype=np.intp)
+        self._text_rows, self._title_rows = row_of[:count], row_of[count:heads]
+        self._sentence_rows = row_of[heads : heads + len(self.sentences)]
+        self._phrase_rows = row_of[heads + len(self.sentences) :]
 
     def sentence_numbers(self, passage: int) -> range:
         """Return the numbers in ``sentences`` of a passage's sentences."""
@@ -191,24 +199,32 @@ class PassageIndex:
         scores = self.rank([question])[0].passages
         return [Hit(self.passages[number], float(scores[number])) for number in np.argsort(-scores)[:count]]
 
+    def vectors(self, texts: Sequence[str]) -> dict[int, np.ndarray]:
+        """Return the vectors of those texts that the index has, by their place in ``texts``."""
+        return {
+            place: self._vectors[self._rows[text]] for place, text in enumerate(texts) if text in self._rows
+        }
+
     def related(self, passage: int, *, count: int) -> list[int]:
         """Return the numbers of the passages most like this one, best first, without itself."""
-        order = np.argsort(-(self._texts @ self._texts[passage]))
+        likeness = self._vectors @ self._vectors[self._text_rows[passage]]
+        order = np.argsort(-likeness[self._text_rows])
         return [int(number) for number in order if number != passage][:count]
 
     def _rank(self, vector: np.ndarray, asked: Sequence[str]) -> Ranking:
-        by_sentence = self._sentences @ vector
+        likeness = self._vectors @ vector
+        by_sentence = likeness[self._sentence_rows]
         best_sentence = np.maximum.reduceat(by_sentence, self._first_sentence[:-1])
         mean = (
-            _TEXT_WEIGHT * (self._texts @ vector)
+            _TEXT_WEIGHT * likeness[self._text_rows]
             + _SENTENCE_WEIGHT * best_sentence
-            + _TITLE_WEIGHT * (self._titles @ vector)
+            + _TITLE_WEIGHT * likeness[self._title_rows]
         )
         scores = np.maximum(mean, best_sentence - _OUTSTANDING)
         return Ranking(
             scores.astype(np.float32),
             by_sentence,
-            self._phrases @ vector,
+            likeness[self._phrase_rows],
             _BEST_SHARE * np.maximum.reduceat(self._headed_lexicon.covered(asked), self._first_sentence[:-1])
             + (1 - _BEST_SHARE) * self._lexicon.covered(asked),
             self._keyed(asked),
@@ -218,20 +234,28 @@ class PassageIndex:
         shares = np.zeros(len(self.passages), dtype=np.float32)
         total = sum(self.weight(term) for term in asked)
         held = frozenset(asked)
-        for key, passages in self._keys.items():
+        for key, passages in (item for term in held for item in self._keys.get(term, {}).items()):
             if key <= held:
                 share = sum(self.weight(term) for term in key) / total
                 shares[passages] = np.maximum(shares[passages], np.float32(share))
         return shares
 
 
-def _embed_cached(texts: list[str], embedder: Embedder, folder: Path | None) -> np.ndarray:
-    if folder is None:
-        return embedder.embed(texts)
+def _embed_cached(
+    texts: list[str], embedder: Embedder, folder: Path | None, previous: PassageIndex | None
+) -> np.ndarray:
     key = vectors_key(embedder.identity, texts)
-    stored = read_vectors(folder, key, (len(texts), embedder.dimensions))
-    if stored is not None:
-        return stored
-    matrix = embedder.embed(texts)
-    write_vectors(folder, key, matrix)
+    if folder is not None:
+        stored = read_vectors(folder, key, (len(texts), embedder.dimensions))
+        if stored is not None:
+            return stored
+    matrix = np.empty((len(texts), embedder.dimensions), dtype=np.float32)
+    known = previous.vectors(texts) if previous is not None else {}
+    for row, vector in known.items():
+        matrix[row] = vector
+    new = [row for row in range(len(texts)) if row not in known]
+    if new:
+        matrix[new] = embedder.embed([texts[row] for row in new])
+    if folder is not None:
+        write_vectors(folder, key, matrix)
     return matrix

@@ -1,0 +1,36 @@
+"""The instrument that measures the search before each question."""
+
+import json
+from pathlib import Path
+
+from parley.core.passage_notes import QuotedPassage, write_passages
+from parley.evals.answers.retrieval import Asked, main, other_passages, questions
+
+
+def test_a_passage_counts_by_its_heading_or_by_all_facts():
+    block = write_passages([QuotedPassage("guide", "Cards, Lost card", "Call 0199 at once.")])
+    assert Asked("bank", ("?",), title="Lost card").is_answered_by(block)
+    assert not Asked("bank", ("?",), title="Card").is_answered_by(block)
+    assert Asked("bank", ("?",), facts=("0199", "at once|now")).is_answered_by(block)
+    assert not Asked("bank", ("?",), facts=("0199", "tomorrow")).is_answered_by(block)
+    assert not Asked("bank", ("?",), title="Lost card").is_answered_by("")
+
+
+def test_the_halves_have_no_question_in_common():
+    halves = [questions(half, 0.08) for half in ("tuning", "report")]
+    for name in ("headings", "facts"):
+        tuned, reported = ({each.turns for each in half[name]} for half in halves)
+        assert tuned and reported and not tuned & reported
+
+
+def test_other_passages_are_the_same_each_time_and_differ_from_each_other():
+    once, again = other_passages(200), other_passages(200)
+    assert once == again and len({each.text for each in once}) == 200
+
+
+def test_a_short_run_measures(tmp_path: Path):
+    assert main(["--passages", "140", "--set", "tuning", "--json", str(tmp_path / "figures.json")]) == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["passages"] == {"bank": 140, "product": 140, "pump": 140, "all": 140}
+    assert figures["questions"]["headings"]["asked"] == 50
+    assert 0 < figures["search_ms"]["p50"] <= figures["search_ms"]["p95"]
