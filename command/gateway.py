@@ -112,7 +112,10 @@ async def gateway(
         audit=AuditLog(data_dir / "audit.jsonl"),
         shutdown=engines.shutdown,
         operations=Operations.open(
-            deployment.operations, pool=engines.pool, voice=deployment.duplex.tts_voice
+            deployment.operations,
+            pool=engines.pool,
+            voice=deployment.duplex.tts_voice,
+            documents=engines.answering.library,
         ),
         describe=lambda: {
             "mode": mode,

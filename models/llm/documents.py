@@ -26,8 +26,8 @@ from parley.models.llm import Message
 from parley.models.llm.document_answer import DocumentAnswer
 from parley.models.llm.spoken_text import clauses
 from parley.models.retrieval import Embedder
-from parley.models.retrieval.files import load_passages
 from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
 
 
@@ -78,6 +78,9 @@ class DocumentLlm:
         executor: runs look-ups; None is the default executor of the running loop.
         language: that of the documents; None for the default language.
 
+    Attributes:
+        library: the documents, which may change; answers follow it.
+
     Raises:
         ConfigError: no documents, or the embedder is not installed.
     """
@@ -92,30 +95,33 @@ class DocumentLlm:
     ) -> None:
         language = language or find_language()
         self.settings = settings or DocumentLlmSettings()
-        passages = load_passages(self.settings.folder)
         embedder = embedder or MiniLm(self.settings.embedder, models_dir=self.settings.models_dir)
-        self._index = PassageIndex(
-            passages,
+        self._known_words = embedder.known_words
+        self.library = DocumentLibrary(
+            self.settings.folder,
             embedder,
             phrases=language.small_talk.phrases(),
             cache_folder=self.settings.cache_folder,
             language=language,
         )
+        self.library.follow(self._answer_from)
+        self._executor = executor
+
+    @property
+    def index(self) -> PassageIndex:
+        """Passages with their vectors, for a search without an answer."""
+        return self.library.index
+
+    def _answer_from(self, index: PassageIndex) -> None:
         self._answer = DocumentAnswer(
-            self._index,
-            known_words=embedder.known_words,
+            index,
+            known_words=self._known_words,
             name=self.settings.name,
             threshold=self.settings.threshold,
             max_words=self.settings.max_words,
             max_sentences=self.settings.max_sentences,
             greeting=self.settings.greeting,
         )
-        self._executor = executor
-
-    @property
-    def index(self) -> PassageIndex:
-        """Passages with their vectors, for a search without an answer."""
-        return self._index
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
         """Stream the answer in clauses; the pieces join to the whole text.

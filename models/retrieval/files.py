@@ -44,7 +44,12 @@ _FULL_LINE = 0.8
 
 
 def load_passages(folder: Path) -> list[Passage]:
-    """Read every passage below ``folder``, in the order of file names and lines.
+    """Return every passage of the documents below ``folder``; see ``load_documents``."""
+    return [passage for passages in load_documents(folder).values() for passage in passages]
+
+
+def load_documents(folder: Path) -> dict[Path, list[Passage]]:
+    """Return the passages of each document below ``folder``, in the order of file names and lines.
 
     The first ``#`` heading of a file names the source; without one its front matter does, or the file name.
     Deeper headings are titles. Files of other formats, and hidden ones, are left out.
@@ -55,16 +60,18 @@ def load_passages(folder: Path) -> list[Passage]:
     """
     if not folder.is_dir():
         raise ConfigError(f"the documents folder {folder} does not exist or is not a folder")
-    passages: list[Passage] = []
-    for path in document_files(folder):
-        named = path.stem.replace("_", " ").replace("-", " ")
-        passages.extend(parse_passages(read_document(path), default_source=named))
-    if not passages:
+    documents = {path: read_passages(path) for path in document_files(folder)}
+    if not any(documents.values()):
         raise ConfigError(
             f"the documents folder {folder} contains no passage: it needs files with paragraphs "
             f"({', '.join(FORMATS)})"
         )
-    return passages
+    return documents
+
+
+def read_passages(path: Path) -> list[Passage]:
+    """Return the passages of a document. Raises as ``read_document``."""
+    return parse_passages(read_document(path), default_source=path.stem.replace("_", " ").replace("-", " "))
 
 
 def document_files(folder: Path) -> list[Path]:

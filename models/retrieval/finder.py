@@ -50,6 +50,10 @@ class PassageFinder:
         self._index = index
         self._tuning = tuning or FinderTuning()
 
+    def use(self, index: PassageIndex) -> None:
+        """Search in another index from the next question on."""
+        self._index = index
+
     def find(self, question: str, previous: str = "") -> list[Hit]:
         """Return the passages that may answer a question, best first. Blocks.
 
@@ -63,14 +67,16 @@ class PassageFinder:
         asked = [question]
         if previous and len(question.split()) <= _FOLLOW_UP_WORDS:
             asked.append(f"{previous} {question}")
-        rankings = self._index.rank(asked)
+        # The same for the whole search.
+        index = self._index
+        rankings = index.rank(asked)
         scores = rankings[0].scores
         if len(rankings) > 1:
             # A question that stands by itself keeps its own score; the earlier words can only add to it.
             scores = np.maximum(scores, _OWN_SHARE * scores + (1 - _OWN_SHARE) * rankings[1].scores)
         best = np.argsort(-scores, kind="stable")[: self._tuning.count]
         return [
-            Hit(self._index.passages[number], float(scores[number]))
+            Hit(index.passages[number], float(scores[number]))
             for number in best
             if scores[number] >= self._tuning.threshold
         ]

@@ -11,6 +11,7 @@ statement under its heading (the requested detail), the heading alone (the quest
 names, numbers and rows of tables, which a cosine does not.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,9 @@ _KEY_SHARE = 0.25
 # Weight, among the words in common, of the statement that has most of them; the rest is for the whole
 # passage.
 _BEST_SHARE = 0.5
+# Texts that are embedded at once while calls go on, about 30 ms, and the pause after them.
+_PIECE = 4
+_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +258,13 @@ def _embed_cached(
     for row, vector in known.items():
         matrix[row] = vector
     new = [row for row in range(len(texts)) if row not in known]
-    if new:
-        matrix[new] = embedder.embed([texts[row] for row in new])
+    # Beside calls the work is done in pieces, so that it never holds a processor for long.
+    size = _PIECE if previous is not None else max(1, len(new))
+    for first in range(0, len(new), size):
+        piece = new[first : first + size]
+        matrix[piece] = embedder.embed([texts[row] for row in piece])
+        if previous is not None:
+            time.sleep(_PAUSE_S)
     if folder is not None:
         write_vectors(folder, key, matrix)
     return matrix

@@ -9,9 +9,8 @@ from parley.core.installation import SHIPPED_DIR
 from parley.language import Language
 from parley.models.llm import LanguageModel
 from parley.models.llm.documents import DocumentLlm, user_cache
-from parley.models.retrieval.files import load_passages
 from parley.models.retrieval.finder import FinderTuning, PassageFinder
-from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings, weights_folder
 
 # Examples for trying Parley out: a deployment that names no documents of its own must not be a bank.
@@ -32,23 +31,26 @@ class DocumentSearch:
     count: int
     models_dir: Path
 
-    def load(self, documents: LanguageModel | None, *, language: Language | None) -> PassageFinder:
-        """Return the finder. Blocks: reads the files, and embeds them where they are new.
+    def load(
+        self, documents: LanguageModel | None, *, language: Language | None
+    ) -> tuple[PassageFinder, DocumentLibrary]:
+        """Return the finder and its documents. Blocks: reads the files, and embeds them where they are new.
 
         Args:
-            documents: the fallback of the model, whose index is shared when it is that of documents.
+            documents: the fallback of the model, whose documents are shared when it answers from them.
             language: that of the documents; None for the default.
 
         Raises:
             ConfigError: the folder holds no passage, or weights are missing.
         """
         if isinstance(documents, DocumentLlm):
-            index = documents.index
+            library = documents.library
         else:
             embedder = MiniLm(MiniLmSettings(), models_dir=self.models_dir)
-            passages = load_passages(self.folder)
-            index = PassageIndex(passages, embedder, cache_folder=user_cache(), language=language)
-        return PassageFinder(index, FinderTuning(count=self.count))
+            library = DocumentLibrary(self.folder, embedder, cache_folder=user_cache(), language=language)
+        finder = PassageFinder(library.index, FinderTuning(count=self.count))
+        library.follow(finder.use)
+        return finder, library
 
 
 def plan_search(deployment: Deployment) -> DocumentSearch | None:

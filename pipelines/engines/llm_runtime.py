@@ -25,12 +25,13 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
 from parley.models.llm import LLM, LanguageModel, Message
-from parley.models.llm.documents import DocumentLlmSettings
+from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
 from parley.models.llm.kv import Replies
 from parley.models.llm.kv.dialogue import Prefilled
 from parley.models.llm.llamacpp.server import LlamaCppServer
 from parley.models.retrieval.finder import PassageFinder
+from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import weights_folder
 from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
@@ -167,6 +168,7 @@ class LlmRuntime:
 
     Attributes:
         documents: the embedded model, or None.
+        library: documents that answers come from, which an operator may change; None where there are none.
         usage: model requests of each client, on every surface.
     """
 
@@ -179,6 +181,7 @@ class LlmRuntime:
         llamacpp: LlamaCppServer | None = None,
         http: aiohttp.ClientSession | None = None,
         finder: PassageFinder | None = None,
+        library: DocumentLibrary | None = None,
     ) -> None:
         self.documents = documents
         self._llamacpp = llamacpp
@@ -186,6 +189,7 @@ class LlmRuntime:
         self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
         self._finder = finder
+        self.library = library
         self._plan = plan
         self._name = deployment.thinking.llm.name
         self._language = deployment.language()
@@ -219,10 +223,10 @@ class LlmRuntime:
             documents = await asyncio.to_thread(
                 LLM.create, DOCUMENTS, plan.documents, language=deployment.language()
             )
-        finder = None
+        finder, library = None, documents.library if isinstance(documents, DocumentLlm) else None
         if plan.passages is not None:
             loading = partial(plan.passages.load, documents, language=deployment.language())
-            finder = await asyncio.to_thread(loading)
+            finder, library = await asyncio.to_thread(loading)
         causal: Causal | HostedLlm | None = None
         llamacpp: LlamaCppServer | None = None
         async with AsyncExitStack() as opened:
@@ -238,7 +242,7 @@ class LlmRuntime:
             http = _http_session()
             opened.push_async_callback(http.close)
             # Creates the tools, which are code of the deployment's own.
-            loaded = cls(deployment, plan, documents, causal, llamacpp, http, finder)
+            loaded = cls(deployment, plan, documents, causal, llamacpp, http, finder, library)
             opened.pop_all()
         return loaded
 

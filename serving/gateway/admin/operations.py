@@ -11,8 +11,11 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from parley.core.strict_model import StrictModel
+from parley.models.retrieval.library import DocumentLibrary
 from parley.serving.gateway.admin.apps import AppId, Apps
 from parley.serving.gateway.admin.apps_api import apps_api
+from parley.serving.gateway.admin.documents_api import PATH as DOCUMENTS_PATH
+from parley.serving.gateway.admin.documents_api import documents_api
 from parley.serving.gateway.admin.pool_api import pool_api
 from parley.serving.gateway.admin.presets import Presets
 from parley.serving.gateway.admin.presets_api import FrontendDefaults, presets_api
@@ -29,7 +32,7 @@ from parley.serving.pool.pool import Pool
 # Paths whose answers no browser or proxy stores.
 PRIVATE_PATHS = ("/api/admin", "/api/queue", "/workers", VOICES_PATH)
 # Paths whose bodies are larger than others, and read by their routes.
-STREAMED_PATHS = (VOICES_PATH,)
+STREAMED_PATHS = (VOICES_PATH, DOCUMENTS_PATH)
 
 
 class OperationsSettings(StrictModel):
@@ -58,6 +61,7 @@ class Operations:
         default_voice: file of the voice for clients without one.
         presets: of conversations; None: there is no folder of them.
         frontend: initial settings of pages.
+        documents: that answers come from; None: there are none.
     """
 
     pool: Pool | None = None
@@ -66,10 +70,16 @@ class Operations:
     default_voice: Path | None = None
     presets: Presets | None = None
     frontend: FrontendDefaults = FrontendDefaults()
+    documents: DocumentLibrary | None = None
 
     @classmethod
     def open(
-        cls, settings: OperationsSettings, *, pool: Pool | None, voice: Path | None = None
+        cls,
+        settings: OperationsSettings,
+        *,
+        pool: Pool | None,
+        voice: Path | None = None,
+        documents: DocumentLibrary | None = None,
     ) -> "Operations":
         """Return the parts of a deployment, with the changes that operators have stored. Reads files.
 
@@ -77,6 +87,7 @@ class Operations:
             settings: of the deployment.
             pool: of workers, if there is one.
             voice: file of the default voice, where the settings name none.
+            documents: that answers come from, if there are any.
         """
         return cls(
             pool,
@@ -85,6 +96,7 @@ class Operations:
             settings.voices.default or voice,
             Presets(settings.presets_dir),
             settings.frontend,
+            documents,
         )
 
     def router(self, operators: AdminAuth, settings: ServerTuning, calls: CallTasks) -> APIRouter:
@@ -96,5 +108,6 @@ class Operations:
         router.include_router(apps_api(self.apps, operators, settings))
         if self.voices is not None:
             router.include_router(voices_api(self.voices, self.default_voice, operators, settings, pace))
+        router.include_router(documents_api(self.documents, operators, settings))
         router.include_router(presets_api(self.presets, self.frontend, settings, pace))
         return router
