@@ -3,7 +3,7 @@ import { defineConfig, globalIgnores } from "eslint/config";
 
 const NODE = Object.fromEntries(
   [
-    "AbortController", "Buffer", "DOMException", "Event", "EventTarget", "URL", "document", "history", "location",
+    "AbortController", "Blob", "Buffer", "DOMException", "Event", "EventTarget", "URL", "document", "history", "location",
     "performance", "process", "sessionStorage", "setImmediate", "setTimeout",
   ].map((name) => [name, "readonly"]),
 );

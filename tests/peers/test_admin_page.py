@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
 from parley.models.omni import Preparation
+from parley.models.retrieval.library import DocumentLibrary
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.http.server import http_server
@@ -21,6 +22,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import AssignmentRefused, Pool
 from parley.serving.pool.settings import PoolTuning
 from parley.serving.scheduler.types import RefusalReason, Task, WorkerRequest
+from tests.fakes.embedder import WordCountEmbedder
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV, gateway
@@ -61,14 +63,14 @@ class Site:
 
 
 @asynccontextmanager
-async def site(folder: Path, *workers: str) -> AsyncIterator[Site]:
+async def site(folder: Path, *workers: str, documents: DocumentLibrary | None = None) -> AsyncIterator[Site]:
     async with AsyncExitStack() as exits:
         served = [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in workers]
         chosen = settings(served) if served else PoolTuning()
         pool = await exits.enter_async_context(Pool(chosen))
         if served:
             await ready(pool, len(served))
-        operations = Operations.open(OperationsSettings(data_dir=folder), pool=pool)
+        operations = Operations.open(OperationsSettings(data_dir=folder), pool=pool, documents=documents)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             bounds = ServerTuning(stop_requests_s=1, drain_s=0)
             app = gateway(operations)
@@ -318,6 +320,47 @@ async def test_no_one_sees_anything_before_they_have_said_who_they_are(chromium:
         await person.page.reload()
         await person.state("locked", within_s=5)
         assert [line for line in person.complaints if "403 (Forbidden)" not in line] == []
+
+
+async def test_a_document_is_added_and_deleted_and_the_folder_read_again(chromium: str, tmp_path: Path):
+    folder = tmp_path / "knowledge"
+    folder.mkdir()
+    (folder / "hours.md").write_text("# Guide\n\n## Hours\n\nBranches open at nine.\n")
+    library = DocumentLibrary(folder, WordCountEmbedder())
+    fees = tmp_path / "Fees & more.md"
+    fees.write_text("# Fees\n\n## Wire\n\nA wire costs twenty dollars.\n\nAbroad it costs forty.\n")
+    async with site(tmp_path / "data", documents=library) as here, operator(chromium, here) as person:
+        shown = person.part("documents").locator("li")
+        await expect(shown).to_have_text([re.compile(r"hours\.md\s*1 passage, 1 kB")])
+        await person.part("document-file").set_input_files(str(fees))
+        await person.page.get_by_role("button", name="Add document").click()
+        await expect(shown).to_have_count(2, timeout=5_000)
+        await expect(shown.first).to_contain_text("Fees & more.md2 passages")
+        await expect(person.part("documents-what")).to_contain_text("2 files (3 passages)")
+        await picture(person.page, "documents")
+
+        # A file that cannot be read changes nothing, and the page says why.
+        (tmp_path / "broken.pdf").write_bytes(b"no pdf")
+        await person.part("document-file").set_input_files(str(tmp_path / "broken.pdf"))
+        await person.page.get_by_role("button", name="Add document").click()
+        await expect(person.part("notice")).to_contain_text("cannot read the document broken.pdf")
+
+        await shown.first.get_by_role("button", name="Delete Fees & more.md").click()
+        await person.part("confirm-go").click()
+        await expect(shown).to_have_count(1, timeout=5_000)
+        (folder / "copied.txt").write_text("Copied into the folder.")
+        await person.page.get_by_role("button", name="Read the folder again").click()
+        await expect(shown.first).to_contain_text("copied.txt", timeout=5_000)
+        # Only the refused upload is in the console of the browser.
+        assert [line for line in person.complaints if "422" not in line] == []
+        assert sorted(path.name for path in folder.iterdir()) == ["copied.txt", "hours.md"]
+
+
+async def test_a_server_without_documents_shows_none(chromium: str, tmp_path: Path):
+    async with site(tmp_path) as here, operator(chromium, here) as person:
+        await person.state("live", within_s=5)
+        await expect(person.part("documents-card")).to_be_hidden()
+        assert person.complaints == []
 
 
 async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_path: Path):

@@ -34,6 +34,23 @@ for (const [title, change, expected] of [
   });
 }
 
+test("a document is deleted by its path, and the folder is read again", async (t) => {
+  const { requests } = await echo(t);
+  await api.removeDocument("fees/a&b.md");
+  await api.readDocuments();
+  assert.deepEqual(
+    requests.map(({ method, path }) => [method, path]),
+    [["DELETE", "/api/admin/documents?name=fees%2Fa%26b.md"], ["POST", "/api/admin/documents/reading"]],
+  );
+});
+
+test("a document is added as it is", async (t) => {
+  const { requests } = await echo(t);
+  await api.addDocument(Object.assign(new Blob(['["Fees"]']), { name: "my fees.md" }));
+  const [{ method, path, body }] = requests;
+  assert.deepEqual([method, path, body], ["PUT", "/api/admin/documents?name=my%20fees.md", ["Fees"]]);
+});
+
 test("a refresh gathers the state of the server from its parts", async (t) => {
   const parts = {
     "/status": { calls: 3 },
@@ -42,6 +59,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     "/api/admin/apps": { apps: [{ app_id: "browser" }] },
     "/api/config/eta": { config: { ema_alpha: 0.3 } },
     "/api/assets/ref_audio": { total: 1, ref_audios: [{ id: "v1" }] },
+    "/api/admin/documents": { documents: [], passages: 7 },
   };
   await serve(t, (request, response) => answerJson(response, parts[request.url]));
   assert.deepEqual(await api.look(), {
@@ -51,6 +69,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     apps: [{ app_id: "browser" }],
     estimates: { config: { ema_alpha: 0.3 } },
     voices: [{ id: "v1" }],
+    library: { documents: [], passages: 7 },
   });
 });
 

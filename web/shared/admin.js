@@ -1,11 +1,13 @@
 // Operator's page. Reads the state of the server every two seconds while the page is visible; switches surfaces, removes callers
-// from the queue, sets estimates, keeps voices. Typed text and the focus survive a refresh.
+// from the queue, sets estimates, keeps voices and documents. Typed text and the focus survive a refresh.
 
 import * as api from "./admin_api.js";
 import { element, found, part, showNotice, write } from "./element.js";
 import { messageOf, required } from "./guards.js";
 
-/** @import { App, EstimateSettings, Estimates, Status, Ticket, Voice, WorkerView } from "../types/server.js" */
+/**
+ * @import { App, EstimateSettings, Estimates, Status, StoredDocument, Ticket, Voice, WorkerView } from "../types/server.js"
+ */
 
 const LOOK_MS = 2_000;
 // Longest pause between attempts to reach a server that is away.
@@ -58,6 +60,13 @@ const parts = {
   noQueue: part("no-queue", HTMLElement),
   eta: part("eta", HTMLFormElement),
   etaRows: part("eta-rows", HTMLElement),
+  documentsCard: part("documents-card", HTMLElement),
+  documentsWhat: part("documents-what", HTMLElement),
+  documents: part("documents", HTMLElement),
+  addDocument: part("add-document", HTMLFormElement),
+  addDocumentButton: part("add-document-button", HTMLButtonElement),
+  documentFile: part("document-file", HTMLInputElement),
+  readDocuments: part("read-documents", HTMLButtonElement),
   voices: part("voices", HTMLElement),
   noVoices: part("no-voices", HTMLElement),
   upload: part("upload", HTMLFormElement),
@@ -94,6 +103,8 @@ class Page {
     parts.eta.addEventListener("reset", (event) => this.#handle(event, () => this.#showEstimates(true)));
     parts.eta.addEventListener("input", () => this.#marksEstimates());
     parts.upload.addEventListener("submit", (event) => this.#handle(event, () => this.#upload()));
+    parts.addDocument.addEventListener("submit", (event) => this.#handle(event, () => this.#addDocument()));
+    parts.readDocuments.addEventListener("click", () => this.#do(() => this.#readDocuments()));
     parts.voiceFile.addEventListener("change", () => this.#proposeName());
     parts.confirm.addEventListener("close", () => parts.confirm.open || this.#decide?.(parts.confirm.returnValue));
     document.addEventListener("visibilitychange", () => this.#onVisibility());
@@ -263,7 +274,7 @@ class Page {
   // Showing.
 
   /** @param {api.ServerView} seen */
-  #render({ status, workers, queue, apps, estimates, voices }) {
+  #render({ status, workers, queue, apps, estimates, voices, library }) {
     this.#renderTiles(status);
     write(parts.exposure, status.exposure ?? "");
     keyed(parts.apps, apps, "app_id", (app) => this.#app(app), updateApp);
@@ -275,6 +286,10 @@ class Page {
     parts.queueTable.hidden = queue.length === 0;
     this.#estimates = estimates;
     this.#showEstimates(false);
+    const { documents, passages } = library;
+    parts.documentsCard.hidden = passages === 0;
+    write(parts.documentsWhat, `Answers come from these ${documents.length} files (${passages} passages).`);
+    keyed(parts.documents, documents, "name", (stored) => this.#document(stored), updateDocument);
     keyed(parts.voices, voices, "id", (voice) => this.#voice(voice), () => {});
     parts.noVoices.hidden = voices.length > 0;
   }
@@ -377,6 +392,23 @@ class Page {
     return made;
   }
 
+  /** @param {StoredDocument} document */
+  #document({ name }) {
+    const made = element("li");
+    const button = element("button", "quiet", "Delete");
+    button.type = "button";
+    button.setAttribute("aria-label", `Delete ${name}`);
+    button.addEventListener("click", () => this.#do(async () => {
+      const text = "The file is deleted from the folder of documents, and no answer comes from it any more.";
+      if (!(await this.#confirmed(`Delete the document ${name}?`, text, "Delete"))) return;
+      await api.removeDocument(name);
+      this.#say(`${name} was deleted.`);
+      await this.#lookAgain();
+    }));
+    made.append(element("b", "", name), element("small"), button);
+    return made;
+  }
+
   // Estimates.
 
   #makeEstimates() {
@@ -443,6 +475,24 @@ class Page {
     await this.#lookAgain();
   }
 
+  // Documents.
+
+  async #addDocument() {
+    const [file] = parts.documentFile.files ?? [];
+    if (!file) return;
+    const button = parts.addDocumentButton;
+    await busy(button, "Adding…", () => api.addDocument(file));
+    parts.addDocument.reset();
+    this.#say(`Answers come from ${file.name} now, too.`);
+    await this.#lookAgain();
+  }
+
+  async #readDocuments() {
+    const { passages } = await busy(parts.readDocuments, "Reading…", () => api.readDocuments());
+    this.#say(`The folder was read again: ${passages} passages.`);
+    await this.#lookAgain();
+  }
+
   // Voices.
 
   #proposeName() {
@@ -454,19 +504,42 @@ class Page {
     const [file] = parts.voiceFile.files ?? [];
     const name = parts.voiceName.value.trim();
     if (!file || !name) return;
-    const button = parts.uploadButton;
-    button.disabled = true;
-    write(button, "Adding…");
-    try {
-      const { message } = await api.addVoice(name, await dataUrl(file));
-      parts.upload.reset();
-      this.#say(`${name} was ${message}.`);
-    } finally {
-      button.disabled = false;
-      write(button, "Add voice");
-    }
+    const sound = await dataUrl(file);
+    const { message } = await busy(parts.uploadButton, "Adding…", () => api.addVoice(name, sound));
+    parts.upload.reset();
+    this.#say(`${name} was ${message}.`);
     await this.#lookAgain();
   }
+}
+
+/**
+ * Run work while its button is disabled and says what happens.
+ *
+ * @template T
+ * @param {HTMLButtonElement} button
+ * @param {string} label
+ * @param {() => Promise<T>} work
+ * @returns {Promise<T>}
+ */
+async function busy(button, label, work) {
+  const idle = button.textContent ?? "";
+  button.disabled = true;
+  write(button, label);
+  try {
+    return await work();
+  } finally {
+    button.disabled = false;
+    write(button, idle);
+  }
+}
+
+/**
+ * @param {HTMLElement} row
+ * @param {StoredDocument} document
+ */
+function updateDocument(row, { passages, size_bytes: sizeBytes }) {
+  const count = passages === 1 ? "1 passage" : `${passages} passages`;
+  write(found("small", HTMLElement, row), `${count}, ${Math.ceil(sizeBytes / 1000)} kB`);
 }
 
 /** @param {unknown} error */

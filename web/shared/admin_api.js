@@ -3,14 +3,15 @@
 import { ApiError, requestJson } from "./session_api.js";
 
 /**
- * @import { App, EstimateSettings, Estimates, OperatorState, Status, Ticket, Voice, VoiceAdded, WorkerView }
+ * @import { App, DocumentList, EstimateSettings, Estimates, OperatorState, Status, Ticket, Voice, VoiceAdded, WorkerView }
  *   from "../types/server.js"
  */
 
 const REQUEST_MS = 10_000;
-// A voice has to arrive and be decoded.
+// A file has to arrive, and to be decoded or embedded.
 const UPLOAD_MS = 60_000;
 const VOICES = "/api/assets/ref_audio";
+const DOCUMENTS = "/api/admin/documents";
 
 export { ApiError };
 
@@ -22,6 +23,7 @@ export { ApiError };
  * @property {App[]} apps
  * @property {Estimates} estimates
  * @property {Voice[]} voices
+ * @property {DocumentList} library
  */
 
 /** @type {(id: string) => string} */
@@ -51,16 +53,38 @@ export const removeVoice = (id) => ask("DELETE", voicePath(id));
 /** @type {(name: string, dataUrl: string) => Promise<VoiceAdded>} */
 export const addVoice = (name, dataUrl) => ask("POST", VOICES, { name, audio_base64: dataUrl }, UPLOAD_MS);
 
+/** @type {(name: string) => string} */
+const documentPath = (name) => `${DOCUMENTS}?name=${encodeURIComponent(name)}`;
+
+/** @type {(file: File) => Promise<DocumentList>} */
+export const addDocument = (file) =>
+  requestJson("PUT", documentPath(file.name), { body: file, signal: AbortSignal.timeout(UPLOAD_MS) });
+
+/** @type {(name: string) => Promise<DocumentList>} */
+export const removeDocument = (name) => ask("DELETE", documentPath(name), undefined, UPLOAD_MS);
+
+/** @type {() => Promise<DocumentList>} */
+export const readDocuments = () => ask("POST", `${DOCUMENTS}/reading`, undefined, UPLOAD_MS);
+
 /**
  * Read the state of the server.
  *
  * @returns {Promise<ServerView>}
  */
 export async function look() {
-  const [status, workers, queue, apps, estimates, voices] = await Promise.all(
-    ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES].map((path) => ask("GET", path)),
+  const paths = ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS];
+  const [status, workers, queue, apps, estimates, voices, library] = await Promise.all(
+    paths.map((path) => ask("GET", path)),
   );
-  return { status, workers: workers.workers, queue: queue.items, apps: apps.apps, estimates, voices: voices.ref_audios };
+  return {
+    status,
+    workers: workers.workers,
+    queue: queue.items,
+    apps: apps.apps,
+    estimates,
+    voices: voices.ref_audios,
+    library,
+  };
 }
 
 /**

@@ -270,6 +270,17 @@ export interface Voice {
   duration_ms: number;
 }
 
+export interface StoredDocument {
+  name: string;
+  size_bytes: number;
+  passages: number;
+}
+
+export interface DocumentList {
+  documents: StoredDocument[];
+  passages: number;
+}
+
 export interface VoiceAdded {
   message: string;
 }

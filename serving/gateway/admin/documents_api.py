@@ -6,8 +6,8 @@ DELETE /api/admin/documents?name=NAME
 POST   /api/admin/documents/reading     read all files again, after a change of the folder
 
 A change is answered when the new index is in use; calls go on with the old one until then. A document that
-cannot be read gets 422 and changes nothing. A change during another one gets 409. A server whose model
-answers from no documents answers 404.
+cannot be read gets 422 and changes nothing. A change during another one gets 409, and one of a server whose
+model answers from no documents 404.
 """
 
 import asyncio
@@ -72,9 +72,10 @@ def documents_api(library: DocumentLibrary | None, operators: AdminAuth, setting
     @router.get(PATH)
     async def listed() -> DocumentList:
         """Return all documents."""
-        held = present()
-        documents = await asyncio.to_thread(held.documents)
-        return DocumentList(documents=documents, passages=len(held.index.passages))
+        if library is None:
+            return DocumentList(documents=[], passages=0)
+        documents = await asyncio.to_thread(library.documents)
+        return DocumentList(documents=documents, passages=len(library.index.passages))
 
     @router.put(PATH)
     async def put(name: DocumentName, request: Request) -> DocumentList:
