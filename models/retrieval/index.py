@@ -258,7 +258,7 @@ def _embed_cached(
     for row, vector in known.items():
         matrix[row] = vector
     new = [row for row in range(len(texts)) if row not in known]
-    # Beside calls the work is done in pieces, so that it never holds a processor for long.
+    # While calls go on the work is done in pieces, so that it never holds a processor for long.
     size = _PIECE if previous is not None else max(1, len(new))
     for first in range(0, len(new), size):
         piece = new[first : first + size]

@@ -21,10 +21,12 @@ class CountingEmbedder(WordCountEmbedder):
     def __init__(self) -> None:
         super().__init__()
         self.given: list[str] = []
+        self.entered = threading.Event()
         self.released = threading.Event()
         self.released.set()
 
     def embed(self, texts: list[str]) -> np.ndarray:
+        self.entered.set()
         self.released.wait(10)
         self.given.extend(texts)
         return super().embed(texts)
@@ -143,13 +145,14 @@ def test_questions_are_answered_while_the_index_is_rebuilt(
 ):
     finder = PassageFinder(library.index)
     library.follow(finder.use)
+    embedder.entered.clear()
     embedder.released.clear()
     change = threading.Thread(target=library.put, args=("fees.md", FEES))
     change.start()
     try:
+        assert embedder.entered.wait(10)
         with pytest.raises(LibraryBusyError):
-            while change.is_alive():
-                library.read_again()
+            library.read_again()
         assert titles(library) == ["Opening hours"]
     finally:
         embedder.released.set()
