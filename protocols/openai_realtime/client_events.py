@@ -60,19 +60,6 @@ class Reader:
         self._faults = faults
         self._has_begun = False
         self.event_id: str | None = None
-        self._handlers: dict[str, Callable[[Message], Iterator[Action]]] = {
-            "session.update": self._update,
-            "input_audio_buffer.append": self._append,
-            "input_audio_buffer.commit": self._commit,
-            "input_audio_buffer.clear": self._clear,
-            "conversation.item.create": self._create_item,
-            "conversation.item.truncate": self._truncate,
-            "conversation.item.retrieve": self._retrieve,
-            "conversation.item.delete": self._delete,
-            "response.create": self._respond,
-            "response.cancel": self._cancel,
-            "output_audio_buffer.clear": self._clear_output,
-        }
 
     def read(self, text: str) -> Iterator[Action]:
         """Yield the actions of one event.
@@ -84,7 +71,7 @@ class Reader:
         given = parsed(text)
         event_id = given.get("event_id")
         self.event_id = event_id if isinstance(event_id, str) else None
-        handler = self._handlers.get(given["type"])
+        handler = HANDLERS.get(given["type"])
         if handler is None:
             raise ProtocolError(
                 f"there is no client event {given['type'][:64]!r}", code="unknown_event", param="type"
@@ -93,7 +80,7 @@ class Reader:
         if not self._has_begun and given["type"] != "session.update":
             self._has_begun = True
             yield Begin()
-        yield from handler(given)
+        yield from handler(self, given)
         self.event_id = None
 
     def _update(self, given: Message) -> Iterator[Action]:
@@ -345,6 +332,22 @@ class Reader:
             state.response.cancel()
             yield CancelResponse()
         yield Send(event("output_audio_buffer.cleared"))
+
+
+# Not bound methods in the object, which would refer to itself by them.
+HANDLERS: dict[str, Callable[[Reader, Message], Iterator[Action]]] = {
+    "session.update": Reader._update,
+    "input_audio_buffer.append": Reader._append,
+    "input_audio_buffer.commit": Reader._commit,
+    "input_audio_buffer.clear": Reader._clear,
+    "conversation.item.create": Reader._create_item,
+    "conversation.item.truncate": Reader._truncate,
+    "conversation.item.retrieve": Reader._retrieve,
+    "conversation.item.delete": Reader._delete,
+    "response.create": Reader._respond,
+    "response.cancel": Reader._cancel,
+    "output_audio_buffer.clear": Reader._clear_output,
+}
 
 
 class _Parts:

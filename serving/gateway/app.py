@@ -194,6 +194,7 @@ def create_app(
             transport=TRANSPORT,
             counts_silence=True,
         )
+        call.add_done_callback(lambda _call: first_word.close())
         if arguments.line is not None:
             # In the queue nothing of the browser is read, and it holds no line.
             arguments.line.when_granted(partial(first_word.watch, call))

@@ -25,7 +25,7 @@ class FirstWord:
     """
 
     def __init__(self, then: Callable[[], None], *, ended_s: float = ENDED_S) -> None:
-        self._then = then
+        self._then: Callable[[], None] | None = then
         self._ended_s = ended_s
         self._has_come = False
         self._timer: asyncio.TimerHandle | None = None
@@ -34,21 +34,24 @@ class FirstWord:
         """Record media or a message; may be called often."""
         if not self._has_come:
             self._has_come = True
-            self._leave()
-            self._then()
+            then = self._then
+            self.close()
+            if then is not None:
+                then()
 
     def watch(self, call: asyncio.Task[None]) -> None:
         """Cancel a call in which nothing comes. Called once, as the call begins."""
         if self._has_come:
             return
         self._timer = asyncio.get_running_loop().call_later(self._ended_s, self._end, call)
-        call.add_done_callback(lambda _call: self._leave())
 
     def _end(self, call: asyncio.Task[None]) -> None:
         logger.info(f"a browser has sent nothing for {self._ended_s:g} s, ending its call")
         call.cancel()
 
-    def _leave(self) -> None:
+    def close(self) -> None:
+        """Wait no longer, and forget the listener: it refers to the call, which refers to this object."""
+        self._then = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

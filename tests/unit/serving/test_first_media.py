@@ -1,6 +1,7 @@
 """WebRTC calls whose peer sends nothing are ended."""
 
 import asyncio
+import weakref
 
 from parley.serving.gateway.webrtc.first_media import FirstWord
 from tests.virtual_time import run
@@ -53,3 +54,15 @@ def test_a_word_before_the_call_begins_keeps_it() -> None:
         call.cancel()
 
     run(scenario())
+
+
+def test_a_listener_is_forgotten_when_it_was_called_or_the_wait_is_over() -> None:
+    class Listener:
+        def __call__(self) -> None: ...
+
+    for end in (FirstWord.came, FirstWord.close):
+        listener = Listener()
+        seen, word = weakref.ref(listener), FirstWord(listener)
+        del listener
+        end(word)
+        assert seen() is None
