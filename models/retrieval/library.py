@@ -10,6 +10,7 @@ runs at a time; another one meanwhile is refused, because it could not know what
 """
 
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -127,8 +128,9 @@ class DocumentLibrary:
                     file.write(content)
                 self._check(new, name)
                 if path.exists():
+                    # A copy: at no moment is the document without a file, should the server be killed.
                     old = _hidden(path)
-                    os.replace(path, old)
+                    shutil.copy2(path, old)
                 os.replace(new, path)
                 self._renew()
             except BaseException:
