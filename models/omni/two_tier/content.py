@@ -264,11 +264,6 @@ class Content:
         """Number of samples that wait to be taken."""
         return self._held
 
-    @property
-    def taken_samples(self) -> int:
-        """Number of samples that were taken."""
-        return self._taken
-
     def end(self, error: Exception | None = None) -> None:
         """Record that no more is made."""
         with self._lock:
@@ -377,16 +372,16 @@ class ContentMaker:
         )
 
     async def _has_room(self, content: Content) -> bool:
-        """Wait until less than the lead waits to be taken; return False when no audio is taken or wanted."""
+        """Wait until less than the lead waits; return False when no audio is taken or wanted."""
         room, lead = asyncio.Event(), self.rate_hz * self._settings.lead_ms // 1000
         content.on_room = lambda: self._signal(room)
         while content.is_wanted and content.held_samples >= lead:
             room.clear()
-            taken = content.taken_samples
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(self._settings.unwanted_s):
                     await room.wait()
-            if content.taken_samples == taken and content.is_wanted:
+            except TimeoutError:
+                # The time alone decides: a signal may be of audio that was taken before the wait began.
                 return False
         return content.is_wanted
 

@@ -116,6 +116,20 @@ def test_no_more_is_made_than_the_lead_until_it_is_taken(executor: ThreadPoolExe
     maker.close()
 
 
+def test_an_early_signal_does_not_end_the_content(executor: ThreadPoolExecutor) -> None:
+    settings = ContentSettings(lead_ms=1_500)
+    llm = ScriptedLanguageModel(["One two three four five six seven eight nine ten. " * 10])
+    maker = ContentMaker(llm, CountingTts(), executor=executor, settings=settings)
+    content = maker.answer([Message("user", "count")])
+    until(lambda: content.held_samples >= 1_500)
+    time.sleep(0.1)
+    # A take between the maker's look at what is held and its wait signals, and is not seen again.
+    content.on_room()
+    time.sleep(0.1)
+    assert taken(content)[0] == 10_000
+    maker.close()
+
+
 def test_what_no_one_takes_is_given_up(executor: ThreadPoolExecutor) -> None:
     llm = ScriptedLanguageModel(["One two three four five six. " * 20])
     settings = ContentSettings(lead_ms=500, unwanted_s=1.0)
