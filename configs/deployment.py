@@ -142,6 +142,11 @@ class Hearing(StrictModel):
         "null: the server does not start in that case. A deployment that sets neither has pocketsphinx",
     )
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
+    specialists: tuple[Choice, ...] = Field(
+        (Choice(name="prosody"),),
+        description="specialists that judge the caller's voice beyond its words, each in one child process "
+        "for all calls (60 MB); empty: none",
+    )
     spare_processes: bool = Field(
         True,
         description="keep one more process of the embedded recogniser loaded (moonshine_tiny: 180 MB, as "

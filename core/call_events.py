@@ -13,7 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parley.core.timeline import HeardReply, HeardSoFar
+from parley.core.timeline import Annotation, HeardReply, HeardSoFar, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,37 @@ class WordsAccepted(CallEvent):
 @dataclass(frozen=True, slots=True)
 class WordsDiscarded(CallEvent):
     """The words since the last turn were not meant for the bot and belong to no turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationReported(CallEvent):
+    """A specialist has reported something about the caller, or that it is alive.
+
+    Attributes:
+        stream: the specialist.
+        annotation: its report, times on the session clock; None: nothing to report.
+        identity: identifies the statement, when it may be revised.
+        revision: counts up while it is.
+        passed_us: moment up to which the specialist has nothing more to report, on the session clock; None
+            without a statement about that.
+    """
+
+    stream: Source
+    annotation: Annotation | None = None
+    identity: str | None = None
+    revision: int = 0
+    passed_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialistLeft(CallEvent):
+    """A specialist reports nothing more, until it reports again.
+
+    Attributes:
+        stream: the specialist.
+    """
+
+    stream: Source
 
 
 @dataclass(frozen=True, slots=True)

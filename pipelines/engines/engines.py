@@ -47,9 +47,11 @@ from parley.pipelines.engines.loading import (
     warm,
 )
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.modes import DUPLEX
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
+from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
@@ -66,6 +68,7 @@ from parley.serving.gateway.admission import RecogniserLoad as EarsReport
 from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
+from parley.session_store.conversation import Conversation
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
 # Pipecat's own default; cloud voices send it without resampling.
@@ -107,6 +110,7 @@ class Engines:
         self.answers = CallEvents()
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
+        self._specialists = SpecialistProcesses(loaded.specialists)
         self._starting: asyncio.Task[None] | None = None
 
     @classmethod
@@ -226,6 +230,7 @@ class Engines:
                     partial(OBSERVERS.factory(name), settings=settings)
                     for name, settings in planned.observers
                 ),
+                specialists=planned.specialists,
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -318,6 +323,16 @@ class Engines:
             logger.warning(
                 f"echo control and voice activity detection run in threads of this process: {error}"
             )
+
+    def host_specialists(self) -> None:
+        """Start the processes of the specialists of the voice; calls have findings once they are ready."""
+        self._specialists.start()
+
+    def specialists_of(self, conversation: Conversation, events: CallEvents) -> VoiceSpecialists:
+        """Return the specialists of the voice in one call; it has none before ``host_specialists``."""
+        return VoiceSpecialists(
+            self._specialists.ready, clock=conversation.clock, events=events, rate_hz=self.vad.rate_hz
+        )
 
     def open_front_end(self) -> HostedFrontEnd | None:
         """Return a caller's part of that process, which uses threads until it is ready; None without one."""
@@ -441,6 +456,7 @@ class Engines:
             await asyncio.gather(self._starting, return_exceptions=True)
         if self._front_end is not None:
             await self._front_end.close()
+        await self._specialists.close()
         if self._loaded.phrases is not None:
             self._loaded.phrases.close()
         await self._loaded.answering.close()

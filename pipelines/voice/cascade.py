@@ -86,7 +86,9 @@ async def _build(
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
-    turns = turns_of(engines, transport, call, context, over_bot, front)
+    specialists = engines.specialists_of(call.conversation, events)
+    background.append(specialists.run)
+    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=[specialists.hear])
     dialogue = dialogue_of(
         engines, call, context, perception, thinking, tts, say=thought.push_frame, screening=screening
     )

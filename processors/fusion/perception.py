@@ -1,9 +1,10 @@
 """Collect perceptions of the caller in the order in which they happened.
 
 The processor stands between the recogniser and the user aggregator, and only observes. Transcripts, typed
-text and the ``AnnotationFrame``s of any other specialist (prosody, vision, diarization) go into the sequencer
-of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the commit gate. Frames
-pass unchanged and at once. The work takes microseconds in the pushing task; there is no task of its own.
+text and the annotations of any other specialist (``AnnotationReported``: prosody, vision, diarization) go
+into the sequencer of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the
+commit gate. Frames pass unchanged and at once. The work takes microseconds in the pushing task; there is no
+task of its own.
 
 A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. A
 specialist that is gone, late or silent costs its own tags. The commits, and the operations that a replay
@@ -28,13 +29,12 @@ from pipecat.frames.frames import (
     InterimTranscriptionFrame,
     LLMMessagesAppendFrame,
     StartFrame,
-    SystemFrame,
     TranscriptionFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
 
-from parley.core.call_events import WordsDiscarded
+from parley.core.call_events import AnnotationReported, SpecialistLeft, WordsDiscarded
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import (
     Annotation,
@@ -53,7 +53,17 @@ from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import Fused, Fusion, FusionSettings
 from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
-from parley.sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
+from parley.sequencer.operations import (
+    Advance,
+    Heartbeat,
+    Join,
+    Journal,
+    Learn,
+    Operation,
+    Report,
+    StreamEnded,
+    to_json,
+)
 from parley.sequencer.rendering import RenderingSettings, render, tags
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Kind
@@ -84,23 +94,6 @@ class PerceptionSettings(StrictModel):
     sequencer: SequencerSettings = SequencerSettings()
     fusion: FusionSettings = FusionSettings()
     rendering: RenderingSettings = RenderingSettings()
-
-
-@dataclass
-class AnnotationFrame(SystemFrame):
-    """Report of a specialist; without an annotation, notice that it has nothing to report up to now.
-
-    Attributes:
-        stream: the specialist.
-        annotation: its report, times on the session clock.
-        identity: identifies the statement, when it may be revised.
-        revision: counts up while it is.
-    """
-
-    stream: Source = Source.VISION
-    annotation: Annotation | None = None
-    identity: str | None = None
-    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +167,8 @@ class Perception(FrameProcessor):
         events = events or CallEvents()
         self._notices = PerceivedEvents(events)
         events.subscribe(WordsDiscarded, self._on_words_discarded)
+        events.subscribe(AnnotationReported, self._on_annotation_reported)
+        events.subscribe(SpecialistLeft, self._on_specialist_left)
         self._settings = settings or PerceptionSettings()
         self._conversation = conversation
         self._clock = conversation.clock
@@ -214,8 +209,6 @@ class Perception(FrameProcessor):
             self._hear(frame, final=isinstance(frame, TranscriptionFrame))
         elif isinstance(frame, LLMMessagesAppendFrame):
             self._read(frame)
-        elif isinstance(frame, AnnotationFrame):
-            self._take_in(frame)
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
@@ -251,6 +244,34 @@ class Perception(FrameProcessor):
     def _on_words_discarded(self, _event: WordsDiscarded) -> None:
         """Exclude the words since the last turn from the next one."""
         self._said.clear()
+
+    def _on_annotation_reported(self, event: AnnotationReported) -> None:
+        self._join(event.stream)
+        if (annotation := event.annotation) is not None:
+            self._apply(
+                Report(
+                    event.stream,
+                    annotation.arrival_us,
+                    annotation,
+                    annotation.event_us,
+                    event.identity,
+                    event.revision,
+                    annotation.final,
+                )
+            )
+        else:
+            now_us = self._clock.now_us()
+            passed_us = None if event.passed_us is None else min(event.passed_us, now_us)
+            self._apply(Heartbeat(event.stream, now_us, passed_us))
+        self._advance()
+        self._news.set()
+
+    def _on_specialist_left(self, event: SpecialistLeft) -> None:
+        if event.stream in self._joined:
+            self._joined.remove(event.stream)
+            self._apply(StreamEnded(event.stream))
+            self._advance()
+            self._news.set()
 
     def _turn(self) -> list[EnrichedToken]:
         """Return the tokens of the turn."""
@@ -306,26 +327,6 @@ class Perception(FrameProcessor):
                 text = text_of(message.get("content"))
                 if text:
                     self._report(Source.TEXT, TextPayload(text), self._clock.now_us())
-
-    def _take_in(self, frame: AnnotationFrame) -> None:
-        self._join(frame.stream)
-        annotation = frame.annotation
-        if annotation is None:
-            self._apply(Heartbeat(frame.stream, self._clock.now_us()))
-        else:
-            self._apply(
-                Report(
-                    frame.stream,
-                    annotation.arrival_us,
-                    annotation,
-                    annotation.event_us,
-                    frame.identity,
-                    frame.revision,
-                    annotation.final,
-                )
-            )
-        self._advance()
-        self._news.set()
 
     def _report(
         self,

@@ -10,11 +10,11 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import WordsDiscarded
+from parley.core.call_events import AnnotationReported, WordsDiscarded
 from parley.core.media import WordTime
 from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
 from parley.models.stt import Transcript
-from parley.processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
+from parley.processors.fusion.perception import Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
 from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
@@ -68,7 +68,7 @@ class Bench:
         start_us = now_us - ago_ms * 1000
         seen = VisionPayload(start_us, start_us + lasts_ms * 1000, ref=ref, gesture="pointing")
         annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.VISION, seen)
-        await self.worker.queue_frame(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+        self.events.publish(AnnotationReported(self.events.now_ms(), Source.VISION, annotation))
         await asyncio.sleep(0.01)
 
     async def feels(self, stress: float, *, ago_ms: int, lasts_ms: int) -> None:
@@ -76,7 +76,7 @@ class Bench:
         start_us = now_us - ago_ms * 1000
         how = ProsodyPayload(start_us, start_us + lasts_ms * 1000, stress=stress)
         annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.PROSODY, how)
-        await self.worker.queue_frame(AnnotationFrame(stream=Source.PROSODY, annotation=annotation))
+        self.events.publish(AnnotationReported(self.events.now_ms(), Source.PROSODY, annotation))
         await asyncio.sleep(0.01)
 
     async def hears_partial(self, text: str, *, began_ms_ago: int) -> None:
