@@ -5,6 +5,10 @@ text and the ``AnnotationFrame``s of any other specialist (prosody, vision, diar
 of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the commit gate. Frames
 pass unchanged and at once. The work takes microseconds in the pushing task; there is no task of its own.
 
+Programs outside of Parley report too (``protocols.annotations``). Their reports are streams of their own
+(``vision.outside`` next to ``vision``): neither promises anything for the other, revises its statements or
+ends with it.
+
 A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. A
 specialist that is gone, late or silent costs its own tags. The commits, and the operations that a replay
 needs to reach the same order (``session_store.replay``), are written to the session as records: nothing waits
@@ -53,13 +57,26 @@ from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import Fused, Fusion, FusionSettings
 from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
-from parley.sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
+from parley.sequencer.operations import (
+    Advance,
+    Heartbeat,
+    Join,
+    Journal,
+    Learn,
+    Operation,
+    Report,
+    StreamEnded,
+    to_json,
+)
 from parley.sequencer.rendering import RenderingSettings, render, tags
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Kind
 
 OWN_STREAMS = (Source.STT, Source.TEXT)
 SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
+# Streams that give tags: those of this process, and those of programs outside of it.
+OUTSIDE = ".outside"
+TAG_STREAMS = (*SPECIALISTS, *(f"{stream}{OUTSIDE}" for stream in SPECIALISTS))
 # Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
 
@@ -95,12 +112,24 @@ class AnnotationFrame(SystemFrame):
         annotation: its report, times on the session clock.
         identity: identifies the statement, when it may be revised.
         revision: counts up while it is.
+        passed_us: without an annotation, the moment up to which nothing more is to be reported; None: now
+            minus the latency of the stream.
+        is_outside: a program outside of this process reports.
+        has_ended: the specialist has left, and no turn waits for it; nothing else is reported.
     """
 
     stream: Source = Source.VISION
     annotation: Annotation | None = None
     identity: str | None = None
     revision: int = 0
+    passed_us: int | None = None
+    is_outside: bool = False
+    has_ended: bool = False
+
+    @property
+    def stream_name(self) -> str:
+        """Name of the stream in the sequencer."""
+        return f"{self.stream}{OUTSIDE}" if self.is_outside else self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,14 +337,19 @@ class Perception(FrameProcessor):
                     self._report(Source.TEXT, TextPayload(text), self._clock.now_us())
 
     def _take_in(self, frame: AnnotationFrame) -> None:
-        self._join(frame.stream)
-        annotation = frame.annotation
-        if annotation is None:
-            self._apply(Heartbeat(frame.stream, self._clock.now_us()))
+        stream, annotation = frame.stream_name, frame.annotation
+        if frame.has_ended:
+            if stream in self._joined:
+                self._joined.remove(stream)
+                self._apply(StreamEnded(stream))
+        elif annotation is None:
+            self._join(frame.stream, stream)
+            self._apply(Heartbeat(stream, self._clock.now_us(), frame.passed_us))
         else:
+            self._join(frame.stream, stream)
             self._apply(
                 Report(
-                    frame.stream,
+                    stream,
                     annotation.arrival_us,
                     annotation,
                     annotation.event_us,
@@ -373,12 +407,14 @@ class Perception(FrameProcessor):
         self._apply(Report(stream, arrival_us, annotation, event_us, identity, revision, final))
         self._advance()
 
-    def _join(self, stream: Source) -> None:
+    def _join(self, source: Source, stream: str | None = None) -> None:
+        """Begin a stream of a specialist, unless it has begun; ``stream``: its name, where it differs."""
+        stream = stream or source
         if stream not in self._joined:
             self._joined.add(stream)
-            latency_us = self._settings.latency_ms.get(stream, 0) * 1000
-            engine = self._engines.get(stream)
-            prior_us = None if engine is None else self._latencies.prior_us(engine, stream)
+            latency_us = self._settings.latency_ms.get(source, 0) * 1000
+            engine = self._engines.get(source) if stream == source else None
+            prior_us = None if engine is None else self._latencies.prior_us(engine, source)
             self._apply(Join(stream, latency_us, self._clock.now_us(), prior_us))
 
     def _apply(self, operation: Operation[Annotation]) -> None:
@@ -392,7 +428,7 @@ class Perception(FrameProcessor):
             chosen = self._settings
             now_us += max(chosen.sequencer.deadline_us, chosen.fusion.deadline_us)
         committed = self._sequencer.advance(now_us)
-        passed_us = self._sequencer.passed_us(SPECIALISTS, now_us)
+        passed_us = self._sequencer.passed_us(TAG_STREAMS, now_us)
         fused = self._fusion.advance(committed, now_us=now_us, passed_us=passed_us)
         for one in fused:
             self._fused.pop(one.statement, None)
