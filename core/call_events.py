@@ -13,7 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parley.core.timeline import HeardReply, HeardSoFar
+from parley.core.timeline import HeardReply, HeardSoFar, OutsideReport, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,28 @@ class WordsAccepted(CallEvent):
 @dataclass(frozen=True, slots=True)
 class WordsDiscarded(CallEvent):
     """The words since the last turn were not meant for the bot and belong to no turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationsReported(CallEvent):
+    """A program outside of this process reports what it perceived.
+
+    Attributes:
+        reports: in the order in which they were made, with times on the session clock.
+    """
+
+    reports: tuple[OutsideReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideStreamEnded(CallEvent):
+    """The last program has left that was connected to report in a stream.
+
+    Attributes:
+        stream: the specialist.
+    """
+
+    stream: Source
 
 
 @dataclass(frozen=True, slots=True)

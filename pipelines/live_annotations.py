@@ -1,9 +1,8 @@
 """Live calls of one process, for outside specialists that report about them.
 
-A call is here from the beginning of its pipeline to its end, under the id of its session. Its reports enter
-the pipeline like everything else from outside (``pipelines.pipeline_input``), and reach the sequencer as
-frames (``processors.fusion.perception``). Nothing is kept here: a report comes in, a frame goes on. The
-gateway bounds the rate (``serving.gateway.annotations_api``).
+A call is here from the beginning of its pipeline to its end, under the id of its session. Reports are events
+of the call, which its perception puts into the sequencer at once (``processors.fusion.perception``). Nothing
+is kept here. The gateway bounds the rate (``serving.gateway.annotations_api``).
 
 A stream ends when the last program has left that held it open by a socket, so that no turn waits for it. A
 program without a socket holds nothing open: its stream stops delaying turns by the sequencer's ``stall_us``.
@@ -14,11 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from parley.core.call_events import AnnotationsReported, OutsideStreamEnded
 from parley.core.errors import PeerError
-from parley.core.timeline import Source
+from parley.core.timeline import OutsideReport, Source
 from parley.pipelines.call import Call
-from parley.processors.fusion.perception import AnnotationFrame
-from parley.protocols.annotations import OutsideReport
 
 
 class CallAnnotations:
@@ -35,7 +33,7 @@ class CallAnnotations:
     """
 
     def __init__(self, call: Call, *, are_read: bool) -> None:
-        self._input = call.live.input
+        self._events = call.events
         self._clock = call.conversation.clock
         self._held: Counter[Source] = Counter()
         self.began_us = self._clock.now_us()
@@ -46,25 +44,15 @@ class CallAnnotations:
         """Return the time of the session clock."""
         return self._clock.now_us()
 
-    async def take(self, reports: Sequence[OutsideReport]) -> None:
-        """Pass reports on to the call.
+    def take(self, reports: Sequence[OutsideReport]) -> None:
+        """Report to the call.
 
         Raises:
             PeerError: the call is over.
         """
-        for one in reports:
-            if self.ended.is_set():
-                raise PeerError("the call has ended: report about the next one when it has begun")
-            await self._input.queue(
-                AnnotationFrame(
-                    stream=one.stream,
-                    annotation=one.annotation,
-                    identity=one.identity,
-                    revision=one.revision,
-                    passed_us=one.passed_us,
-                    is_outside=True,
-                )
-            )
+        if self.ended.is_set():
+            raise PeerError("the call has ended: report about the next one when it has begun")
+        self._events.publish(AnnotationsReported(self._events.now_ms(), tuple(reports)))
 
     def hold(self, stream: Source) -> None:
         """Count one more socket that reports in a stream."""
@@ -74,7 +62,7 @@ class CallAnnotations:
         """Count one socket less; the stream ends with the last one."""
         self._held[stream] -= 1
         if not self._held[stream]:
-            self._input.put(AnnotationFrame(stream=stream, is_outside=True, has_ended=True))
+            self._events.publish(OutsideStreamEnded(self._events.now_ms(), stream))
 
 
 class LiveAnnotations:

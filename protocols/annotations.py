@@ -10,12 +10,19 @@ Pure: the time comes in as an argument. Everything is bounded: numbers are finit
 control characters, and a batch is small. A batch is accepted whole or not at all.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from parley.core.timeline import Annotation, DiarPayload, Payload, ProsodyPayload, Source, VisionPayload
+from parley.core.timeline import (
+    Annotation,
+    DiarPayload,
+    OutsideReport,
+    Payload,
+    ProsodyPayload,
+    Source,
+    VisionPayload,
+)
 from parley.protocols.client_protocol import ProtocolError
 
 MOST_REPORTS = 64
@@ -146,24 +153,6 @@ class AnnotationBatch(_Given):
             EMBEDDING_COST if isinstance(one.payload, GivenDiar) and one.payload.embedding else COST
             for one in self.annotations
         )
-
-
-@dataclass(frozen=True, slots=True)
-class OutsideReport:
-    """Report of an outside specialist, with its times on the session clock.
-
-    Attributes:
-        stream: the specialist.
-        passed_us: moment of the report; a heartbeat has nothing more to report up to it.
-        annotation: None for a heartbeat.
-        identity, revision: as for ``sequencer.operations.Report``.
-    """
-
-    stream: Source
-    passed_us: int
-    annotation: Annotation | None = None
-    identity: str | None = None
-    revision: int = 0
 
 
 def parse_batch(text: str) -> AnnotationBatch:

@@ -5,9 +5,9 @@ text and the ``AnnotationFrame``s of any other specialist (prosody, vision, diar
 of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the commit gate. Frames
 pass unchanged and at once. The work takes microseconds in the pushing task; there is no task of its own.
 
-Programs outside of Parley report too (``protocols.annotations``). Their reports are streams of their own
+Programs outside of Parley report too (``AnnotationsReported``). Their reports are streams of their own
 (``vision.outside`` next to ``vision``): neither promises anything for the other, revises its statements or
-ends with it.
+ends with it. They come as events: a frame passes all the other stages as well, which costs a millisecond.
 
 A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. A
 specialist that is gone, late or silent costs its own tags. The commits, and the operations that a replay
@@ -38,7 +38,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
 
-from parley.core.call_events import WordsDiscarded
+from parley.core.call_events import AnnotationsReported, OutsideStreamEnded, WordsDiscarded
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import (
     Annotation,
@@ -112,24 +112,12 @@ class AnnotationFrame(SystemFrame):
         annotation: its report, times on the session clock.
         identity: identifies the statement, when it may be revised.
         revision: counts up while it is.
-        passed_us: without an annotation, the moment up to which nothing more is to be reported; None: now
-            minus the latency of the stream.
-        is_outside: a program outside of this process reports.
-        has_ended: the specialist has left, and no turn waits for it; nothing else is reported.
     """
 
     stream: Source = Source.VISION
     annotation: Annotation | None = None
     identity: str | None = None
     revision: int = 0
-    passed_us: int | None = None
-    is_outside: bool = False
-    has_ended: bool = False
-
-    @property
-    def stream_name(self) -> str:
-        """Name of the stream in the sequencer."""
-        return f"{self.stream}{OUTSIDE}" if self.is_outside else self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +191,8 @@ class Perception(FrameProcessor):
         events = events or CallEvents()
         self._notices = PerceivedEvents(events)
         events.subscribe(WordsDiscarded, self._on_words_discarded)
+        events.subscribe(AnnotationsReported, self._on_annotations_reported)
+        events.subscribe(OutsideStreamEnded, self._on_outside_stream_ended)
         self._settings = settings or PerceptionSettings()
         self._conversation = conversation
         self._clock = conversation.clock
@@ -336,28 +326,31 @@ class Perception(FrameProcessor):
                 if text:
                     self._report(Source.TEXT, TextPayload(text), self._clock.now_us())
 
+    def _on_annotations_reported(self, event: AnnotationsReported) -> None:
+        for each in event.reports:
+            stream = f"{each.stream}{OUTSIDE}"
+            self._join(each.stream, stream)
+            if each.annotation is None:
+                self._apply(Heartbeat(stream, self._clock.now_us(), each.passed_us))
+            else:
+                self._apply(_report_of(stream, each.annotation, each.identity, each.revision))
+        self._advance()
+        self._news.set()
+
+    def _on_outside_stream_ended(self, event: OutsideStreamEnded) -> None:
+        stream = f"{event.stream}{OUTSIDE}"
+        if stream in self._joined:
+            self._joined.remove(stream)
+            self._apply(StreamEnded(stream))
+            self._advance()
+            self._news.set()
+
     def _take_in(self, frame: AnnotationFrame) -> None:
-        stream, annotation = frame.stream_name, frame.annotation
-        if frame.has_ended:
-            if stream in self._joined:
-                self._joined.remove(stream)
-                self._apply(StreamEnded(stream))
-        elif annotation is None:
-            self._join(frame.stream, stream)
-            self._apply(Heartbeat(stream, self._clock.now_us(), frame.passed_us))
+        self._join(frame.stream)
+        if frame.annotation is None:
+            self._apply(Heartbeat(frame.stream, self._clock.now_us()))
         else:
-            self._join(frame.stream, stream)
-            self._apply(
-                Report(
-                    stream,
-                    annotation.arrival_us,
-                    annotation,
-                    annotation.event_us,
-                    frame.identity,
-                    frame.revision,
-                    annotation.final,
-                )
-            )
+            self._apply(_report_of(frame.stream, frame.annotation, frame.identity, frame.revision))
         self._advance()
         self._news.set()
 
@@ -493,6 +486,20 @@ class Perception(FrameProcessor):
             final=committed.final,
             confidence=annotation.confidence,
         )
+
+
+def _report_of(
+    stream: str, annotation: Annotation, identity: str | None, revision: int
+) -> Report[Annotation]:
+    return Report(
+        stream,
+        annotation.arrival_us,
+        annotation,
+        annotation.event_us,
+        identity,
+        revision,
+        annotation.final,
+    )
 
 
 def _as_json(token: EnrichedToken) -> dict[str, object]:

@@ -14,7 +14,7 @@ goes on. A socket ends with its call. Its streams end with it, so that no turn w
 gone.
 
 A socket is read by its own task, one message at a time, and reads no further before its answer is sent. The
-pipeline of the call takes reports at once, and holds a bounded number (``sequencer``).
+call takes reports at once, and holds a bounded number (``sequencer``).
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from starlette.websockets import WebSocketDisconnect
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import AgentError, PeerError
 from parley.core.grants import ClientIdentity
-from parley.core.timeline import Source
+from parley.core.timeline import OutsideReport, Source
 from parley.core.token_bucket import TokenBucket
-from parley.protocols.annotations import AnnotationBatch, OutsideReport, parse_batch, placed
+from parley.protocols.annotations import AnnotationBatch, parse_batch, placed
 from parley.runtime.loop_clock import LoopClock
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.http.middleware import POLICY_VIOLATION
@@ -83,7 +83,7 @@ class AnnotationEntry(Protocol):
         """Return the time of the session clock."""
         ...
 
-    async def take(self, reports: Sequence[OutsideReport]) -> None:
+    def take(self, reports: Sequence[OutsideReport]) -> None:
         """Pass reports on to the call; raise PeerError when it is over."""
         ...
 
@@ -122,9 +122,7 @@ class AnnotationIntake:
         """Return the entry of the live call of a session; None without one."""
         return self._entries.find(session_id)
 
-    async def take(
-        self, session_id: str, entry: AnnotationEntry, batch: AnnotationBatch
-    ) -> list[OutsideReport]:
+    def take(self, session_id: str, entry: AnnotationEntry, batch: AnnotationBatch) -> list[OutsideReport]:
         """Pass a batch on to the call; return its reports.
 
         Raises:
@@ -133,12 +131,10 @@ class AnnotationIntake:
         """
         self._count(session_id, max(1, batch.cost))
         reports = placed(batch, now_us=entry.now_us(), began_us=entry.began_us)
-        await entry.take(reports)
+        entry.take(reports)
         return reports
 
-    async def take_message(
-        self, session_id: str, entry: AnnotationEntry, text: str | None
-    ) -> list[OutsideReport]:
+    def take_message(self, session_id: str, entry: AnnotationEntry, text: str | None) -> list[OutsideReport]:
         """Pass the batch of one message of a socket on to the call; return its reports.
 
         Raises:
@@ -154,7 +150,7 @@ class AnnotationIntake:
         batch = parse_batch(text)
         reports = placed(batch, now_us=entry.now_us(), began_us=entry.began_us)
         self._rates[session_id].overdraw(max(0, batch.cost - 1), self._clock.now_us())
-        await entry.take(reports)
+        entry.take(reports)
         return reports
 
     def _count(self, session_id: str, cost: int) -> None:
@@ -238,7 +234,7 @@ class AnnotationSocket:
         """Answer one message; return the reason to close the socket, or an empty text."""
         try:
             self._check_current()
-            reports = await self._intake.take_message(self._session_id, self._entry, text)
+            reports = self._intake.take_message(self._session_id, self._entry, text)
         except HTTPException as error:
             return str(error.detail)
         except ShareError as error:
@@ -302,7 +298,7 @@ def annotations_api(
     async def report(session_id: SessionId, body: AnnotationBatch) -> dict[str, object]:
         """Report what a specialist outside of Parley perceived in the live call of a session."""
         entry = await entry_of(session_id)
-        reports = await intake.take(session_id, entry, body)
+        reports = intake.take(session_id, entry, body)
         return {"accepted": len(reports), **clock_facts(entry)}
 
     async def serve(websocket: WebSocket, session_id: str) -> None:

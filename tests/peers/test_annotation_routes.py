@@ -11,13 +11,12 @@ from typing import Any
 import httpx
 import pytest
 import websockets
-from pipecat.frames.frames import Frame
 from websockets.asyncio.client import ClientConnection, connect
 
-from parley.core.timeline import Source
+from parley.core.call_events import AnnotationsReported, OutsideStreamEnded
+from parley.core.timeline import OutsideReport, Source
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.live_annotations import LiveAnnotations
-from parley.processors.fusion.perception import AnnotationFrame
 from parley.serving.gateway.annotations_api import (
     BURST,
     MOST_REFUSED,
@@ -42,14 +41,16 @@ class Gateway:
     """A gateway with one session, which is in a call while ``in_call`` runs.
 
     Attributes:
-        frames: frames that entered the call.
+        reports: reports that the call received.
+        ended: streams that have ended.
     """
 
     server: Server
     live: LiveAnnotations
     conversation: Conversation
     client: httpx.AsyncClient
-    frames: list[AnnotationFrame] = field(default_factory=list)
+    reports: list[OutsideReport] = field(default_factory=list)
+    ended: list[Source] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -58,18 +59,10 @@ class Gateway:
     @asynccontextmanager
     async def in_call(self, *, are_read: bool = True) -> AsyncIterator[Call]:
         call = Call(self.conversation, "file", LiveCall(self.conversation.clock))
-        call.live.input.open(self._take)
-        running = asyncio.create_task(call.live.input.run())
-        try:
-            with self.live.opened(call, are_read=are_read):
-                yield call
-        finally:
-            call.live.input.close()
-            running.cancel()
-
-    async def _take(self, frame: Frame) -> None:
-        assert isinstance(frame, AnnotationFrame)
-        self.frames.append(frame)
+        call.events.subscribe(AnnotationsReported, lambda event: self.reports.extend(event.reports))
+        call.events.subscribe(OutsideStreamEnded, lambda event: self.ended.append(event.stream))
+        with self.live.opened(call, are_read=are_read):
+            yield call
 
     async def post(self, *reports: dict[str, Any], token: str = "") -> httpx.Response:
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -131,18 +124,18 @@ async def test_a_report_enters_the_call_with_its_times_on_the_session_clock(tmp_
     said = answered.json()
     assert (said["accepted"], said["read_by_model"]) == (2, True)
     assert now_us <= said["now_us"] <= after_us
-    seen, beat = here.frames
-    assert seen.annotation is not None and beat.annotation is None and seen.is_outside
+    seen, beat = here.reports
+    assert seen.annotation is not None and beat.annotation is None
     assert (seen.stream, seen.annotation.event_us) == (Source.VISION, now_us)
     assert seen.annotation.payload.ref == "the fee"  # type: ignore[union-attr]
-    assert beat.passed_us is not None and now_us <= beat.passed_us <= after_us
+    assert now_us <= beat.passed_us <= after_us
 
 
 async def test_an_empty_batch_asks_for_the_time_and_how_reports_are_used(tmp_path: Path):
     async with gateway(tmp_path) as here, here.in_call(are_read=False):
         said = (await here.post()).json()
     assert (said["accepted"], said["read_by_model"]) == (0, False)
-    assert here.frames == []
+    assert here.reports == []
 
 
 async def test_without_a_live_call_the_refusal_says_what_to_do(tmp_path: Path):
@@ -182,7 +175,7 @@ async def test_a_bad_body_has_its_reason_and_changes_nothing(
             here.path, content=body, headers={"content-type": "application/json"}
         )
         assert (refused.status_code, said in refused.text) == (status, True), refused.text
-        assert here.frames == []
+        assert here.reports == []
         assert (await here.post(POINTING)).status_code == 200
 
 
@@ -201,7 +194,7 @@ async def test_with_keys_only_the_owner_of_the_session_reports(
             await received(socket)
             assert (await answer(socket, POINTING))["accepted"] == 1
     assert statuses == [401, 403, 200, 200, 401, 403]
-    assert len(here.frames) >= 3
+    assert len(here.reports) >= 3
 
 
 async def test_a_page_of_another_origin_reports_nothing(tmp_path: Path):
@@ -212,7 +205,7 @@ async def test_a_page_of_another_origin_reports_nothing(tmp_path: Path):
             url = f"ws://127.0.0.1:{here.server.port}{here.path}/socket"
             await connect(url, additional_headers=foreign)
     assert posted.status_code == refused.value.response.status_code == 403
-    assert here.frames == []
+    assert here.reports == []
 
 
 async def test_a_socket_answers_each_message_and_its_streams_end_with_it(tmp_path: Path):
@@ -233,15 +226,11 @@ async def test_a_socket_answers_each_message_and_its_streams_end_with_it(tmp_pat
                 "annotations.0"
             )
             await one.close()
-            await until(lambda: ended(here) == [Source.DIAR])
+            await until(lambda: here.ended == [Source.DIAR])
             # Vision goes on: the other program still reports it.
             assert (await answer(two, POINTING))["accepted"] == 1
             await two.close()
-            await until(lambda: ended(here) == [Source.DIAR, Source.VISION])
-
-
-def ended(here: Gateway) -> list[Source]:
-    return [frame.stream for frame in here.frames if frame.has_ended]
+            await until(lambda: here.ended == [Source.DIAR, Source.VISION])
 
 
 async def until(condition: Any) -> None:
@@ -291,7 +280,7 @@ async def test_a_thousand_posts_are_bounded_and_say_the_limit(tmp_path: Path):
         assert {each.status_code for each in refused} == {429}
         assert refused[0].json()["error"] == TOO_FAST and refused[0].headers["retry-after"] == "1"
         # A batch may overdraw.
-        assert len(here.frames) == accepted <= BURST + took_s * REPORTS_PER_S + 10
+        assert len(here.reports) == accepted <= BURST + took_s * REPORTS_PER_S + 10
 
 
 async def test_a_socket_that_floods_is_answered_with_the_limit_and_then_closed(tmp_path: Path):
@@ -317,7 +306,7 @@ async def test_a_socket_that_floods_is_answered_with_the_limit_and_then_closed(t
         assert MOST_REFUSED <= len(errors) <= MOST_REFUSED + 10
         assert errors[0]["error"] == TOO_FAST and 0 < errors[0]["retry_s"] <= 1
         assert sum("accepted" in each for each in answers) < 5 * BURST
-        await until(lambda: ended(here) == [Source.VISION])
+        await until(lambda: here.ended == [Source.VISION])
         # The call goes on, and reports of a slower program are accepted again.
         await asyncio.sleep(0.1)
         assert (await here.post(POINTING)).status_code == 200

@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
-from parley.core.timeline import Annotation, DiarPayload, ProsodyPayload, Source, VisionPayload
+from parley.core.timeline import (
+    Annotation,
+    DiarPayload,
+    OutsideReport,
+    ProsodyPayload,
+    Source,
+    VisionPayload,
+)
 from parley.protocols.annotations import (
     CLOCK_TOLERANCE_US,
     MOST_EMBEDDING,
     MOST_REPORTS,
     MOST_TEXT_CHARS,
-    OutsideReport,
     parse_batch,
     placed,
 )

@@ -10,9 +10,9 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import WordsDiscarded
+from parley.core.call_events import AnnotationsReported, OutsideStreamEnded, WordsDiscarded
 from parley.core.media import WordTime
-from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
+from parley.core.timeline import Annotation, OutsideReport, ProsodyPayload, Source, VisionPayload
 from parley.models.stt import Transcript
 from parley.processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
@@ -71,25 +71,16 @@ class Bench:
         await self.worker.queue_frame(AnnotationFrame(stream=Source.VISION, annotation=annotation))
         await asyncio.sleep(0.01)
 
-    async def outside(self, *, ago_ms: int = 0, ref: str = "", identity: str | None = None) -> None:
+    def outside(self, *, ago_ms: int = 0, ref: str = "", identity: str | None = None) -> None:
         """Send what a program outside of this process sees; without ``ref``, that it sees nothing new."""
         now_us = self.clock.now_us()
         event_us = now_us - ago_ms * 1000
         seen = Annotation(event_us, now_us, Source.VISION, VisionPayload(event_us, event_us, ref, "pointing"))
-        await self.worker.queue_frame(
-            AnnotationFrame(
-                stream=Source.VISION,
-                annotation=seen if ref else None,
-                identity=identity,
-                passed_us=event_us,
-                is_outside=True,
-            )
-        )
-        await asyncio.sleep(0.01)
+        report = OutsideReport(Source.VISION, event_us, seen if ref else None, identity)
+        self.events.publish(AnnotationsReported(self.events.now_ms(), (report,)))
 
-    async def outside_leaves(self) -> None:
-        await self.worker.queue_frame(AnnotationFrame(stream=Source.VISION, is_outside=True, has_ended=True))
-        await asyncio.sleep(0.01)
+    def outside_leaves(self) -> None:
+        self.events.publish(OutsideStreamEnded(self.events.now_ms(), Source.VISION))
 
     async def wait_ms(self, said: str) -> int:
         """End the turn; return how long it waited."""
@@ -323,31 +314,31 @@ def test_words_alone_are_never_late(tmp_path: Path):
 
 def test_a_turn_waits_briefly_for_a_program_that_is_silent_and_not_for_one_that_has_left(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
-        await bench.outside(ref="the fee", ago_ms=100)
+        bench.outside(ref="the fee", ago_ms=100)
         await bench.hears("this is fine")
         assert await bench.wait_ms("this is fine") == 150
         # It says nothing more, by a heartbeat.
-        await bench.outside(ref="the fee", ago_ms=100)
+        bench.outside(ref="the fee", ago_ms=100)
         await bench.hears("this is fine too")
-        await bench.outside(ago_ms=0)
+        bench.outside(ago_ms=0)
         assert await bench.wait_ms("this is fine too") == 0
-        await bench.outside(ref="the fee", ago_ms=100)
+        bench.outside(ref="the fee", ago_ms=100)
         await bench.hears("and this")
-        await bench.outside_leaves()
+        bench.outside_leaves()
         assert await bench.wait_ms("and this") == 0
         # It is back, as another instance.
-        await bench.outside(ref="the fee", ago_ms=100)
+        bench.outside(ref="the fee", ago_ms=100)
         await bench.hears("and that")
         assert await bench.wait_ms("and that") == 150
-        await bench.outside_leaves()
-        await bench.outside_leaves()
+        bench.outside_leaves()
+        bench.outside_leaves()
 
     play(tmp_path, scenario)
 
 
 def test_a_turn_waits_for_no_program_that_has_been_silent_for_a_second(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
-        await bench.outside(ref="the fee", ago_ms=100)
+        bench.outside(ref="the fee", ago_ms=100)
         await asyncio.sleep(1.1)
         await bench.hears("this is fine")
         assert await bench.wait_ms("this is fine") == 0
@@ -357,11 +348,11 @@ def test_a_turn_waits_for_no_program_that_has_been_silent_for_a_second(tmp_path:
 
 def test_a_program_revises_and_ends_no_statement_of_this_process(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
-        await bench.outside(ref="the fee", identity="g1")
+        bench.outside(ref="the fee", identity="g1")
         now_us = bench.clock.now_us()
         seen = Annotation(now_us, now_us, Source.VISION, VisionPayload(now_us, now_us, "the card"))
         await bench.worker.queue_frame(AnnotationFrame(stream=Source.VISION, annotation=seen, identity="g1"))
-        await bench.outside_leaves()
+        bench.outside_leaves()
         # The specialist of this process is still waited for.
         await bench.hears("this is fine")
         assert await bench.wait_ms("this is fine") == 150
