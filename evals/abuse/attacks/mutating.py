@@ -13,9 +13,9 @@ from functools import partial
 
 import aiohttp
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidStatus
 
 from parley.core.errors import AgentError
+from parley.evals.abuse.attacks.annotations import own_call, when_live
 from parley.evals.abuse.attacks.floods import drain
 from parley.evals.abuse.attacks.requests import GONE, new_session
 from parley.evals.abuse.mutations import mutated, mutated_bytes, mutated_text
@@ -30,8 +30,6 @@ CLIENTS, MESSAGES_A_S = 3, 40
 # Messages in one conversation: with a server that accepts everything a new one begins now and then.
 MESSAGES = 120
 SERVER_FAULT = 500
-# The session has no call yet.
-CONFLICT = 409
 UNAVAILABLE = (501, 503)
 
 Tally = Counter[str]
@@ -89,29 +87,10 @@ async def _annotations(run: AttackRun) -> Outcome:
     """Report about a call of the attacker's own."""
 
     async def one(number: int, tally: Tally) -> None:
-        async with await run.socket(PROTOCOLS[0].path, number) as call:
-            created = json.loads(await call.recv())
-            path = ANNOTATIONS.path.replace("{session_id}", created["session"]["id"])
-            reading = asyncio.create_task(drain(call), name="mutate.call")
-            try:
-                async with await _when_live(run, path, number) as socket:
-                    await _send_mutated(run, socket, list(ANNOTATIONS.messages), tally)
-            finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+        async with own_call(run, number) as path, await when_live(run, path, number) as socket:
+            await _send_mutated(run, socket, list(ANNOTATIONS.messages), tally)
 
     return await _many(run, one)
-
-
-async def _when_live(run: AttackRun, path: str, number: int) -> ClientConnection:
-    """Open the socket of a session as soon as its call has begun."""
-    while True:
-        try:
-            return await run.socket(path, number)
-        except InvalidStatus as error:
-            if error.response.status_code != CONFLICT:
-                raise
-        await asyncio.sleep(0.1)
 
 
 async def _twilio(run: AttackRun) -> Outcome:
