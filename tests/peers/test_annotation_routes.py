@@ -197,6 +197,25 @@ async def test_with_keys_only_the_owner_of_the_session_reports(
     assert len(here.reports) >= 3
 
 
+async def test_a_socket_ends_with_the_grants_of_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+    async with gateway(tmp_path, owner=KEY) as here, here.in_call():
+        made = await here.client.post(
+            "/api/token",
+            json={"expires_s": 1, "sessions": [here.conversation.session_id]},
+            headers={"authorization": f"Bearer {KEY}"},
+        )
+        async with here.connect(token=made.json()["token"]) as socket:
+            await received(socket)
+            assert (await answer(socket, POINTING))["accepted"] == 1
+            await asyncio.sleep(1.1)
+            await socket.send(json.dumps({"annotations": [POINTING]}))
+            code, reason = await until_closed(socket)
+        assert (code, "grants of this client have expired" in str(reason)) == (1008, True)
+        await until(lambda: here.ended == [Source.VISION])
+    assert len(here.reports) == 1
+
+
 async def test_a_page_of_another_origin_reports_nothing(tmp_path: Path):
     async with gateway(tmp_path) as here, here.in_call():
         foreign = {"origin": "https://elsewhere.example"}

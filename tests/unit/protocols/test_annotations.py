@@ -1,6 +1,8 @@
 """Batches of outside specialists: what is accepted, and where its times are on the session clock."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +20,13 @@ from parley.protocols.annotations import (
     MOST_EMBEDDING,
     MOST_REPORTS,
     MOST_TEXT_CHARS,
+    VisionReport,
     parse_batch,
     placed,
 )
 from parley.protocols.client_protocol import ProtocolError
 
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "outside_specialists.md"
 NOW_US, BEGAN_US = 1_000_000_000, 900_000_000
 
 
@@ -161,3 +165,16 @@ def test_a_batch_outside_of_the_bounds_is_refused_with_the_field(text: str, said
 
 def test_an_embedding_costs_ten_reports():
     assert parse_batch(batch_of(vision(), prosody(), diar(), diar(embedding=[0.1]))).cost == 13
+
+
+def test_the_documented_request_and_answers_are_those_of_the_code():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    [body] = re.findall(r"-d '(.*?)'", text, re.DOTALL)
+    [report] = placed(parse_batch(body), now_us=NOW_US, began_us=BEGAN_US)
+    assert report.annotation is not None
+    assert report.annotation.payload == VisionPayload(
+        NOW_US - 1_500_000, NOW_US - 300_000, "the fee", "pointing"
+    )
+    # A row for each field of a report.
+    rows = " ".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", rows)) == set(VisionReport.model_fields)
