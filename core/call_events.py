@@ -13,7 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parley.core.timeline import Annotation, HeardReply, HeardSoFar, Source
+from parley.core.timeline import Annotation, HeardReply, HeardSoFar, OutsideReport, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,28 @@ class AnnotationReported(CallEvent):
 @dataclass(frozen=True, slots=True)
 class SpecialistLeft(CallEvent):
     """A specialist reports nothing more, until it reports again.
+
+    Attributes:
+        stream: the specialist.
+    """
+
+    stream: Source
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideReportsReceived(CallEvent):
+    """A program outside of this process reports what it perceived.
+
+    Attributes:
+        reports: in the order in which they were made, with times on the session clock.
+    """
+
+    reports: tuple[OutsideReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideStreamEnded(CallEvent):
+    """The last program has left that was connected to report in a stream.
 
     Attributes:
         stream: the specialist.

@@ -134,6 +134,25 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideReport:
+    """Report of a program outside of this process.
+
+    Attributes:
+        stream: the specialist.
+        passed_us: moment of the report; without an annotation, nothing more is to be reported up to it.
+        annotation: None for such a heartbeat.
+        identity: identifies the statement within the stream, when it may be revised.
+        revision: counts up while it is.
+    """
+
+    stream: Source
+    passed_us: int
+    annotation: Annotation | None = None
+    identity: str | None = None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EnrichedToken:
     """Words with everything that was perceived about them at the same time.
 

@@ -13,7 +13,8 @@ hundred is shown as tense. ``python -m evals.perception.prosody`` reports it on 
 alone for comparison. Valence and certainty are not judged: no recording that is available here would show
 that the judgement is right.
 
-Pure numpy, about 10 ms for a second of audio. Nothing of the audio is kept, only the running mean of the measures.
+Pure numpy, about 10 ms for a second of audio. Nothing of the audio is kept, only the running mean of the
+measures.
 """
 
 import json

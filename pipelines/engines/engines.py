@@ -48,6 +48,7 @@ from parley.pipelines.engines.loading import (
 )
 from parley.pipelines.engines.plan import plan
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
+from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
@@ -93,6 +94,7 @@ class Engines:
         output_rate_hz: rate of the bot's audio.
         latencies: latencies of perception's streams, as learnt from the calls so far.
         answers: ``AnswerHeard`` of all calls.
+        annotations: live calls, for outside specialists that report about them.
         shutdown: progress of the process's shutdown.
     """
 
@@ -108,6 +110,7 @@ class Engines:
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
         self.answers = CallEvents()
+        self.annotations = LiveAnnotations()
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
         self._specialists = SpecialistProcesses(loaded.specialists)

@@ -73,7 +73,16 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
                 engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
             )
         parallel = [*(start() for start in background), tools.recover()]
-        await run_call(engines, worker, transport, call, idle, background=parallel)
+        await run_call(
+            engines,
+            worker,
+            transport,
+            call,
+            idle,
+            background=parallel,
+            # A speech model answers what it hears; a language model answers for the two-tier engine.
+            reads_annotations=is_two_tier(engines),
+        )
 
 
 async def _build(

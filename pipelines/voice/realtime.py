@@ -65,6 +65,8 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
         idle,
         background=built.background,
         before_close=built.caller.close,
+        # Its service answers what it hears.
+        reads_annotations=False,
     )
 
 

@@ -6,7 +6,8 @@ accepted call, run by ``run_call`` in a task that the app owns (``serving.gatewa
 request gets a 4xx with the reason and affects no other request. The number of concurrent conversations is
 capped (``limits``). A call beyond the cap waits in the queue for a line where its protocol has messages for
 that. Any other gets 503, or 429 where one client or one session has used up its share. Routers:
-``health``, ``webrtc.routes``, ``sockets``, ``session_api``, ``phone``, ``admin``; pages: ``pages``.
+``health``, ``webrtc.routes``, ``sockets``, ``session_api``, ``annotations_api``, ``phone``, ``admin``; pages:
+``pages``.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from parley.core.tuning import tuned
 from parley.runtime.shutdown import Shutdown
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
+from parley.serving.gateway.annotations_api import AnnotationEntries, annotations_api
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.auth_failures import AuthFailures
@@ -78,6 +80,7 @@ def create_app(
     open_door: Callable[[OnConnection], Door],
     conversations: Conversations | None = None,
     type_turn: AnswerTyped | None = None,
+    annotations: AnnotationEntries | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,
@@ -103,6 +106,7 @@ def create_app(
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
+        annotations: live calls that outside specialists report about; without them there are no such routes.
         modes: that a call may request (``mode`` of its body); without any there are no such sockets.
         default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for
@@ -283,6 +287,8 @@ def create_app(
         )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
+        if annotations is not None:
+            app.include_router(annotations_api(annotations, conversations, settings, access))
         if book is not None:
             app.include_router(caller_api(book, conversations, settings, access, operators))
     serve_page(app, access)

@@ -1,6 +1,7 @@
 """Specialists of the voice for tests, loaded in a child process by their target."""
 
 import time
+from pathlib import Path
 
 from parley.core.errors import EngineError
 from parley.core.strict_model import StrictModel
@@ -9,10 +10,15 @@ from parley.models.specialists import Finding, VoiceStretch
 
 
 class StrangeSettings(StrictModel):
-    """How the specialist behaves: what it does at a stretch that begins before ``until_us``."""
+    """How the specialist behaves.
+
+    Attributes:
+        fault: what it does at a stretch: "hang", "slow" or "fail".
+        once: it does so once in all of its lives; this file says that it has.
+    """
 
     fault: str = ""
-    until_us: int = 2**62
+    once: Path | None = None
 
 
 class StrangeSpecialist:
@@ -28,7 +34,10 @@ class StrangeSpecialist:
         return self
 
     def judge(self, stretch: VoiceStretch) -> tuple[Finding, ...]:
-        if stretch.start_us < self._settings.until_us:
+        once = self._settings.once
+        if once is None or not once.exists():
+            if once is not None:
+                once.touch()
             if self._settings.fault == "hang":
                 time.sleep(3_600)
             elif self._settings.fault == "slow":
