@@ -75,13 +75,16 @@ class CompactionTuning(CompactionSettings):
     """Settings, completed by values that no deployment sets.
 
     Attributes:
-        budget_share: share of the model's context that turns may fill before older ones are summarised. Half
-            leaves as much room again for a long newest turn, a tool's result or a slow summary.
+        budget_share: share of the model's context that turns may fill before older ones are summarised. A
+            summary costs the model's cache of all turns that stay, so it should come rarely: two thirds
+            leave 2,000 of 6,000 tokens for a long newest turn, a tool's result or a slow summary.
+        kept_share: share of the model's context that the turns that stay may fill.
         timeout_s: time limit of the language model for a summary. The person does not wait for it, but the
             turns that it covers fill the context meanwhile.
     """
 
-    budget_share: float = Field(default=0.5, gt=0.0, le=1.0)
+    budget_share: float = Field(default=0.67, gt=0.0, le=1.0)
+    kept_share: float = Field(default=0.5, gt=0.0, le=1.0)
     timeout_s: float = Field(default=15.0, gt=0.0, le=300.0)
 
 
@@ -238,11 +241,12 @@ class Compactor:
         """Return the seq up to which a summary is due; None when none is."""
         turns = turns_of(events)
         costs = [turn_tokens(turn, self._count) for turn in turns]
-        limit = self._budget_tokens * self._settings.budget_share
-        if sum(costs) <= limit:
+        settings = self._settings
+        if sum(costs) <= self._budget_tokens * settings.budget_share:
             return None
-        keep_turns = self._settings.keep_turns
-        while keep_turns > 1 and sum(costs[-keep_turns:]) > limit:
+        most_kept = self._budget_tokens * min(settings.kept_share, settings.budget_share)
+        keep_turns = settings.keep_turns
+        while keep_turns > 1 and sum(costs[-keep_turns:]) > most_kept:
             keep_turns -= 1
         return covered_until(turns, keep_turns=keep_turns)
 
