@@ -249,7 +249,7 @@ class Conversation:
             text: of the turn.
             transport: of the turn.
             is_whole: facts are extracted only from a whole turn: those of half a sentence would change the
-                notes before the dialogue.
+                notes before its words.
         """
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport})
         learnt = learn(text, self.state, self._facts) if is_whole else None

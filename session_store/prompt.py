@@ -13,13 +13,18 @@ view and make it again at any time.
 * An event that names the turn it belongs to (``turn``: the answer to a typed turn, a tool call) is placed in
   that turn, however late it came.
 * A summary takes the place of the turns that it covers.
-* Notes (``core.prompt_notes``) come first in the first message of the person and not in a system message,
-because an
-  instruction of the service would replace that, in Pipecat's adapters and in our own. They are not a message
-  of their own either, because servers whose chat template demands alternating roles refuse two of a kind.
+* Notes (``core.prompt_notes``) precede the words of the person's messages. They are not a system message,
+  because an instruction of the service would replace that, in Pipecat's adapters and in our own. They are not
+  a message of their own either, because servers whose chat template demands alternating roles refuse two of a
+  kind.
+* The first message has notes on what came before it: the summary, and the state at its end. What a later
+  event adds to the state is noted in the turn in which it came, and the explanation of remarks where they
+  begin. So the view of the next turn begins with the view of this one, and a model's cache of it stays valid
+  (docs/adr/0017). A withdrawn fact is in no notes, also where that changes earlier text.
 
-Budget: whole turns are left out, the oldest first. Notes may take half of the budget that the newest turn
-leaves. The newest turn is always included.
+Budget: whole turns are left out, the oldest first; the notes before the first message then have what was
+learned in them. These notes may take half of the budget that the newest turn leaves. The newest turn is
+always included.
 
 An invalid payload (of an import) never breaks a view. Its invalid parts are left out, a tool call that cannot
 be read is not a call, and arguments are always an object (``memory.odd_events``).
@@ -27,23 +32,25 @@ be read is not a call, and arguments are always an object (``memory.odd_events``
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from typing import Any, Literal, TypeVar
 
-from parley.core.prompt_notes import PromptNotes, write_notes
+from parley.core.prompt_notes import PromptNotes, merge_notes, without_note_marks, write_notes
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from parley.language.facts import FactRules
 from parley.sequencer.rendering import render, tags
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import (
     SessionState,
+    StateChange,
     clean,
     covered_seq,
     current_events,
-    fold_state,
     newest_summary,
+    state_history,
     text_in,
 )
 
@@ -104,6 +111,7 @@ class Entry:
         open: true when one of them has no result yet.
         remarked: true when ``text`` holds a remark in brackets.
         turn: seq of the person's turn to which it belongs, where that is known.
+        notes: of the words of the person, on what was learned with them.
     """
 
     at: tuple[int, int]
@@ -114,6 +122,12 @@ class Entry:
     open: bool = False
     remarked: bool = False
     turn: int | None = None
+    notes: PromptNotes = field(default_factory=PromptNotes)
+
+    @property
+    def content(self) -> str:
+        """Text with its notes."""
+        return f"{write_notes(self.notes)}\n\n{self.text}" if self.notes else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,24 +183,24 @@ def prompt_view(
         known = _to_answer(known, asked)
     summary = newest_summary(current_events(known))
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
-    state = fold_state(known, facts)
-    notes = PromptNotes(
+    history = state_history(known, facts)
+    front = PromptNotes(
         summary=text_in(summary.payload, "text") if summary is not None else "",
-        facts=state.values,
-        intent=state.intent,
-        speaker=None if "name" in state.slots else state.speaker,
+        facts=history.start.values,
+        intent=history.start.intent,
+        speaker=None if "name" in history.start.slots else history.start.speaker,
     )
-    turns = turns_of(known)
+    front, turns = _noted(front, turns_of(known), history.changes)
     if asked is not None:
         turns = [*turns[:-1], *map(_asking, turns[-1:])]
     fitting = _Fitting(budget_tokens, instruction, count_tokens)
-    messages, kept = fitting.fit(notes, turns)
+    messages, kept = fitting.fit(front, turns)
     return PromptView(
         messages=tuple(messages),
         tokens=fitting.tokens(messages),
         dropped=len(turns) - kept,
         until_seq=until_seq,
-        state=state,
+        state=history.end,
     )
 
 
@@ -221,6 +235,52 @@ def without_remarks(text: str) -> str:
     # Only up to the last closing bracket: after it, each opening one would be searched to the end.
     end = text.rfind("]") + 1
     return " ".join((re.sub(r"\[[^\]]*\]", " ", text[:end]) + text[end:]).split())
+
+
+def _noted(
+    front: PromptNotes, turns: Sequence[Turn], changes: Iterable[StateChange]
+) -> tuple[PromptNotes, list[Turn]]:
+    """Return the notes before all turns, and the turns with notes on what was learned in them.
+
+    A change is noted with the last words before it, its own included. Noted with the next ones, it would be
+    in no view until these come; and with the last ones that there are, it would move.
+    """
+    words = sorted(entry.at for turn in turns for entry in turn.entries if entry.role == "user")
+    learned: dict[tuple[int, int], PromptNotes] = {}
+    for change in changes:
+        notes = PromptNotes(facts=change.slots, intent=change.intent, speaker=change.speaker)
+        place = bisect_right(words, change.at)
+        if place:
+            at = words[place - 1]
+            learned[at] = merge_notes(learned.get(at, PromptNotes()), notes)
+        else:
+            front = merge_notes(front, notes)
+    return front, [
+        Turn(
+            tuple(
+                replace(entry, notes=learned[entry.at])
+                if entry.role == "user" and entry.at in learned
+                else entry
+                for entry in turn.entries
+            )
+        )
+        for turn in turns
+    ]
+
+
+def _explained(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns with an explanation of remarks before the first words with or after one."""
+    shown: list[Turn] = []
+    begun = False
+    for place, turn in enumerate(turns):
+        for at, entry in enumerate(turn.entries):
+            begun = begun or entry.remarked
+            if begun and entry.role == "user":
+                noted = replace(entry, notes=replace(entry.notes, remarks=True))
+                entries = (*turn.entries[:at], noted, *turn.entries[at + 1 :])
+                return [*shown, Turn(entries), *turns[place + 1 :]]
+        shown.append(turn)
+    return shown
 
 
 def _to_answer(events: Sequence[Event], asked: Event) -> list[Event]:
@@ -265,27 +325,44 @@ class _Fitting:
     instruction: str | None
     count: CountTokens
 
-    def fit(self, notes: PromptNotes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
-        """Return the messages, and the number of turns in them."""
+    def fit(self, front: PromptNotes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
+        """Return the messages, and the number of turns in them.
+
+        Args:
+            front: notes on what came before all turns.
+            turns: all of them, with their notes.
+        """
+        whole = self._assemble(front, turns)
         costs = [turn_tokens(turn, self.count) for turn in turns]
         spare = self.budget_tokens - self._instruction_tokens() - (costs[-1] if costs else 0)
-        notes = self._shrink(notes, max(spare // 2, spare - sum(costs[:-1])))
-        spare -= self.count(write_notes(notes))
+        limit = max(spare // 2, spare - sum(costs[:-1]))
+        if self._cost(front) <= limit and self.tokens(whole) <= self.budget_tokens:
+            return whole, len(turns)
+        fronts = _fronts(front, turns)
+        # With the notes on everything: those that are needed take no more room.
+        spare -= self.count(write_notes(self._shrink(fronts[-1], limit)))
         kept = min(1, len(turns))
         while kept < len(turns) and costs[-1 - kept] <= spare:
             spare -= costs[-1 - kept]
             kept += 1
         # The sum of the parts may differ from the whole, and the whole counts.
         while True:
+            notes = self._shrink(fronts[len(turns) - kept], limit)
             messages = self._assemble(notes, turns[len(turns) - kept :])
             if self.tokens(messages) <= self.budget_tokens:
                 return messages, kept
-            if kept > 1:
-                kept -= 1
-            elif notes:
-                notes = PromptNotes()
-            else:
-                return self._assemble(notes, turns[len(turns) - kept :], explain=False), kept
+            if kept <= 1:
+                return self._assemble_alone(notes, turns[len(turns) - kept :]), kept
+            kept -= 1
+
+    def _assemble_alone(self, notes: PromptNotes, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        """Return the newest turn with what fits of the notes; it alone where nothing does."""
+        bare = [Turn(tuple(replace(entry, notes=PromptNotes()) for entry in turn.entries)) for turn in turns]
+        for shown, known in ((turns, PromptNotes()), (bare, notes)):
+            messages = self._assemble(known, shown)
+            if self.tokens(messages) <= self.budget_tokens:
+                return messages
+        return self._assemble(PromptNotes(), bare, explain=False)
 
     def tokens(self, messages: Iterable[Mapping[str, Any]]) -> int:
         return sum(_message_tokens(message, self.count) for message in messages)
@@ -295,7 +372,7 @@ class _Fitting:
 
     def _shrink(self, notes: PromptNotes, budget_tokens: int) -> PromptNotes:
         """Return the notes without their oldest parts: first of the summary, then of the facts."""
-        while notes and self.count(write_notes(notes)) + MESSAGE_TOKENS > budget_tokens:
+        while notes and self._cost(notes) > budget_tokens:
             if notes.summary:
                 notes = replace(notes, summary="\n".join(_sentences(notes.summary)[1:]))
             elif notes.facts:
@@ -304,20 +381,37 @@ class _Fitting:
                 notes = PromptNotes()
         return notes
 
+    def _cost(self, notes: PromptNotes) -> int:
+        return self.count(write_notes(notes)) + MESSAGE_TOKENS
+
     def _assemble(
         self, notes: PromptNotes, turns: Sequence[Turn], *, explain: bool = True
     ) -> list[dict[str, Any]]:
+        if explain:
+            turns = _explained(turns)
+        first = turns[0].entries[0] if turns else None
+        if first is not None and first.role == "user":
+            noted = replace(first, notes=merge_notes(notes, first.notes))
+            turns = [Turn((noted, *turns[0].entries[1:])), *turns[1:]]
+            notes = PromptNotes()
+        elif first is not None:
+            notes = replace(notes, opened=True)
         messages = _messages_of(turns)
-        starts_late = bool(messages) and messages[0]["role"] != "user"
-        remarked = explain and any(entry.remarked for turn in turns for entry in turn.entries)
-        front = write_notes(replace(notes, opened=starts_late, remarks=remarked))
-        if front and messages and not starts_late:
-            messages[0]["content"] = f"{front}\n\n{messages[0]['content']}"
-        elif front:
-            messages.insert(0, {"role": "user", "content": front})
+        if notes:
+            messages.insert(0, {"role": "user", "content": write_notes(notes)})
         if self.instruction:
             messages.insert(0, {"role": "system", "content": self.instruction})
         return messages
+
+
+def _fronts(front: PromptNotes, turns: Sequence[Turn]) -> list[PromptNotes]:
+    """Return the notes before the turns for every number of them that is left out, from none to all."""
+    fronts = [front]
+    for turn in turns:
+        for entry in turn.entries:
+            front = merge_notes(front, entry.notes) if entry.notes else front
+        fronts.append(front)
+    return fronts
 
 
 def _messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -327,9 +421,9 @@ def _messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
             messages.extend(_tool_messages(entry.uses))
         elif messages and messages[-1]["role"] == entry.role and "tool_calls" not in messages[-1]:
             # A blank line, so that two turns can be distinguished from two lines of one.
-            messages[-1]["content"] += f"\n\n{entry.text}"
+            messages[-1]["content"] += f"\n\n{entry.content}"
         else:
-            messages.append({"role": entry.role, "content": entry.text})
+            messages.append({"role": entry.role, "content": entry.content})
     return messages
 
 
@@ -357,7 +451,7 @@ def _user_entries(events: Iterable[Event]) -> Iterable[Entry]:
         text, remarked = _user_text(event.payload)
         if text:
             at = (event.event_us, event.seq)
-            yield Entry(at, frozenset({event.seq}), "user", text, remarked=remarked)
+            yield Entry(at, frozenset({event.seq}), "user", without_note_marks(text), remarked=remarked)
 
 
 def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
@@ -390,10 +484,10 @@ def _of_type(made: type[_P], stored: object) -> _P | None:
         return None
     given: dict[str, Any] = {"start_us": 0, "end_us": 0}
     others: tuple[type, ...] = (int, float) if made is ProsodyPayload else (str,)
-    for field in fields(made):
-        value = stored.get(field.name)
-        if isinstance(value, (int,) if field.name in given else others) and not isinstance(value, bool):
-            given[field.name] = value
+    for each in fields(made):
+        value = stored.get(each.name)
+        if isinstance(value, (int,) if each.name in given else others) and not isinstance(value, bool):
+            given[each.name] = value
     return made(**given)
 
 

@@ -93,6 +93,21 @@ def test_long_turns_are_summarised_although_they_are_new_but_for_the_last() -> N
     assert due(compacting(SMALL, budget_tokens=300), line).payload["until_seq"] == 2
 
 
+def test_a_long_summary_makes_the_next_one_due_earlier() -> None:
+    maker = compacting(SMALL, budget_tokens=1_000)
+    line = talk(22)
+    assert maker.due_until(line.events) is None
+    line.summary("", 2)
+    assert maker.due_until(line.visible()) is None
+    # The view would be longer than its budget before the turns alone fill two thirds of it.
+    line.summary("They talked about wires. " * 60, 2)
+    assert maker.due_until(line.visible()) is not None
+    # Half of the budget is for turns, however long it is.
+    shorter = talk(18)
+    shorter.summary("They talked about wires. " * 60, 2)
+    assert maker.due_until(shorter.visible()) is None
+
+
 def test_the_whole_log_stays() -> None:
     line = talk(5)
     before = list(line.events)

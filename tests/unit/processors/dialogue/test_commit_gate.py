@@ -384,7 +384,9 @@ def test_what_is_foreseen_of_a_turn_is_what_passes_then(tmp_path: Path):
     play(tmp_path, scenario)
     # The instruction comes first once a turn has passed with it.
     assert foreseen[1:] == passed[1:]
-    assert "Ann" in str(passed[-1][1])
+    # Facts stand where they were learned, and nothing before them moves.
+    assert "- name: Ann" in str(passed[-1][3]) and "- call back: at 5551234" in str(passed[-1][-1])
+    assert passed[-1][: len(passed[-2])] == passed[-2]
 
 
 def test_nothing_is_foreseen_when_the_session_is_not_ours(tmp_path: Path):
