@@ -185,6 +185,7 @@ class _Channel:
         # Beginnings of the stretches that are not answered yet, in order.
         self._pending: list[int] = []
         self._passed_us = 0
+        self._has_reported = False
         self._is_slow = self._is_closed = False
 
     async def open(self) -> None:
@@ -250,8 +251,13 @@ class _Channel:
     def _report_passed(self) -> None:
         # The event of a finding is the end of its stretch, so that its beginning is certainly passed.
         passed_us = min([self._passed_us, *self._pending])
+        self._has_reported = True
         self._events.publish(AnnotationReported(self._events.now_ms(), self._source, passed_us=passed_us))
 
     def _on_lost(self) -> None:
         self._pending.clear()
+        # A deadline and the end of the process that it leads to are one loss.
+        if not self._has_reported:
+            return
+        self._has_reported = False
         self._events.publish(SpecialistLeft(self._events.now_ms(), self._source))
