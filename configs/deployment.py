@@ -15,6 +15,7 @@ from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
 from parley.core.tuning import tuned
 from parley.language import LANGUAGES, Language, find_language
+from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import CommitGateSettings
 from parley.processors.dialogue.llm_timeouts import GuardSettings
 from parley.processors.duplex.settings import DuplexSettings
@@ -190,6 +191,7 @@ class Thinking(StrictModel):
     )
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    vision: VisionSettings = VisionSettings()
 
 
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:

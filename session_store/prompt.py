@@ -6,6 +6,8 @@ view and make it again at any time.
 
 * Turns are in order of event time, whether spoken, typed or from a phone call. A reply is placed where it
   began to be heard, so that a turn that interrupts it comes after it.
+* Pictures of a turn precede its words, as references (``core.pictures``). Of many pictures only the newest
+  are included, the others are remarks: see ``first_shown``.
 * A reply is included as far as it was heard. One that was cut off carries a remark with the part that was not
   heard.
 * A tool call without a recorded result has the result "unknown". Most providers refuse a list of messages in
@@ -38,11 +40,12 @@ from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from typing import Any, Literal, TypeVar
 
+from parley.core.pictures import NO_LONGER_SHOWN, UNSEEN, is_picture_key, reference
 from parley.core.prompt_notes import PromptNotes, merge_notes, without_note_marks, write_notes
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from parley.language.facts import FactRules
 from parley.sequencer.rendering import render, tags
-from parley.session_store.events import Event, Kind
+from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import (
     SessionState,
     StateChange,
@@ -107,6 +110,7 @@ class Entry:
         seqs: of the events from which it is made.
         role: speaker, or "tools".
         text: words, with remarks.
+        pictures: keys of the pictures that precede the words.
         uses: calls that were made at once; for the role "tools" only.
         open: true when one of them has no result yet.
         remarked: true when ``text`` holds a remark in brackets.
@@ -118,6 +122,7 @@ class Entry:
     seqs: frozenset[int]
     role: Literal["user", "assistant", "tools"]
     text: str = ""
+    pictures: tuple[str, ...] = ()
     uses: tuple[ToolUse, ...] = ()
     open: bool = False
     remarked: bool = False
@@ -127,7 +132,20 @@ class Entry:
     @property
     def content(self) -> str:
         """Text with its notes."""
-        return f"{write_notes(self.notes)}\n\n{self.text}" if self.notes else self.text
+        return "\n\n".join(part for part in (write_notes(self.notes), self.text) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureRef:
+    """Picture that a turn of the person names.
+
+    Attributes:
+        key: of its event.
+        number: in the session, from 0.
+    """
+
+    key: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +181,7 @@ def prompt_view(
     instruction: str | None = None,
     count_tokens: CountTokens = approximate_tokens,
     facts: FactRules | None = None,
+    pictures: int = 0,
 ) -> PromptView:
     """Return the messages that the events give.
 
@@ -176,6 +195,7 @@ def prompt_view(
         instruction: how to answer, as the system message; None where the service has its own.
         count_tokens: of a text.
         facts: rules by which facts are extracted from the person's turns; None: they are not.
+        pictures: number of pictures at most; 0 for a model that sees none. They do not count as tokens.
     """
     known = list(events)
     asked = next((event for event in known if event.seq == turn and event.kind is Kind.USER_TURN), None)
@@ -190,7 +210,8 @@ def prompt_view(
         intent=history.start.intent,
         speaker=None if "name" in history.start.slots else history.start.speaker,
     )
-    front, turns = _noted(front, turns_of(known), history.changes)
+    seen_from = first_shown(known, pictures) if pictures else None
+    front, turns = _noted(front, turns_of(known, pictures_from=seen_from), history.changes)
     if asked is not None:
         turns = [*turns[:-1], *map(_asking, turns[-1:])]
     fitting = _Fitting(budget_tokens, instruction, count_tokens)
@@ -204,12 +225,45 @@ def prompt_view(
     )
 
 
-def turns_of(events: Iterable[Event]) -> list[Turn]:
-    """Return the turns that no summary covers, the oldest first."""
+def pictures_in(turn: Event | Draft) -> list[PictureRef]:
+    """Return the pictures that a turn of the person names."""
+    named = turn.payload.get("pictures")
+    found: list[PictureRef] = []
+    for each in named if isinstance(named, Sequence) and not isinstance(named, str) else ():
+        key, number = (each.get("key"), each.get("number")) if isinstance(each, Mapping) else (None, None)
+        if isinstance(key, str) and is_picture_key(key) and type(number) is int:
+            found.append(PictureRef(key, number))
+    return found
+
+
+def next_picture(events: Iterable[Event]) -> int:
+    """Return the number of the session's next picture."""
+    turns = (event for event in events if event.kind is Kind.USER_TURN)
+    return max((one.number for turn in turns for one in pictures_in(turn)), default=-1) + 1
+
+
+def first_shown(events: Iterable[Event], most: int) -> int:
+    """Return the number of the first picture that is still included, of ``most`` at most.
+
+    Older ones become remarks half of ``most`` at a time, and stay so. A remark changes the prompt at its
+    place, and a provider reads everything after it anew: with one for each new picture it would do so in
+    every turn.
+    """
+    step = max(1, most // 2)
+    return max(0, ceil((next_picture(events) - most) / step) * step)
+
+
+def turns_of(events: Iterable[Event], *, pictures_from: int | None = None) -> list[Turn]:
+    """Return the turns that no summary covers, the oldest first.
+
+    Args:
+        events: of one session.
+        pictures_from: number of the first picture that is included; None for a reader that sees none.
+    """
     current = current_events(events)
     summary = newest_summary(current)
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
-    entries = [*_user_entries(current), *_reply_entries(current), *_tool_entries(current)]
+    entries = [*_user_entries(current, pictures_from), *_reply_entries(current), *_tool_entries(current)]
     turns: list[list[Entry]] = []
     of_person: dict[int, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.at):
@@ -421,10 +475,31 @@ def _messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
             messages.extend(_tool_messages(entry.uses))
         elif messages and messages[-1]["role"] == entry.role and "tool_calls" not in messages[-1]:
             # A blank line, so that two turns can be distinguished from two lines of one.
-            messages[-1]["content"] += f"\n\n{entry.content}"
+            messages[-1]["content"] = _joined(messages[-1]["content"], _content_of(entry))
         else:
-            messages.append({"role": entry.role, "content": entry.content})
+            messages.append({"role": entry.role, "content": _content_of(entry)})
     return messages
+
+
+def _content_of(entry: Entry) -> str | list[dict[str, Any]]:
+    """Return the content of an entry's message: a text, or pictures and a text."""
+    if not entry.pictures:
+        return entry.content
+    notes = [_text_part(write_notes(entry.notes))] if entry.notes else []
+    words = [_text_part(entry.text)] if entry.text else []
+    return [*notes, *(reference(key) for key in entry.pictures), *words]
+
+
+def _joined(first: str | list[dict[str, Any]], second: str | list[dict[str, Any]]) -> Any:
+    """Return the contents of two messages as that of one."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts = [[_text_part(content)] if isinstance(content, str) else content for content in (first, second)]
+    return [*parts[0], *parts[1]]
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _tool_messages(uses: Sequence[ToolUse]) -> list[dict[str, Any]]:
@@ -437,21 +512,32 @@ def _tool_messages(uses: Sequence[ToolUse]) -> list[dict[str, Any]]:
 
 
 def _message_tokens(message: Mapping[str, Any], count: CountTokens) -> int:
-    tokens = MESSAGE_TOKENS + count(str(message.get("content") or ""))
+    content = message.get("content") or ""
+    texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    tokens = MESSAGE_TOKENS + sum(count(text) for text in texts)
     for call in message.get("tool_calls", ()):
         tokens += MESSAGE_TOKENS + count(call["id"])
         tokens += count(call["function"]["name"]) + count(call["function"]["arguments"])
     return tokens + (count(message["tool_call_id"]) if "tool_call_id" in message else 0)
 
 
-def _user_entries(events: Iterable[Event]) -> Iterable[Entry]:
+def _user_entries(events: Iterable[Event], pictures_from: int | None) -> Iterable[Entry]:
     for event in events:
         if event.kind is not Kind.USER_TURN:
             continue
         text, remarked = _user_text(event.payload)
-        if text:
+        text = without_note_marks(text)
+        pictures: list[str] = []
+        remarks: list[str] = []
+        for picture in pictures_in(event):
+            if pictures_from is not None and picture.number >= pictures_from:
+                pictures.append(picture.key)
+            else:
+                remarks.append(UNSEEN if pictures_from is None else NO_LONGER_SHOWN)
+        text = " ".join([*remarks, text]).strip()
+        if text or pictures:
             at = (event.event_us, event.seq)
-            yield Entry(at, frozenset({event.seq}), "user", without_note_marks(text), remarked=remarked)
+            yield Entry(at, frozenset({event.seq}), "user", text, tuple(pictures), remarked=remarked)
 
 
 def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:

@@ -395,6 +395,11 @@ class Engines:
         """True when the full-duplex engine takes pictures of the caller's camera."""
         return bool(self.omni) and self.omni[0].takes_frames
 
+    @property
+    def cascade_sees(self) -> bool:
+        """True when the language model takes pictures of the caller's camera in a call by turns."""
+        return self.answering.sees and self.deployment.thinking.vision.camera
+
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """Return the recogniser of one call.
 
@@ -450,6 +455,7 @@ class Engines:
             "tts": chosen.speaking.tts.name,
             "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
             "sees": self.sees,
+            "cascade_sees": self.cascade_sees,
         }
 
     async def close(self) -> None:

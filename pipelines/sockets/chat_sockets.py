@@ -26,8 +26,9 @@ from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.client_rules import ClientRules
-from parley.core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
+from parley.core.pictures import Picture
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
@@ -42,6 +43,7 @@ from parley.protocols.chat_ws import (
     ChatRequest,
     Close,
     Generate,
+    PictureItem,
     Prefill,
     Stop,
     StreamingMessage,
@@ -63,6 +65,8 @@ READ_EVENTS = 1_000
 # Words of recordings that a client sends with every request; the least recently used are forgotten.
 KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
+# Each is decoded once; a message of 4 MB holds no more photographs than that.
+MOST_PICTURES = 16
 IGNORED = "instructions of a client without the grant for them are ignored; the conversation continues"
 
 T = TypeVar("T")
@@ -149,7 +153,7 @@ class _Talk:
             Refusal: the turn cannot be answered here.
             AgentError: a step failed.
         """
-        asked = given(request)
+        asked = given(request, sees=self._engines.answering.sees)
         *shown, last = await self._understood(asked)
         try:
             async with asyncio.timeout(self._settings.answer_s):
@@ -169,6 +173,7 @@ class _Talk:
                 raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
+            self._take_pictures(parted)
             brought = self._brought(parted)
             if brought:
                 await conversation.in_time(conversation.append(*brought))
@@ -183,6 +188,7 @@ class _Talk:
                 instruction=self._instruction,
                 memory=self._memory,
                 rules=self._rules,
+                pictures=last.pictures,
             )
             try:
                 said = await anext(answer)
@@ -195,14 +201,20 @@ class _Talk:
         return question
 
     async def _understood(self, asked: ChatParts) -> list[DisplayedMessage]:
-        """Return the dialogue in words.
+        """Return the dialogue in words, with its pictures.
 
         Raises:
-            Refusal: a recording is invalid, or there is nothing to answer.
+            Refusal: a recording or a picture is invalid, or there is nothing to answer.
             EngineError: a recording was not transcribed in time.
         """
         left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES
         said: list[DisplayedMessage] = []
+        shown = [item for part in asked.parts for item in part.pictures]
+        if len(shown) > MOST_PICTURES:
+            where = shown[MOST_PICTURES].where
+            raise ProtocolError(
+                f"{where}: over {MOST_PICTURES} pictures in a request", code="too_large", param=where
+            )
         for part in asked.parts:
             texts: list[str] = []
             for piece in part.pieces:
@@ -218,12 +230,19 @@ class _Talk:
                         param=where,
                     )
                 texts.append(await self._words(where, data))
-            said.append(DisplayedMessage(part.role, joined(texts)))
-        if not said[-1].text:
+            pictures = [await self._picture(item) for item in part.pictures]
+            said.append(DisplayedMessage(part.role, joined(texts), tuple(pictures)))
+        if not said[-1].text and not said[-1].pictures:
             where = asked.parts[-1].where
             raise ProtocolError(f"{where}: no speech was recognised", code="invalid_payload", param=where)
         # An earlier recording without words is not a turn.
-        return [each for each in said if each.text]
+        return [each for each in said if each.text or each.pictures]
+
+    async def _picture(self, item: PictureItem) -> Picture:
+        try:
+            return await self._engines.answering.pictures.read(item.data, find=self._conversation.picture)
+        except MediaError as error:
+            raise ProtocolError(f"{item.where}: {error}", code="invalid_payload", param=item.where) from error
 
     async def _words(self, where: str, data: str) -> str:
         def decoded() -> tuple[str, bytes]:
@@ -288,13 +307,25 @@ class _Talk:
             unused.append("messages: those of the system; the prompt is the deployment's")
         return unused
 
+    def _take_pictures(self, parted: Parting) -> None:
+        """Count the pictures that the client adds with earlier messages."""
+        if self._conversation.take_pictures([each for said in parted.new for each in said.pictures]):
+            raise ProtocolError(
+                "messages: too many pictures in a short time, try again later", code="rate_limit_exceeded"
+            )
+
     def _brought(self, parted: Parting) -> list[Draft]:
         """Return the turns that the client adds; the first supersedes those that no longer count."""
         drafts: list[Draft] = []
-        for said in parted.new:
+        pictures = 0
+        for number, said in enumerate(parted.new):
             payload: dict[str, Any] = {"text": said.text, "transport": TRANSPORT, "brought": True}
-            if parted.supersedes and not drafts:
+            if parted.supersedes and not number:
                 payload["supersedes"] = list(parted.supersedes)
+            if said.pictures:
+                payload["pictures"] = self._conversation.name_pictures(said.pictures, before=pictures)
+                drafts += self._conversation.picture_drafts(said.pictures)
+                pictures += len(said.pictures)
             if said.role == "user":
                 drafts.append(self._conversation.draft(Kind.USER_TURN, "user", payload))
             else:

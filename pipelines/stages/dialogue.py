@@ -15,6 +15,7 @@ from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.dialogue.speculation import Speculation
 from parley.processors.fusion.perception import Perception
+from parley.processors.perception.caller_camera import CallerCamera
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def dialogue_of(
     *,
     say: Say,
     screening: Screening,
+    camera: CallerCamera | None,
 ) -> DialogueStages:
     """Return the stages from a turn to its answer."""
     usage = engines.answering.usage
@@ -53,6 +55,7 @@ def dialogue_of(
         perception,
         asking_back(engines),
         take_turn=lambda _question: usage.try_take(call.rules.counted),
+        camera=camera,
     )
     return DialogueStages(
         waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))

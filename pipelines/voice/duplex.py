@@ -101,7 +101,9 @@ async def _build(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(),
         engines.build_tts(),
-        engines.answering.build(tools=tools, context=context, rules=call.rules),
+        engines.answering.build(
+            tools=tools, context=context, rules=call.rules, conversation=call.conversation
+        ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
     events.subscribe(AnswerHeard, engines.answers.publish)

@@ -32,6 +32,7 @@ from pipecat.services.settings import LLMSettings
 from pipecat.utils.types import assert_given
 
 from parley.core.errors import EngineError
+from parley.core.pictures import UNSEEN, is_image
 from parley.models.llm import LanguageModel, Message
 from parley.processors.pipecat_internals import push_llm_text
 
@@ -61,8 +62,9 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
     """Return the dialogue of a context as plain text, oldest first.
 
     All system messages become the first one. A ``developer`` message counts as the user's, as Pipecat's own
-    adapters treat it for providers without that role. Tool calls and their results, messages of one provider,
-    images and audio have no text for an engine and are left out.
+    adapters treat it for providers without that role. Tool calls and their results, messages of one provider
+    and audio have no text for an engine and are left out. A picture becomes a remark: no engine sees, and one
+    that knows that something was shown can say so.
 
     Args:
         context: Pipecat's dialogue.
@@ -73,7 +75,9 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
     for entry in context.get_messages():
         if isinstance(entry, LLMSpecificMessage):
             continue
-        text = text_of(entry.get("content"))
+        content = entry.get("content")
+        unseen = [UNSEEN for part in content if is_image(part)] if isinstance(content, list) else []
+        text = " ".join([*unseen, text_of(content)]).strip()
         role = entry.get("role")
         if not text:
             continue

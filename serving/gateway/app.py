@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from starlette.datastructures import State
 from starlette.middleware.cors import CORSMiddleware
 
-from parley.core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from parley.core.errors import CapacityError, MediaError, PeerError, StoreError, StoreUnavailableError
 from parley.core.grants import ClientIdentity
 from parley.core.tuning import tuned
 from parley.runtime.shutdown import Shutdown
@@ -42,7 +42,14 @@ from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
 from parley.serving.gateway.calls import CallTasks, RunCall
 from parley.serving.gateway.health import entrances, health_router
-from parley.serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
+from parley.serving.gateway.http.middleware import (
+    BodyLimit,
+    Failures,
+    KnownHosts,
+    LongerBodies,
+    PageHeaders,
+    known_hosts,
+)
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
 from parley.serving.gateway.pages import serve_page
@@ -52,7 +59,14 @@ from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.reference_voices.decoder import VoiceError
-from parley.serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
+from parley.serving.gateway.session_api import (
+    IMPORT_PATH,
+    MESSAGES_PATH,
+    PATH,
+    AnswerTyped,
+    on_store_error,
+    session_api,
+)
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.sockets.chat_sockets import ChatSockets
 from parley.serving.gateway.sockets.eval_socket import EvalSocket
@@ -313,6 +327,9 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         max_bytes=settings.max_body_bytes,
         within_s=settings.body_s,
         streamed=(IMPORT_PATH, *STREAMED_PATHS),
+        longer=LongerBodies(
+            MESSAGES_PATH, max_bytes=settings.max_picture_body_bytes, at_once=settings.max_picture_bodies
+        ),
     )
     names = known_hosts(settings)
     if names is not None:
@@ -333,7 +350,8 @@ def add_error_answers(app: FastAPI) -> None:
     """Add the answers to errors that routes raise."""
 
     @app.exception_handler(PeerError)
-    async def on_peer_error(_request: Request, error: PeerError) -> JSONResponse:
+    @app.exception_handler(MediaError)
+    async def on_peer_error(_request: Request, error: PeerError | MediaError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=400)
 
     @app.exception_handler(AppDisabledError)

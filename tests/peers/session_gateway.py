@@ -6,7 +6,7 @@ test.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from pipecat.runner.types import RunnerArguments
 
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.pictures import PictureFile
 from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
@@ -48,7 +49,13 @@ class Turns:
         self._news = asyncio.Condition()
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
+        self,
+        session_id: str,
+        text: str,
+        *,
+        key: str | None,
+        identity: ClientIdentity = ANONYMOUS,
+        pictures: Sequence[PictureFile] = (),
     ) -> AsyncGenerator[TurnEvent, None]:
         self.asked.append(text)
         await self._notify()

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter
 
+from parley.core.pictures import UNSEEN, reference, referred_key
 from parley.core.prompt_notes import PromptNotes, parse_notes, write_notes
 from parley.language import find_language
 from parley.session_store.events import Event, Kind
-from parley.session_store.prompt import approximate_tokens, prompt_view, turns_of
+from parley.session_store.prompt import approximate_tokens, first_shown, prompt_view, turns_of
 from tests.fakes.timeline import Timeline
 
 FACTS = find_language("en").facts
@@ -684,3 +685,57 @@ def test_a_view_for_a_turn_ends_with_what_the_model_is_to_go_on_from(
             view = viewed(events, budget_tokens=budget_tokens, turn=event.seq)
             assert view.messages[-1]["role"] in ("user", "tool")
             assert event.payload["text"].strip() in "".join(str(m.get("content")) for m in view.messages)
+
+
+def key(number: int) -> str:
+    return f"picture.{number:064x}"
+
+
+def shows(number: int) -> dict[str, Any]:
+    return {"pictures": [{"key": key(number), "width": 4, "height": 3, "number": number}]}
+
+
+def test_a_picture_precedes_the_words_and_notes_precede_both() -> None:
+    line = Timeline()
+    line.said("My name is Ada.", **shows(0))
+    line.said("What is this?")
+    [message] = messages(line, pictures=1)
+    front, picture, *texts = message["content"]
+    assert parse_notes(front["text"])[0].facts == {"name": "Ada"}
+    assert referred_key(picture) == key(0)
+    assert [part["text"] for part in texts] == ["My name is Ada.", "What is this?"]
+
+
+def test_a_picture_without_words_is_a_turn() -> None:
+    line = Timeline()
+    line.said("", **shows(0))
+    assert messages(line, pictures=1) == [{"role": "user", "content": [reference(key(0))]}]
+    assert messages(line) == [{"role": "user", "content": UNSEEN}]
+
+
+def test_a_picture_takes_no_place_of_a_turn() -> None:
+    plain, shown = Timeline(), Timeline()
+    for number in range(4):
+        plain.said(f"Question {number}.")
+        shown.said(f"Question {number}.", **shows(number))
+    seen = prompt_view(shown.events, budget_tokens=60, pictures=4)
+    assert seen.dropped == prompt_view(plain.events, budget_tokens=60).dropped == 0
+    assert len([part for part in seen.messages[0]["content"] if referred_key(part)]) == 4
+
+
+@given(most=st.integers(1, 9), count=st.integers(0, 40))
+def test_of_many_pictures_the_newest_are_shown_and_a_remark_stays_one(most: int, count: int) -> None:
+    line = Timeline()
+    first = 0
+    for number in range(count):
+        line.said("Look.", **shows(number))
+        before, first = first, first_shown(line.events, most)
+        assert before <= first <= number
+        assert most - max(1, most // 2) < number + 1 - first <= most or not first
+
+
+@pytest.mark.parametrize("named", [1, "x", [None], [{"key": "picture.x"}], [{"key": key(1), "number": "1"}]])
+def test_an_odd_list_of_pictures_is_none(named: object) -> None:
+    line = Timeline()
+    line.said("Look.", pictures=named)
+    assert messages(line, pictures=1) == [{"role": "user", "content": "Look."}]

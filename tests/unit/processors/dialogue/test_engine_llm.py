@@ -11,6 +11,7 @@ from pipecat.metrics.metrics import TTFBMetricsData
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
 
 from parley.core.errors import EngineError
+from parley.core.pictures import UNSEEN
 from parley.models.llm import Message
 from parley.processors.dialogue.engine_llm import EngineLlmService, messages_of
 from tests.fakes.reply_bench import ReplyBench
@@ -45,7 +46,7 @@ def test_a_context_becomes_plain_messages():
         Message("user", "hi"),
         Message("user", "Greet the caller."),
         Message("assistant", "Hello."),
-        Message("user", "Look: what is it?"),
+        Message("user", f"{UNSEEN} Look: what is it?"),
     ]
 
 
