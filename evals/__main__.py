@@ -19,6 +19,7 @@ COMMAND = re.compile(r"^``python -m evals[\w. ]*``: ")
 MODULES = (
     "parley.evals.answers.retrieval",
     "parley.evals.perception.prosody",
+    "parley.evals.perception.speakers",
     "parley.evals.latency.overload",
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",

@@ -94,6 +94,10 @@ SPECIALISTS: Registry[VoiceSpecialist] = Registry(
         "prosody": Row(
             "parley.models.specialists.prosody:ProsodySpecialist",
             "pitch, loudness and tempo against the caller's own speech, and from them the tension",
-        )
+        ),
+        "speakers": Row(
+            "parley.models.specialists.speakers:SpeakerSpecialist",
+            "which of the voices of a call speaks; weights by `make models ARGS=speakers`",
+        ),
     },
 )
