@@ -328,7 +328,10 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         within_s=settings.body_s,
         streamed=(IMPORT_PATH, *STREAMED_PATHS),
         longer=LongerBodies(
-            MESSAGES_PATH, max_bytes=settings.max_picture_body_bytes, at_once=settings.max_picture_bodies
+            MESSAGES_PATH,
+            max_bytes=settings.max_picture_body_bytes,
+            at_once=settings.max_picture_bodies,
+            trusted_proxies=settings.trusted_proxies,
         ),
     )
     names = known_hosts(settings)

@@ -11,11 +11,13 @@ import ipaddress
 import re
 from collections.abc import Collection
 
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.core.errors import CapacityError
-from parley.serving.gateway.limits import ConcurrencyLimit
+from parley.serving.gateway.http.requests import client_of
+from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.settings import ServerSettings
 from parley.session_store.faults import log_failure
 
@@ -75,7 +77,7 @@ class BodyLimit:
             await self._take_whole(scope, receive, send, length, self._max_bytes)
             return
         try:
-            place = longer.places.take()
+            place = longer.take(scope)
         except CapacityError as full:
             await refusal(503, str(full))(scope, receive, send)
             return
@@ -153,15 +155,31 @@ class LongerBodies:
     Args:
         paths: whose bodies they are.
         max_bytes: of a body, whose length must be declared.
-        at_once: number of such requests at the same time.
+        at_once: number of such requests at the same time; an address has a quarter of them.
+        trusted_proxies: proxies whose statement about the client is believed.
     """
 
-    def __init__(self, paths: re.Pattern[str], *, max_bytes: int, at_once: int) -> None:
+    def __init__(
+        self, paths: re.Pattern[str], *, max_bytes: int, at_once: int, trusted_proxies: Collection[str]
+    ) -> None:
         self._paths = paths
         self.max_bytes = max_bytes
-        self.places = ConcurrencyLimit(
-            at_once, f"{at_once} requests with long bodies are under way, try again in a moment"
+        self._trusted_proxies = trusted_proxies
+        each = max(1, at_once // 4)
+        self._places = ConcurrencyLimit(
+            at_once,
+            f"{at_once} requests with long bodies are under way, try again in a moment",
+            each=each,
+            each_full=f"{each} requests with long bodies from this address are under way, try again later",
         )
+
+    def take(self, scope: Scope) -> Slot:
+        """Take a place for a request, before anything of its body is read.
+
+        Raises:
+            CapacityError: all are taken, or those of its address.
+        """
+        return self._places.take(client_of(HTTPConnection(scope), trusted_proxies=self._trusted_proxies))
 
     def has(self, path: str) -> bool:
         """Return whether a body of this path may be longer."""
