@@ -223,7 +223,7 @@ class _Channel:
         if began_us in self._pending:
             self._pending.remove(began_us)
         # A failure was reported to ``_kept_open``.
-        if self._is_closed or answer.cancelled() or answer.exception() is not None:
+        if answer.cancelled() or answer.exception() is not None or self._is_closed:
             return
         try:
             found = read_findings(answer.result())
