@@ -76,8 +76,7 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
         if isinstance(entry, LLMSpecificMessage):
             continue
         content = entry.get("content")
-        unseen = [UNSEEN for part in content if is_image(part)] if isinstance(content, list) else []
-        text = " ".join([*unseen, text_of(content)]).strip()
+        text = _shown(content) if isinstance(content, list) else text_of(content)
         role = entry.get("role")
         if not text:
             continue
@@ -97,8 +96,19 @@ def text_of(content: object) -> str:
         return content.strip()
     if not isinstance(content, list):
         return ""
-    parts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
-    return " ".join(part for part in parts if isinstance(part, str)).strip()
+    # Notes are a part of their own, and end with a paragraph.
+    return "\n\n".join(filter(None, map(_text_in, content))).strip()
+
+
+def _shown(content: Sequence[object]) -> str:
+    """Return the words of a content's parts, with a remark before those that came with a picture."""
+    parts = (f"{UNSEEN} " if is_image(part) else f"{_text_in(part)}\n\n" for part in content)
+    return "".join(part for part in parts if part.strip()).strip()
+
+
+def _text_in(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+    return text.strip() if isinstance(text, str) else ""
 
 
 async def timed_pieces(
