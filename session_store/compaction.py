@@ -43,6 +43,7 @@ from parley.session_store.prompt import (
     Entry,
     Turn,
     approximate_tokens,
+    next_picture,
     split_sentences,
     turn_tokens,
     turns_of,
@@ -280,7 +281,9 @@ class Compactor:
 
     def _request(self, events: Sequence[Event], until_seq: int) -> SummaryRequest:
         previous = newest_summary(current_events(events))
-        covered = [turn for turn in turns_of(events) if max(turn.seqs) <= until_seq]
+        # Every picture is one of before: what a model said of it stands in its answer.
+        turns = turns_of(events, pictures_from=next_picture(events))
+        covered = [turn for turn in turns if max(turn.seqs) <= until_seq]
         return SummaryRequest(
             lines=tuple(line for turn in covered for entry in turn.entries for line in _lines(entry)),
             previous=text_in(previous.payload, "text") if previous is not None else "",

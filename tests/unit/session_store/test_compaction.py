@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import EngineError
+from parley.core.pictures import NO_LONGER_SHOWN, UNSEEN
 from parley.core.prompt_notes import parse_notes
 from parley.language import find_language
 from parley.models.llm import Message
@@ -124,6 +125,19 @@ def test_the_language_model_writes_the_summary_from_all_that_is_covered() -> Non
     assert "Invent nothing" in system.text
     assert "Person: What does wire number 2 cost?" in user.text
     assert "wire number 3" not in user.text
+
+
+def test_a_summary_does_not_call_a_picture_unseen() -> None:
+    line = Timeline()
+    line.said("What is this?", pictures=[{"key": f"picture.{0:064x}", "width": 4, "height": 3, "number": 0}])
+    line.replied("A red lamp.")
+    for number in range(5):
+        line.said(f"What does wire number {number} cost?")
+        line.replied(f"It costs {number} dollars.")
+    maker, model = compactor("They talked about wires.")
+    due(maker, line)
+    asked = model.asked[0][1].text
+    assert f"Person: {NO_LONGER_SHOWN} What is this?" in asked and UNSEEN not in asked
 
 
 @pytest.mark.parametrize(
