@@ -138,6 +138,10 @@ class TypedTurns:
         files: Sequence[PictureFile],
         events: asyncio.Queue[TurnEvent],
     ) -> None:
+        rules = self._answering.rules(identity)
+        if files:
+            # One thread decodes pictures for all clients: none of one that gets no answer.
+            self._answering.usage.check(rules.counted)
         async with self._conversations.open(session_id) as conversation:
             pictures = [await self._read(conversation, file) for file in files]
             async with (
@@ -149,7 +153,7 @@ class TypedTurns:
                         text,
                         key=key,
                         store=self._conversations.store,
-                        rules=self._answering.rules(identity),
+                        rules=rules,
                         pictures=pictures,
                     )
                 ) as answer,

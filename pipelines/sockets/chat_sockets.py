@@ -154,6 +154,8 @@ class _Talk:
             AgentError: a step failed.
         """
         asked = given(request, sees=self._engines.answering.sees)
+        # Before pictures are decoded, which one thread does for all clients.
+        self._check_allowance()
         *shown, last = await self._understood(asked)
         try:
             async with asyncio.timeout(self._settings.answer_s):
@@ -164,13 +166,16 @@ class _Talk:
                 engine="language model",
             ) from None
 
+    def _check_allowance(self) -> None:
+        if not self._engines.answering.usage.has_request(self._rules.counted):
+            raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+
     async def _begin(
         self, asked: ChatParts, shown: list[DisplayedMessage], last: DisplayedMessage
     ) -> _Question:
         conversation = self._conversation
         async with conversation.turn:
-            if not self._engines.answering.usage.has_request(self._rules.counted):
-                raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+            self._check_allowance()
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
             self._take_pictures(parted)

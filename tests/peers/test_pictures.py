@@ -102,7 +102,9 @@ class Seeing:
 
 
 @asynccontextmanager
-async def seeing(provider: str, folder: Path, *, vision: str = "{}") -> AsyncIterator[Seeing]:
+async def seeing(
+    provider: str, folder: Path, *, vision: str = "{}", server: str = "{}"
+) -> AsyncIterator[Seeing]:
     server_type, llm = LLM[provider]
     async with server_type([ANSWER]) as model:
         row = llm.format(url=model.url)
@@ -112,6 +114,7 @@ async def seeing(provider: str, folder: Path, *, vision: str = "{}") -> AsyncIte
         config.write_text(
             f"thinking: {{llm: {row}, vision: {vision}}}\n"
             f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
+            f"server: {server}\n"
         )
         async with running_server("--config", str(config), log=folder / "log.txt") as parley:
             yield Seeing(parley, model)
@@ -286,6 +289,20 @@ async def test_a_session_takes_only_so_many_pictures_a_minute(tmp_path: Path):
         status, body = await type_turn(served.parley, session, "And now?", sent)
         assert status == 429 and "too many pictures" in json.loads(body)["error"]
         assert (await type_turn(served.parley, session, "Without one?"))[0] == 200
+
+
+async def test_no_picture_is_decoded_for_a_client_without_turns(tmp_path: Path):
+    limits = "{clients: {anonymous: {turns_per_minute: 1}}}"
+    async with seeing("openai_compatible", tmp_path, server=limits) as served:
+        session = await new_session(served.parley)
+        assert (await type_turn(served.parley, session, "Hello?"))[0] == 200
+        # A file that would be refused as soon as it is read.
+        broken = {"media_type": "image/png", "data": base64.b64encode(b"no picture").decode()}
+        status, body = await type_turn(served.parley, session, "What is this?", broken)
+        assert status == 429 and "no picture" not in json.loads(body)["error"]
+        async with page(served.parley.url, "/ws/chat") as client:
+            await client.send(messages=[user(image(broken["data"]), text("What is this?"))])
+            assert (await client.until("error"))["code"] == "rate_limit_exceeded"
 
 
 async def test_a_long_body_needs_a_place_and_a_declared_length(tmp_path: Path):
