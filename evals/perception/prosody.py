@@ -9,8 +9,8 @@ lines of each kind would be called tense in a prompt. Read speech of the report 
 voice would.
 
 No recordings of conversations with labelled moods are available here. The result says how well acted tension
-is told from calm, and the lines called calm are often acted too. ``--set tuning`` uses the voices that the
-line was fitted on.
+is separated from calm, and the lines called calm are often acted too. ``--set tuning`` uses the voices that
+the line was fitted on.
 """
 
 import argparse

@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.perception.speakers",
-        description="Measure how well the speakers of two-speaker mixes are told apart.",
+        description="Measure how well the speakers of two-speaker mixes are distinguished.",
     )
     root.add_argument("--set", choices=[each.value for each in Split], default=Split.REPORT.value)
     root.add_argument("--turns", type=positive, default=20, help="turns of each mix")

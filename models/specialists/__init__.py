@@ -58,7 +58,7 @@ class Finding:
 
 
 class VoiceSpecialistStream(Protocol):
-    """What a specialist knows of one caller. Used by one thread."""
+    """Knowledge of a specialist about one caller. Used by one thread."""
 
     def judge(self, stretch: VoiceStretch) -> tuple[Finding, ...]:
         """Return the findings about a stretch, in the order of the calls; none when it says too little.

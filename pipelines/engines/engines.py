@@ -334,7 +334,7 @@ class Engines:
     def specialists_of(self, conversation: Conversation, events: CallEvents) -> VoiceSpecialists:
         """Return the specialists of the voice in one call; it has none before ``host_specialists``."""
         return VoiceSpecialists(
-            self._specialists.ready, clock=conversation.clock, events=events, rate_hz=self.vad.rate_hz
+            self._specialists.started, clock=conversation.clock, events=events, rate_hz=self.vad.rate_hz
         )
 
     def open_front_end(self) -> HostedFrontEnd | None:

@@ -44,7 +44,7 @@ class SpecialistProcesses:
         self._starting: list[asyncio.Task[None]] = []
 
     @property
-    def ready(self) -> list[tuple[Source, EnginePool[object]]]:
+    def started(self) -> list[tuple[Source, EnginePool[object]]]:
         """Stream and process of each specialist that was started; a call waits for one that loads."""
         return [(source, pool) for _, source, pool in self._pools] if self._starting else []
 

@@ -173,7 +173,7 @@ class VoiceSpecialists:
 
 
 class _Channel:
-    """One specialist in one call."""
+    """Questions of one call to one specialist, and its answers."""
 
     def __init__(
         self, source: Source, process: SpecialistProcess, *, clock: Clock, events: CallEvents

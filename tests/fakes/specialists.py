@@ -10,7 +10,7 @@ from parley.models.specialists import Finding, VoiceStretch
 
 
 class StrangeSettings(StrictModel):
-    """How the specialist behaves.
+    """Behaviour of the specialist.
 
     Attributes:
         fault: what it does at a stretch: "hang", "slow" or "fail".

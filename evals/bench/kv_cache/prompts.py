@@ -205,7 +205,7 @@ async def run_call(
 
 
 class _Call:
-    """One call: its session, its model with a kept cache, and the requests so far."""
+    """State of one call: its session, its model with a kept cache, and the requests so far."""
 
     def __init__(
         self, folder: Path, conversation: Conversation, *, has_documents: bool, answer_tokens: int

@@ -1,4 +1,4 @@
-"""Speakers of a call, told apart as they come."""
+"""Distinguish the speakers of a call as they come."""
 
 from pathlib import Path
 
