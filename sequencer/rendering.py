@@ -17,13 +17,8 @@ from pydantic import Field
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 
-# For the system prompt of a model that receives rendered text.
-LEGEND = (
-    "Square brackets are not the user's words. They hold what was heard or seen while the words before them "
-    "were said: the tone of voice, a gesture, what was pointed at. Take them into account and do not read "
-    "them out."
-)
-
+# Moods that contradict words of consent.
+UNHAPPY = ("angry", "tense")
 # Characters that a tokeniser or a reader may take for a square bracket: the ASCII one, its full-width and
 # small forms and the lenticular, tortoise-shell, white and mathematical ones (Unicode, category Ps/Pe, names
 # with BRACKET).
@@ -96,8 +91,8 @@ def _name(speaker_id: str | None, settings: RenderingSettings) -> str:
 def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, ...]:
     """Return the salient moods, the strongest first, then what was measured of the voice."""
     scores = (
-        ("angry", prosody.anger, settings.anger),
-        ("tense", prosody.stress, settings.stress),
+        (UNHAPPY[0], prosody.anger, settings.anger),
+        (UNHAPPY[1], prosody.stress, settings.stress),
         ("happy", prosody.joy, settings.joy),
     )
     strong = [(score, name) for name, score, least in scores if score is not None and score >= least]
@@ -119,7 +114,7 @@ def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...
     labels: list[str] = []
     if gesture and ref:
         # "holding the card", but "pointing at the fee".
-        labels.append(f"{gesture} {_AT.get(gesture.lower(), '')}{ref}")
+        labels.append(f"{gesture} {AT.get(gesture.lower(), '')}{ref}")
     elif ref:
         labels.append(f"showing {ref}")
     elif gesture:
@@ -130,7 +125,7 @@ def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...
 
 
 # Gestures that need a word before what they refer to; all others take it directly ("holding the card").
-_AT = {"pointing": "at ", "point": "at ", "looking": "at ", "nodding": "at ", "waving": "at "}
+AT = {"pointing": "at ", "point": "at ", "looking": "at ", "nodding": "at ", "waving": "at "}
 
 
 def _words(text: str) -> str:

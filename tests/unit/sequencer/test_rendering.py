@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
-from parley.sequencer.rendering import LEGEND, RenderingSettings, render, tags
+from parley.sequencer.rendering import RenderingSettings, render, tags
 
 
 def said(text: str, *, who: str | None = None, truncated: bool = False, **perceived: object) -> EnrichedToken:
@@ -102,10 +102,6 @@ def test_a_name_can_forge_nothing_and_is_not_endless():
     first, second = render(tokens).splitlines()
     assert first == "[x) (ana] hi"
     assert second == f"[{'b' * 79}…] hi"
-
-
-def test_the_legend_names_the_brackets():
-    assert "Square brackets" in LEGEND
 
 
 @given(st.text(), st.text(min_size=1), st.text(), st.booleans())
