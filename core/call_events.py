@@ -110,8 +110,10 @@ class AnnotationReported(CallEvent):
         annotation: its report, times on the session clock; None: nothing to report.
         identity: identifies the statement, when it may be revised.
         revision: counts up while it is.
-        passed_us: moment up to which the specialist has nothing more to report, on the session clock; None
-            without a statement about that.
+        passed_us: no event before this moment is reported any more, on the session clock; None without a
+            statement about that.
+        judged_us: moment up to which everything is judged. It is before ``passed_us`` where a report about a
+            stretch is an event at its end. None: the same.
     """
 
     stream: Source
@@ -119,6 +121,7 @@ class AnnotationReported(CallEvent):
     identity: str | None = None
     revision: int = 0
     passed_us: int | None = None
+    judged_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ from pipecat.frames.frames import (
     LLMMessagesAppendFrame,
     StartFrame,
     TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
@@ -75,6 +77,7 @@ from parley.sequencer.operations import (
     to_json,
 )
 from parley.sequencer.rendering import RenderingSettings, render, tags
+from parley.sequencer.watermark import StreamState
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Kind
 
@@ -83,6 +86,8 @@ SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
 # Streams that give tags: those of this process, and those of programs outside of it.
 OUTSIDE = ".outside"
 TAG_STREAMS = (*SPECIALISTS, *(f"{stream}{OUTSIDE}" for stream in SPECIALISTS))
+# A voice is detected a moment after it began, but no word ends sooner after its beginning than this.
+SHORTEST_WORD_US = 100_000
 # Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
 
@@ -197,9 +202,15 @@ class Perception(FrameProcessor):
         self._journal: Journal[Annotation] = Journal()
         # For the next record: one for a turn, not one for each word.
         self._operations: list[str] = []
-        self._committed: list[Committed[Annotation]] = []
+        # With the moment of the commit.
+        self._committed: list[tuple[Committed[Annotation], int]] = []
         self._journaled = False
         self._joined: set[str] = set()
+        # Moments up to which specialists have judged everything, where those differ from their watermarks.
+        self._judged_us: dict[str, int] = {}
+        # Voice without final words so far, and when the last voice ended.
+        self._is_voice = self._is_wordless = False
+        self._voice_ended_us = 0
         # The newest of each statement since the last turn and when it came out, the longest unrevised first.
         self._fused: dict[int, tuple[int, Fused]] = {}
         # In the same order.
@@ -220,6 +231,10 @@ class Perception(FrameProcessor):
         if isinstance(frame, StartFrame):
             for stream in OWN_STREAMS:
                 self._join(stream)
+        elif isinstance(frame, VADUserStartedSpeakingFrame):
+            self._is_voice = self._is_wordless = True
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._is_voice, self._voice_ended_us = False, self._clock.now_us()
         elif isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame):
             self._hear(frame, final=isinstance(frame, TranscriptionFrame))
         elif isinstance(frame, LLMMessagesAppendFrame):
@@ -268,12 +283,16 @@ class Perception(FrameProcessor):
             now_us = self._clock.now_us()
             passed_us = None if event.passed_us is None else min(event.passed_us, now_us)
             self._apply(Heartbeat(event.stream, now_us, passed_us))
+            if event.judged_us is not None:
+                self._judged_us[event.stream] = event.judged_us
+        self._pass_silence()
         self._advance()
         self._news.set()
 
     def _on_specialist_left(self, event: SpecialistLeft) -> None:
         if event.stream in self._joined:
             self._joined.remove(event.stream)
+            self._judged_us.pop(event.stream, None)
             self._apply(StreamEnded(event.stream))
             self._advance()
             self._news.set()
@@ -322,6 +341,7 @@ class Perception(FrameProcessor):
             confidence=confidence,
             final=final,
         )
+        self._is_wordless = not final
         if final:
             self._utterances += 1
             self._revisions.pop(identity, None)
@@ -341,6 +361,7 @@ class Perception(FrameProcessor):
                 self._apply(Heartbeat(stream, self._clock.now_us(), each.passed_us))
             else:
                 self._apply(_report_of(stream, each.annotation, each.identity, each.revision))
+        self._pass_silence()
         self._advance()
         self._news.set()
 
@@ -419,16 +440,42 @@ class Perception(FrameProcessor):
             chosen = self._settings
             now_us += max(chosen.sequencer.deadline_us, chosen.fusion.deadline_us)
         committed = self._sequencer.advance(now_us)
-        passed_us = self._sequencer.passed_us(TAG_STREAMS, now_us)
+        passed_us = self._judged(now_us)
         fused = self._fusion.advance(committed, now_us=now_us, passed_us=passed_us)
         for one in fused:
             self._fused.pop(one.statement, None)
             self._fused[one.statement] = real_us, one
         self._forget(real_us)
         self._keep(Advance(now_us), yielded=bool(committed))
-        self._committed.extend(committed)
+        self._committed.extend((one, real_us) for one in committed)
         if len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
             self._write()
+
+    def _pass_silence(self) -> None:
+        """Let no report of a specialist wait for words while none are spoken, and for none that are typed.
+
+        Without a voice the streams of the words are silent, and would hold the others until they stall.
+        """
+        if not self._sequencer.waiting:
+            return
+        now_us = self._clock.now_us()
+        self._apply(Heartbeat(Source.TEXT, now_us, now_us))
+        due_us = self._voice_ended_us + self._settings.sequencer.stall_us
+        if self._is_voice or (self._is_wordless and now_us < due_us):
+            return
+        self._apply(Heartbeat(Source.STT, now_us, now_us - SHORTEST_WORD_US))
+
+    def _judged(self, now_us: int) -> int | None:
+        """Return the moment up to which all tags are known; None without an active specialist."""
+        passed_us = self._sequencer.passed_us(TAG_STREAMS, now_us)
+        if passed_us is None:
+            return None
+        active = (
+            judged_us
+            for stream, judged_us in self._judged_us.items()
+            if self._sequencer.state(stream, now_us) is StreamState.ACTIVE
+        )
+        return min([passed_us, *active])
 
     def _forget(self, now_us: int) -> None:
         """Forget old and excess statements that no turn has taken."""
@@ -458,11 +505,11 @@ class Perception(FrameProcessor):
             self._journaled = True
             self._operations = []
             drafts.append(self._conversation.draft(Kind.JOURNAL, "system", payload))
-        drafts.extend(self._annotation(one) for one in committed)
+        drafts.extend(self._annotation(one, at_us) for one, at_us in committed)
         if drafts:
             self._conversation.record(*drafts)
 
-    def _annotation(self, committed: Committed[Annotation]) -> Draft:
+    def _annotation(self, committed: Committed[Annotation], at_us: int) -> Draft:
         annotation = committed.payload
         payload = {
             "call_id": self._call_id,
@@ -472,6 +519,7 @@ class Perception(FrameProcessor):
             "identity": committed.identity,
             "revision": committed.revision,
             "late": committed.late,
+            "committed_us": at_us,
             "body": {"type": type(annotation.payload).__name__, **asdict(annotation.payload)},
         }
         return Draft(

@@ -182,9 +182,9 @@ class _Channel:
         self._kept_open = ReopenedStream[SpecialistStream](
             process, lost=f"{source.value} is not judged", on_lost=self._on_lost
         )
-        # Beginnings of the stretches that are not answered yet, in order.
-        self._pending: list[int] = []
-        self._passed_us = 0
+        # Beginnings and ends of the stretches that are not answered yet, in order.
+        self._pending: list[tuple[int, int]] = []
+        self._judged_us = 0
         self._has_reported = False
         self._is_slow = self._is_closed = False
 
@@ -203,15 +203,15 @@ class _Channel:
             self._is_slow = True
             return
         self._is_slow = False
-        self._pending.append(began_us)
+        self._pending.append((began_us, ended_us))
         answer = stream.ask(ask_judgement(pcm, began_us, ended_us))
         answer.add_done_callback(lambda done: self._answered(done, began_us, ended_us))
 
-    def sign(self, passed_us: int) -> None:
-        """Report that nothing before this moment will be reported, apart from the stretches that wait."""
+    def sign(self, judged_us: int) -> None:
+        """Report that everything before this moment is judged, apart from the stretches that wait."""
         if self._kept_open.stream is None:
             return
-        self._passed_us = max(self._passed_us, passed_us)
+        self._judged_us = max(self._judged_us, judged_us)
         self._report_passed()
 
     def close(self) -> None:
@@ -220,8 +220,8 @@ class _Channel:
         self._kept_open.close()
 
     def _answered(self, answer: "asyncio.Future[EngineMessage]", began_us: int, ended_us: int) -> None:
-        if began_us in self._pending:
-            self._pending.remove(began_us)
+        if (began_us, ended_us) in self._pending:
+            self._pending.remove((began_us, ended_us))
         # A failure was reported to ``_kept_open``.
         if answer.cancelled() or answer.exception() is not None or self._is_closed:
             return
@@ -249,10 +249,14 @@ class _Channel:
         self._events.publish(AnnotationReported(self._events.now_ms(), self._source, annotation))
 
     def _report_passed(self) -> None:
-        # The event of a finding is the end of its stretch, so that its beginning is certainly passed.
-        passed_us = min([self._passed_us, *self._pending])
+        # The event of a finding is the end of its stretch. A stretch that still grows ends later than now, so
+        # the other streams need not wait for its end.
+        passed_us = min([self._clock.now_us(), *(ended_us for _, ended_us in self._pending)])
+        judged_us = min([self._judged_us, *(began_us for began_us, _ in self._pending)])
         self._has_reported = True
-        self._events.publish(AnnotationReported(self._events.now_ms(), self._source, passed_us=passed_us))
+        self._events.publish(
+            AnnotationReported(self._events.now_ms(), self._source, passed_us=passed_us, judged_us=judged_us)
+        )
 
     def _on_lost(self) -> None:
         self._pending.clear()

@@ -5,7 +5,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from pipecat.frames.frames import InterimTranscriptionFrame, LLMMessagesAppendFrame, TranscriptionFrame
+from pipecat.frames.frames import (
+    InterimTranscriptionFrame,
+    LLMMessagesAppendFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
@@ -107,6 +113,29 @@ class Bench:
         BEGAN_S.put(frame, asyncio.get_running_loop().time() - began_ms_ago / 1000)
         await self.worker.queue_frame(frame)
         await asyncio.sleep(0.01)
+
+    async def voice(self, *, active: bool) -> None:
+        """Let the voice begin, or end."""
+        frame = VADUserStartedSpeakingFrame if active else VADUserStoppedSpeakingFrame
+        await self.worker.queue_frame(frame())
+        await asyncio.sleep(0.01)
+
+    async def watch(self, ref: str, *, for_ms: int, late_ms: int = 200, every_ms: int = 40) -> None:
+        """Send a gesture of now ``late_ms`` from now, and heartbeats in between."""
+        for passed_ms in range(0, for_ms, every_ms):
+            if passed_ms == late_ms:
+                self.outside(ref=ref, ago_ms=late_ms)
+            else:
+                self.outside(ago_ms=late_ms)
+            await asyncio.sleep(every_ms / 1000)
+
+    async def waits_ms(self) -> list[int]:
+        """Return for each gesture how long after it happened it was committed."""
+        return [
+            (each.payload["committed_us"] - each.event_us) // 1000
+            for each in await self.reports()
+            if each.source == "vision.outside"
+        ]
 
     async def reports(self) -> list[Event]:
         """Return the committed reports of the session."""
@@ -366,5 +395,25 @@ def test_a_program_revises_and_ends_no_statement_of_this_process(tmp_path: Path)
             ("vision.outside", "the fee"),
             ("vision", "the card"),
         ]
+
+    play(tmp_path, scenario)
+
+
+def test_a_gesture_waits_for_no_words_while_there_is_no_voice(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("good morning")
+        await bench.watch("the fee", for_ms=400)
+        await bench.voice(active=True)
+        await bench.watch("the bill", for_ms=400)
+        await bench.hears("what is this")
+        await bench.voice(active=False)
+        await bench.watch("the card", for_ms=400)
+        await bench.turn("what is this")
+        silent, spoken, after = await bench.waits_ms()
+        assert 200 <= silent <= 250
+        # The words of the moment were given 410 ms later, and come before the gesture.
+        assert spoken >= 400
+        assert [each.payload["late"] for each in await bench.reports()] == [False] * 5
+        assert 200 <= after <= 250
 
     play(tmp_path, scenario)

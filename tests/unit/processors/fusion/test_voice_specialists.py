@@ -119,11 +119,20 @@ async def test_signs_of_life_pass_no_stretch_that_is_not_answered_yet():
     async with call_with(fault="slow") as call:
         began_us = call.clock.now_us()
         call.say(500)
-        signs = [each.passed_us for each in call.reported if each.annotation is None]
-        assert signs and all(each is not None and each < began_us for each in signs)
+        signs = [each for each in call.reported if each.annotation is None]
+        assert signs and all(each.judged_us is not None and each.judged_us < began_us for each in signs)
         await until(lambda: len(call.stretches_ms) == 1)
         last = call.reported[-1]
-        assert last.annotation is None and last.passed_us is not None and last.passed_us >= began_us
+        assert last.annotation is None and last.judged_us is not None and last.judged_us >= began_us
+
+
+async def test_other_streams_wait_only_for_the_end_of_a_stretch():
+    async with call_with(fault="slow") as call:
+        call.say(500)
+        ended_us = call.clock.now_us()
+        last = call.reported[-1]
+        assert last.annotation is None and last.passed_us is not None and last.judged_us is not None
+        assert last.judged_us < last.passed_us <= ended_us
 
 
 async def test_a_slow_specialist_is_not_sent_more_than_it_can_take():
