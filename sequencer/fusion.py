@@ -7,9 +7,9 @@ speaker, the prosody and the visual tag whose stretch overlaps the word's own, b
 partial, then the newest. A tag that is known to be another speaker's is not taken. Neighbouring words of one
 statement with the same tags are one token.
 
-Words wait until the specialists that are active have passed their end by ``epsilon_us``, at most
-``deadline_us`` from their arrival. A specialist that is missing costs its own field and nothing else. Typed
-text is a token at once: no voice and no gesture goes with it.
+Words wait until the specialists that are active have passed their end, at most ``deadline_us`` from their
+arrival. A specialist that is missing costs its own field and nothing else. Typed text is a token at once: no
+voice and no gesture goes with it.
 
 Output may be replaced, always as a whole: a newer revision of the words, and a tag that comes after its
 words, give another ``Fused`` of the same ``statement``. The newest of a statement holds; its tokens may be
@@ -270,7 +270,7 @@ class Fusion:
     def _has_its_tags(self, statement: _Statement, passed_us: int | None) -> bool:
         if passed_us is None or not statement.spoken or not statement.words:
             return True
-        return passed_us >= statement.end_us + self._settings.epsilon_us
+        return passed_us >= statement.end_us
 
     def _make(self, statement: _Statement, fused: list[Fused]) -> None:
         statement.tokens = self._tokens(statement)

@@ -145,7 +145,7 @@ class VoiceSpecialists:
             self._cut()
 
     def _on_voice_ended(self, _event: VoiceEnded) -> None:
-        # By now the last word's end is further away than fusion's ``epsilon_us``: no turn waits for more.
+        # The last word has ended: no turn waits for more.
         if not self._in_voice:
             self._sign(self._clock.now_us())
 

@@ -399,7 +399,7 @@ def test_a_program_revises_and_ends_no_statement_of_this_process(tmp_path: Path)
     play(tmp_path, scenario)
 
 
-def test_a_gesture_waits_for_no_words_while_there_is_no_voice(tmp_path: Path):
+def test_a_gesture_waits_for_words_no_longer_than_a_recogniser_needs(tmp_path: Path):
     async def scenario(bench: Bench) -> None:
         await bench.hears("good morning")
         await bench.watch("the fee", for_ms=400)
@@ -411,8 +411,7 @@ def test_a_gesture_waits_for_no_words_while_there_is_no_voice(tmp_path: Path):
         await bench.turn("what is this")
         silent, spoken, after = await bench.waits_ms()
         assert 200 <= silent <= 250
-        # The words of the moment were given 410 ms later, and come before the gesture.
-        assert spoken >= 400
+        assert 200 <= spoken <= 250
         assert [each.payload["late"] for each in await bench.reports()] == [False] * 5
         assert 200 <= after <= 250
 
