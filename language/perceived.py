@@ -6,8 +6,10 @@ from typing import Protocol
 class PerceivedRules(Protocol):
     """Rules of one language."""
 
-    def name_referent(self, text: str, referent: str, /) -> str:
-        """Return a text with what was pointed at in the place of the word that points ("this one")."""
+    def name_referent(self, text: str, referent: str, before: str, /) -> str:
+        """Return ``before`` and ``text`` with what was pointed at in the place of the word in ``text`` that
+        points ("this one").
+        """
         ...
 
     def approves(self, text: str, /) -> bool:
@@ -22,9 +24,9 @@ class PerceivedRules(Protocol):
 class NoPerceived:
     """Rules of a language that has none: words mean what they say."""
 
-    def name_referent(self, text: str, _referent: str, /) -> str:
-        """Return the text as it is."""
-        return text
+    def name_referent(self, text: str, _referent: str, before: str, /) -> str:
+        """Return both as they are."""
+        return f"{before} {text}".strip()
 
     def approves(self, _text: str, /) -> bool:
         """Return False."""

@@ -50,6 +50,8 @@ _WANTS = re.compile(
 _EXCLUDED = re.compile(
     r"(?:\band )?(?:\bi (?:do not|don't) mean|\bnot|\binstead of|\brather than|\bexcept(?: for)?) $", re.I
 )
+# "How is that done", "is that right": what was said is meant.
+_OF_WORDS = re.compile(r"\s*(?:done|said|right|true|correct|possible|all|so|why|how)\b", re.I)
 _IS = re.compile(r"\b(?:is|are|was|were) $", re.I)
 # Before a place: "in here" becomes "in the box", and "here" alone "at the box".
 _WHERE = re.compile(r"\b(?:at|in|on|to|from|for|of|under|behind|inside|near|around|over|up|down) $", re.I)
@@ -57,27 +59,34 @@ _WHERE = re.compile(r"\b(?:at|in|on|to|from|for|of|under|behind|inside|near|arou
 _NOT_OPPOSED = re.compile(r"\bno (?:idea|thanks|thank you|problem|worries|hurry|rush|doubt|wonder|more)\b")
 
 
-def name_referent(text: str, referent: str) -> str:
-    """Return a text with what was pointed at in the place of the word that points ("this one").
+def name_referent(text: str, referent: str, before: str = "") -> str:
+    """Return ``before`` and ``text`` with what was pointed at in the place of its pointing word.
 
-    A word with a noun of its own keeps it ("this bill, the one of May"). Without any such word the text is
-    returned as it is; one that excludes the thing ("not this one") is left out.
+    A word with a noun of its own keeps it ("this bill, the one of May"). Without any such word the texts are
+    returned as they are; one that excludes the thing ("not this one") is left out.
     """
-    said = text[:_MOST_CHARS]
-    for found in reversed(list(_POINTS.finditer(said))):
-        rest = said[found.end() :]
+    before = before[-_MOST_CHARS:].rstrip()
+    start = len(before) + 1 if before else 0
+    said = f"{before} {text}" if before else text
+    # A pointing word far behind the beginning of a long text is not looked for.
+    end = start + _MOST_CHARS
+    for found in reversed(list(_POINTS.finditer(said, start, end))):
         if (excluded := _EXCLUDED.search(said, 0, found.start())) is not None:
-            return f"{said[: excluded.start()]}{text[found.end() :]}"
-        if _AFTER.match(rest) or " " in found[0] or _IS.search(said, 0, found.start()):
-            return f"{said[: found.start()]}{referent}{text[found.end() :]}"
-        if not _CLAUSE.match(rest):
-            return f"{text.rstrip(' .,?!')}, {referent}{_mark(text)}"
-    exists = [found.span() for found in _EXISTS.finditer(said)]
-    for found in reversed(list(_PLACE.finditer(said))):
-        if not any(start <= found.start() < end for start, end in exists):
+            return f"{said[: excluded.start()]}{said[found.end() :]}".strip()
+        if _OF_WORDS.match(said, found.end()):
+            continue
+        is_subject = _IS.search(said, 0, found.start()) is not None
+        if is_subject or " " in found[0] or _AFTER.match(said, found.end()):
+            return f"{said[: found.start()]}{referent}{said[found.end() :]}"
+        if not _CLAUSE.match(said, found.end()):
+            return f"{said.rstrip(' .,?!')}, {referent}{_mark(said)}"
+    exists = [found.span() for found in _EXISTS.finditer(said, 0, end)]
+    for found in reversed(list(_PLACE.finditer(said, start, end))):
+        if not any(first <= found.start() < last for first, last in exists):
             at = "" if _WHERE.search(said, 0, found.start()) else "at "
-            return f"{said[: found.start()]}{at}{referent}{text[found.end() :]}"
-    return _IT.sub(lambda _found: referent, text) if len(text) <= _MOST_CHARS else text
+            return f"{said[: found.start()]}{at}{referent}{said[found.end() :]}"
+    it = _IT.search(said, start) if len(text) <= _MOST_CHARS else None
+    return said if it is None else f"{said[: it.start()]}{referent}{said[it.end() :]}"
 
 
 def approves(text: str) -> bool:

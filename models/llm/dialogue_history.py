@@ -139,10 +139,13 @@ def _restate(facts: dict[str, str], stated: Mapping[str, str]) -> None:
 
 def _as_meant(parts: Iterable[RenderedPart], language: Language) -> str:
     """Return the words of a turn, with the thing that was pointed at in the place of "this one"."""
-    name = language.perceived.name_referent
-    return " ".join(
-        part.words if part.referent is None else name(part.words, part.referent) for part in parts
-    ).strip()
+    said = ""
+    for part in parts:
+        if part.referent is None:
+            said = f"{said} {part.words}".strip()
+        else:
+            said = language.perceived.name_referent(part.words, part.referent, said)
+    return said
 
 
 def _without_remarks(text: str) -> str:

@@ -21,13 +21,22 @@ RULES = find_language("en").perceived
         ("is this the cheapest", "is the lamp the cheapest"),
         ("I want the one that I bought", "I want the one that I bought"),
         ("are there any others", "are there any others"),
-        ("not this one but", " but"),
+        ("not this one but", "but"),
+        ("how is that done", "how is that done"),
+        ("what is that", "what is the lamp"),
         ("instead of this one", ""),
         ("swap that one over there", "swap the lamp"),
     ],
 )
 def test_what_was_pointed_at_takes_the_place_of_the_word_that_points(said: str, meant: str):
-    assert RULES.name_referent(said, "the lamp") == meant
+    assert RULES.name_referent(said, "the lamp", "") == meant
+
+
+def test_words_before_the_gesture_count_too():
+    assert RULES.name_referent("this one but", "the lamp", "I do not mean") == "but"
+    assert RULES.name_referent("this cost", "the lamp", "what does") == "what does the lamp cost"
+    assert RULES.name_referent("here", "the lamp", "a fee in") == "a fee in the lamp"
+    assert RULES.name_referent("how much", "the lamp", "this one is fine") == "this one is fine how much"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +69,7 @@ def test_two_wishes_are_compared(first: str, second: str, opposed: bool):
 def test_a_long_text_takes_no_long_time():
     started_s = time.process_time()
     for unit in ("this ", "fine ", "here ", "it ", "no "):
-        RULES.name_referent(unit * 100_000, "the lamp")
+        RULES.name_referent(unit * 100_000, "the lamp", unit * 100_000)
         RULES.approves(unit * 100_000)
         RULES.opposes(unit * 100_000, unit * 100_000)
     assert time.process_time() - started_s < 1
@@ -68,6 +77,6 @@ def test_a_long_text_takes_no_long_time():
 
 def test_a_language_without_rules_takes_words_as_they_are():
     rules = NoPerceived()
-    assert rules.name_referent("this", "the lamp") == "this"
+    assert rules.name_referent("this", "the lamp", "what is") == "what is this"
     assert not rules.approves("fine")
     assert not rules.opposes("cancel it", "no")
