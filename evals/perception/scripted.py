@@ -1,7 +1,7 @@
 """Scripted turns: words with times, and what a camera and specialists of the voice see and hear meanwhile.
 
 A turn is written as text: ``how do I cancel {gym:this one}`` points at a thing during two words, ``{!:this is
-fine}`` is said tensely, and ``a: ... / b: ...`` are the turns of two people. ``perform`` gives it times, drawn
+fine}`` is said tensely, and ``a: ... / b: ...`` are turns of two people. ``perform`` gives it times, drawn
 by a seed. A hand arrives at a thing between 150 ms before its word and 50 ms after the word's start, and
 leaves 50 to 250 ms after the word's end; in a moving turn it comes from one thing and goes on to another.
 
