@@ -51,15 +51,22 @@ class RenderingSettings(StrictModel):
     )
 
 
-def render(tokens: Iterable[EnrichedToken], settings: RenderingSettings | None = None) -> str:
+def render(
+    tokens: Iterable[EnrichedToken], settings: RenderingSettings | None = None, *, named: bool = False
+) -> str:
     """Return the prompt view of some tokens, in their order.
 
     The text is one line. With more than one known speaker it has a line for each change of speaker, which
     begins with the name in brackets. Neighbours with the same annotations are written together.
+
+    Args:
+        tokens: of one turn.
+        settings: None for the defaults.
+        named: name a single speaker too, because the conversation has others.
     """
     chosen = settings or RenderingSettings()
     said = [token for token in tokens if token.text.strip()]
-    if len({token.speaker_id for token in said} - {None}) < 2:
+    if len({token.speaker_id for token in said} - {None}) < (1 if named else 2):
         return _line(said, chosen)
     return "\n".join(
         f"[{_name(speaker_id, chosen)}] {_line(list(turn), chosen)}"

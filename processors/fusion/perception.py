@@ -206,6 +206,8 @@ class Perception(FrameProcessor):
         self._journal: Journal[Annotation] = Journal()
         # For the next record: one for a turn, not one for each word.
         self._operations: list[str] = []
+        # Who has spoken so far.
+        self._speakers: set[str] = set()
         # With the moment of the commit.
         self._committed: list[tuple[Committed[Annotation], int]] = []
         self._journaled = False
@@ -275,8 +277,11 @@ class Perception(FrameProcessor):
         self._write()
         rendering = self._settings.rendering
         shown = align_tags(said, tokens)
-        adds = len({token.speaker_id for token in shown}) > 1 or any(tags(t, rendering) for t in shown)
-        return Perceived(render(shown, rendering) if adds else "", [_as_json(token) for token in tokens])
+        self._speakers.update(token.speaker_id for token in shown if token.speaker_id is not None)
+        named = len(self._speakers) > 1 and any(token.speaker_id is not None for token in shown)
+        adds = named or any(tags(t, rendering) for t in shown)
+        text = render(shown, rendering, named=named) if adds else ""
+        return Perceived(text, [_as_json(token) for token in tokens])
 
     def _on_words_discarded(self, _event: WordsDiscarded) -> None:
         """Exclude the words since the last turn from the next one."""

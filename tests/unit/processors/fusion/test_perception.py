@@ -23,7 +23,14 @@ from parley.core.call_events import (
     WordsDiscarded,
 )
 from parley.core.media import WordTime
-from parley.core.timeline import Annotation, OutsideReport, ProsodyPayload, Source, VisionPayload
+from parley.core.timeline import (
+    Annotation,
+    DiarPayload,
+    OutsideReport,
+    ProsodyPayload,
+    Source,
+    VisionPayload,
+)
 from parley.models.stt import Transcript
 from parley.processors.fusion.perception import Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
@@ -105,6 +112,15 @@ class Bench:
         how = ProsodyPayload(start_us, start_us + lasts_ms * 1000, stress=stress)
         annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.PROSODY, how)
         self.events.publish(AnnotationReported(self.events.now_ms(), Source.PROSODY, annotation))
+        await asyncio.sleep(0.01)
+
+    async def speaks(self, speaker: str, *, ago_ms: int, lasts_ms: int) -> None:
+        """Send who spoke."""
+        now_us = self.clock.now_us()
+        start_us = now_us - ago_ms * 1000
+        who = DiarPayload(start_us, start_us + lasts_ms * 1000, speaker)
+        annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.DIAR, who, speaker_id=speaker)
+        self.events.publish(AnnotationReported(self.events.now_ms(), Source.DIAR, annotation))
         await asyncio.sleep(0.01)
 
     async def hears_partial(self, text: str, *, began_ms_ago: int) -> None:
@@ -414,5 +430,23 @@ def test_a_gesture_waits_for_words_no_longer_than_a_recogniser_needs(tmp_path: P
         assert 200 <= spoken <= 250
         assert [each.payload["late"] for each in await bench.reports()] == [False] * 5
         assert 200 <= after <= 250
+
+    play(tmp_path, scenario)
+
+
+def test_a_speaker_is_named_in_every_turn_once_there_are_two(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        async def said_by(speaker: str, words: str) -> str:
+            await asyncio.sleep(2)
+            await bench.hears(words)
+            await bench.speaks(speaker, ago_ms=600, lasts_ms=500)
+            return (await bench.turn(words))[0]
+
+        assert await said_by("speaker 1", "good morning") == ""
+        assert await said_by("speaker 2", "good day") == "[speaker 2] good day"
+        assert await said_by("speaker 1", "what is new") == "[speaker 1] what is new"
+        await asyncio.sleep(2)
+        await bench.hears("not known who")
+        assert (await bench.turn("not known who"))[0] == ""
 
     play(tmp_path, scenario)
