@@ -94,6 +94,8 @@ SHORTEST_WORD_US = 100_000
 WORDS_WITHIN_US = 200_000
 # Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
+# Between two records of a call: a page shows what is perceived while it happens.
+RECORD_EVERY_US = 1_000_000
 
 
 class PerceptionSettings(StrictModel):
@@ -204,13 +206,14 @@ class Perception(FrameProcessor):
         self._sequencer: Sequencer[Annotation] = Sequencer(self._settings.sequencer)
         self._fusion = Fusion(self._settings.fusion)
         self._journal: Journal[Annotation] = Journal()
-        # For the next record: one for a turn, not one for each word.
+        # For the next record: one a second at most, not one for each word.
         self._operations: list[str] = []
         # Who has spoken so far.
         self._speakers: set[str] = set()
         # With the moment of the commit.
         self._committed: list[tuple[Committed[Annotation], int]] = []
         self._journaled = False
+        self._recorded_us = 0
         self._joined: set[str] = set()
         # Moments up to which specialists have judged everything, where those differ from their watermarks.
         self._judged_us: dict[str, int] = {}
@@ -460,7 +463,8 @@ class Perception(FrameProcessor):
         self._forget(real_us)
         self._keep(Advance(now_us), yielded=bool(committed))
         self._committed.extend((one, real_us) for one in committed)
-        if len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
+        due = bool(self._committed) and real_us - self._recorded_us >= RECORD_EVERY_US
+        if due or len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
             self._write()
 
     def _pass_words(self) -> None:
@@ -513,6 +517,7 @@ class Perception(FrameProcessor):
 
     def _write(self) -> None:
         committed, self._committed = self._committed, []
+        self._recorded_us = self._clock.now_us()
         drafts: list[Draft] = []
         if self._operations:
             payload: dict[str, object] = {"call_id": self._call_id, "operations": self._operations}

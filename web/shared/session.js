@@ -4,6 +4,7 @@
 import { Bubbles } from "./bubbles.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
+import { Lanes } from "./lanes.js";
 import { SessionRecord } from "./record.js";
 import { ApiError, SessionApi, newKey } from "./session_api.js";
 import { Timeline } from "./timeline.js";
@@ -30,6 +31,7 @@ const parts = {
   confirm: part("confirm", HTMLDialogElement),
   paths: part("paths", HTMLElement),
   timeline: part("timeline", HTMLDetailsElement),
+  lanes: part("lanes", HTMLDetailsElement),
   earlier: part("earlier", HTMLButtonElement),
   conversation: part("conversation", HTMLElement),
   dock: part("dock", HTMLElement),
@@ -45,6 +47,7 @@ class SessionPage {
   #bubbles = new Bubbles(parts.conversation);
   #record = new SessionRecord(this.#bubbles);
   #timeline;
+  #lanes = new Lanes(parts.lanes);
   #unsent;
   #follower;
   #loading = true;
@@ -111,6 +114,7 @@ class SessionPage {
   #onEvent(event) {
     this.#record.take(event);
     this.#timeline.take(event);
+    this.#lanes.take(event);
     this.#show();
   }
 
@@ -120,7 +124,10 @@ class SessionPage {
    * @param {SessionEvent[]} events
    */
   #onPast(events) {
-    for (const event of events) this.#record.take(event);
+    for (const event of events) {
+      this.#record.take(event);
+      this.#lanes.take(event);
+    }
     for (const [key, text] of this.#unsent.all) {
       if (this.#record.isAnswered(key)) {
         this.#unsent.drop(key);

@@ -39,6 +39,30 @@ export interface Picture {
   data: string;
 }
 
+/** Report of a specialist, as it was placed in the order of events. */
+export interface Annotated {
+  call_id: string;
+  /** The same for all revisions of one statement of the call. */
+  statement: number;
+  late?: boolean;
+  body: {
+    type: string;
+    text?: string;
+    words?: { text: string; start_us: number; end_us: number }[];
+    start_us?: number;
+    end_us?: number;
+    speaker_id?: string;
+    gesture?: string | null;
+    ref?: string | null;
+    facial_affect?: string | null;
+    anger?: number | null;
+    stress?: number | null;
+    joy?: number | null;
+    level_offset_db?: number | null;
+    pitch_offset_semitones?: number | null;
+  };
+}
+
 export interface Visit {
   transport: string;
 }
@@ -59,8 +83,9 @@ export type SessionEvent =
   | EventOf<"bot_turn", BotTurn>
   | EventOf<"picture", Picture>
   | EventOf<"joined" | "left", Visit>
+  | EventOf<"annotation", Annotated>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "annotation" | "journal",
+      "tool_call" | "tool_result" | "state" | "summary" | "journal",
       Record<string, unknown>
     >;
 
