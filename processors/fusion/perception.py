@@ -50,6 +50,7 @@ from parley.core.call_events import (
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import (
     Annotation,
+    DiarPayload,
     EnrichedToken,
     Source,
     SpeechPayload,
@@ -61,6 +62,7 @@ from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perceived_events import PerceivedEvents
 from parley.processors.fusion.tag_alignment import align_tags
 from parley.processors.perception.engine_stt import BEGAN_S
+from parley.processors.perception.hosted_words import HostedWord, hosted_words, speaker_stretches
 from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import Fused, Fusion, FusionSettings
@@ -219,7 +221,7 @@ class Perception(FrameProcessor):
         self._judged_us: dict[str, int] = {}
         # Voice without final words so far, and when the last voice ended.
         self._is_voice = self._is_wordless = False
-        self._voice_ended_us = 0
+        self._voice_ended_us = self._silent_since_us = 0
         # The newest of each statement since the last turn and when it came out, the longest unrevised first.
         self._fused: dict[int, tuple[int, Fused]] = {}
         # In the same order.
@@ -244,6 +246,7 @@ class Perception(FrameProcessor):
             self._is_voice = self._is_wordless = True
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._is_voice, self._voice_ended_us = False, self._clock.now_us()
+            self._silent_since_us = self._voice_ended_us - round(frame.stop_secs * 1_000_000)
         elif isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame):
             self._hear(frame, final=isinstance(frame, TranscriptionFrame))
         elif isinstance(frame, LLMMessagesAppendFrame):
@@ -346,6 +349,8 @@ class Perception(FrameProcessor):
             if words and final:
                 self._apply(Learn(Source.STT, max(0, arrival_us - words[-1].end_us)))
                 self._learnt.add(Source.STT)
+        elif final:
+            words = self._hear_hosted(hosted_words(frame.result), arrival_us)
         self._report(
             Source.STT,
             SpeechPayload(frame.text, words),
@@ -360,6 +365,35 @@ class Perception(FrameProcessor):
         if final:
             self._utterances += 1
             self._revisions.pop(identity, None)
+
+    def _hear_hosted(self, hosted: Sequence[HostedWord], arrival_us: int) -> tuple[SpokenWord, ...]:
+        """Report the speakers of a hosted recogniser's words; return the words on the session clock.
+
+        Its clock is another one. The last word ended with the voice, or a latency of the stream ago.
+        """
+        if not hosted:
+            return ()
+        end_us = arrival_us - self._sequencer.latency_us(Source.STT)
+        if not self._is_voice and self._silent_since_us:
+            end_us = min(arrival_us, self._silent_since_us)
+        zero_us = max(0, end_us - hosted[-1].end_ms * 1000)
+        for each in speaker_stretches(hosted):
+            self._join(Source.DIAR)
+            start_us, stop_us = zero_us + each.start_ms * 1000, zero_us + each.end_ms * 1000
+            annotation = Annotation(
+                min(stop_us, arrival_us),
+                arrival_us,
+                Source.DIAR,
+                DiarPayload(start_us, stop_us, each.speaker),
+                speaker_id=each.speaker,
+            )
+            self._apply(_report_of(Source.DIAR, annotation, None, 0))
+            # Speakers come with the words: nothing more is to come about them.
+            self._apply(Heartbeat(Source.DIAR, arrival_us, arrival_us))
+        return tuple(
+            SpokenWord(word.text, zero_us + word.start_ms * 1000, zero_us + word.end_ms * 1000)
+            for word in hosted
+        )
 
     def _read(self, frame: LLMMessagesAppendFrame) -> None:
         for message in frame.messages:

@@ -450,3 +450,23 @@ def test_a_speaker_is_named_in_every_turn_once_there_are_two(tmp_path: Path):
         assert (await bench.turn("not known who"))[0] == ""
 
     play(tmp_path, scenario)
+
+
+def test_the_speakers_of_a_hosted_recogniser_are_tags_of_their_words(tmp_path: Path):
+    def token(text: str, start_ms: int, end_ms: int, speaker: str) -> dict[str, Any]:
+        return {"text": text, "start_ms": start_ms, "end_ms": end_ms, "speaker": speaker}
+
+    async def scenario(bench: Bench) -> None:
+        await bench.voice(active=True)
+        await asyncio.sleep(1)
+        ended_us = bench.clock.now_us()
+        await bench.voice(active=False)
+        tokens = [token("cancel", 61_000, 61_300, "1"), token(" no", 61_500, 61_900, "2")]
+        await bench.worker.queue_frame(TranscriptionFrame("cancel no", "caller", "", result=tokens))
+        await asyncio.sleep(0.01)
+        assert await bench.turn("cancel no") == ("[speaker 1] cancel\n[speaker 2] no", ["cancel", "no"])
+        found = [(each.source, each.event_us - ended_us) for each in await bench.reports()]
+        # The last word ended with the voice.
+        assert found == [("diar", -600_000), ("stt", 0), ("diar", 0)]
+
+    play(tmp_path, scenario)
