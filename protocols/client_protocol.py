@@ -85,9 +85,15 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Pictures of the caller's camera: files (JPEG, PNG), oldest first."""
+    """Pictures: files (JPEG, PNG, WebP), oldest first.
+
+    Attributes:
+        files: their contents.
+        are_shown: true when the caller shows them with their next turn; false for frames of a camera.
+    """
 
     files: tuple[bytes, ...]
+    are_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,8 @@ def wait_guard(
 
 
 def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
-    """Return the stage that holds the newest picture of the caller; None where the model does not see it."""
-    if not engines.cascade_sees or not call.capabilities.video:
+    """Return the stage that holds the pictures of the caller; None where the model does not see them."""
+    if not engines.answering.sees or not call.capabilities.video:
         return None
     return CallerCamera(engines.deployment.thinking.vision)
 

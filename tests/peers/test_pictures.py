@@ -23,6 +23,7 @@ from parley.language import find_language
 from parley.pipelines.text.console import Console
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.minicpm_page import Page, page
+from tests.peers.realtime_caller import calling
 from tests.peers.server import RunningServer, running_server
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.peers.test_summaries import LLM, conversation
@@ -327,6 +328,31 @@ async def test_a_long_body_needs_a_place_and_a_declared_length(tmp_path: Path):
         typed.answer.set()
         assert (await first).status_code == 200
         assert (await client.post(path, json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+async def test_a_picture_in_openais_realtime_dialect_belongs_to_the_next_turn(shared: Seeing, spoken: bool):
+    question = "What is this?"
+    item: list[dict[str, Any]] = [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{picture('blue')}"}
+    ]
+    async with calling(shared.parley.url) as caller:
+        if not spoken:
+            item.append({"type": "input_text", "text": question})
+        await caller.connection.conversation.item.create(
+            item={"type": "message", "role": "user", "content": item}
+        )
+        await caller.until("conversation.item.done")
+        if spoken:
+            caller.say(question)
+        else:
+            await caller.connection.response.create()
+        await caller.until("response.done")
+        first = shape(shared.model)[-1]
+        assert first[0].endswith("<blue>") and first[-1].lower().rstrip("?") == "what is this"
+        caller.say("And what colour is it?")
+        await caller.until("response.done", count=2)
+        assert sum(part == "<blue>" for message in shape(shared.model) for part in message) == 1
 
 
 async def test_the_console_shows_a_file_with_the_next_line(tmp_path: Path):

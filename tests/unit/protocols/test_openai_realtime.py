@@ -552,7 +552,7 @@ def test_a_picture_is_read_from_its_own_bytes_and_from_nowhere_else():
             "conversation.item.create", item={"type": "message", "role": "user", "content": content}
         )
 
-    assert shown(f"data:image/png;base64,{picture}") == [Pictures((b"\x89PNG",))]
+    assert shown(f"data:image/png;base64,{picture}") == [Pictures((b"\x89PNG",), are_shown=True)]
     assert picture not in json.dumps(talk.received)
     assert shown("https://example.org/cat.png") == []
     assert talk.error()["param"] == "item.content.image_url"
