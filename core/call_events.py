@@ -13,7 +13,14 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from parley.core.timeline import Annotation, HeardReply, HeardSoFar, OutsideReport, Source
+from parley.core.timeline import (
+    Annotation,
+    HeardReply,
+    HeardSoFar,
+    KnownVoice,
+    OutsideReport,
+    Source,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,17 @@ class SpecialistLeft(CallEvent):
     """
 
     stream: Source
+
+
+@dataclass(frozen=True, slots=True)
+class VoicesLearnt(CallEvent):
+    """The voices of a call's speakers are known better; only where voiceprints are asked for.
+
+    Attributes:
+        voices: of all known speakers.
+    """
+
+    voices: tuple[KnownVoice, ...]
 
 
 @dataclass(frozen=True, slots=True)

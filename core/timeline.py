@@ -107,6 +107,21 @@ class DiarPayload:
     embedding: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class KnownVoice:
+    """Voiceprint of a speaker: personal data.
+
+    Attributes:
+        speaker_id: stable within the session.
+        embedding: mean over their speech, of length 1.
+        seconds: speech that it rests on.
+    """
+
+    speaker_id: str
+    embedding: tuple[float, ...]
+    seconds: float
+
+
 Payload = SpeechPayload | ProsodyPayload | VisionPayload | TextPayload | DiarPayload
 
 

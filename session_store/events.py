@@ -54,6 +54,11 @@ class Kind(StrEnum):
     STATE = "state"
     # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"
+    # Voiceprints of the speakers so far; the last one counts. call_id, voices (of each: speaker, embedding,
+    # seconds)
+    VOICES = "voices"
+    # Consent to keep personal data in the session. to ("voiceprints"), by ("deployment"), call_id
+    CONSENT = "consent"
     # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,
     # stream, identity, revision, late, call_id, body
     ANNOTATION = "annotation"

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from parley.core.registry import Registry, Row
-from parley.core.timeline import DiarPayload, ProsodyPayload, Source
+from parley.core.timeline import DiarPayload, KnownVoice, ProsodyPayload, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,13 @@ class VoiceStretch:
     Attributes:
         audio: float32, (samples,), in [-1, 1], at the specialist's rate.
         start_us, end_us: its place on the session clock.
+        known: voices of earlier calls of the session; given with the first stretch of a stream.
     """
 
     audio: np.ndarray
     start_us: int
     end_us: int
+    known: tuple[KnownVoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,13 @@ class Finding:
         confidence: 0..1. Fusion ignores findings below its ``min_confidence``.
         prosody: how it was said.
         speaker: who said it.
+        voice: that speaker's voiceprint; only where voiceprints are asked for.
     """
 
     confidence: float
     prosody: ProsodyPayload | None = None
     speaker: DiarPayload | None = None
+    voice: KnownVoice | None = None
 
     @property
     def source(self) -> Source:

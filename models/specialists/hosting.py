@@ -4,9 +4,12 @@ The parent's side is ``processors.fusion.voice_specialists`` through ``runtime.e
 carries a stretch of voice, its answer the findings.
 """
 
+from collections.abc import Sequence
+
 from parley.core.errors import EngineError, PeerError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.core.strict_model import StrictModel
+from parley.core.timeline import KnownVoice
 from parley.models.specialists import (
     SPECIALISTS,
     Finding,
@@ -75,7 +78,8 @@ class HostedSpecialistStream:
             raise EngineError("the stretch has no times", engine=ENGINE, retryable=False)
         if not pcm or len(pcm) % PCM_BYTES_PER_SAMPLE or len(pcm) > self._most_bytes:
             raise EngineError(f"{len(pcm)} bytes are no stretch of voice", engine=ENGINE, retryable=False)
-        found = self._stream.judge(VoiceStretch(pcm16_to_float(pcm), start_us, end_us))
+        known = from_rows(KnownVoice, facts.get("known", []))
+        found = self._stream.judge(VoiceStretch(pcm16_to_float(pcm), start_us, end_us, known))
         return {"findings": to_rows(found)}, b""
 
     def close(self) -> None:
@@ -83,9 +87,18 @@ class HostedSpecialistStream:
         self._stream.close()
 
 
-def ask_judgement(pcm: bytes, start_us: int, end_us: int) -> EngineMessage:
-    """Return the question about a stretch: 16-bit mono PCM at the specialist's rate."""
-    return EngineMessage(MessageType.MEASURE, facts={"start_us": start_us, "end_us": end_us}, payload=pcm)
+def ask_judgement(pcm: bytes, start_us: int, end_us: int, known: Sequence[KnownVoice] = ()) -> EngineMessage:
+    """Return the question about a stretch: 16-bit mono PCM at the specialist's rate.
+
+    Args:
+        pcm: the voice.
+        start_us, end_us: its place on the session clock.
+        known: voices of earlier calls, with the first question of a stream.
+    """
+    facts: dict[str, object] = {"start_us": start_us, "end_us": end_us}
+    if known:
+        facts["known"] = to_rows(known)
+    return EngineMessage(MessageType.MEASURE, facts=facts, payload=pcm)
 
 
 def read_findings(answer: EngineMessage) -> tuple[Finding, ...]:

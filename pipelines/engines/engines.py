@@ -50,6 +50,7 @@ from parley.pipelines.engines.plan import plan
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
+from parley.pipelines.voiceprints import recall_voices
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
@@ -334,7 +335,11 @@ class Engines:
     def specialists_of(self, conversation: Conversation, events: CallEvents) -> VoiceSpecialists:
         """Return the specialists of the voice in one call; it has none before ``host_specialists``."""
         return VoiceSpecialists(
-            self._specialists.started, clock=conversation.clock, events=events, rate_hz=self.vad.rate_hz
+            self._specialists.started,
+            clock=conversation.clock,
+            events=events,
+            rate_hz=self.vad.rate_hz,
+            recall=partial(recall_voices, conversation) if self._specialists.keeps_voiceprints else None,
         )
 
     def open_front_end(self) -> HostedFrontEnd | None:

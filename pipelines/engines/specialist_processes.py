@@ -10,6 +10,7 @@ from parley.core.errors import AgentError
 from parley.core.timeline import Source
 from parley.models.specialists import SPECIALISTS
 from parley.models.specialists.hosting import SpecialistSettings
+from parley.models.specialists.speakers import SpeakerSettings
 from parley.pipelines.engines.loading import pool_of
 from parley.runtime.engine_hosting.messages import EngineSpec
 from parley.runtime.engine_pool import EnginePool
@@ -32,6 +33,9 @@ class SpecialistProcesses:
 
     def __init__(self, planned: Sequence[tuple[str, BaseModel]]) -> None:
         self._pools: list[tuple[str, Source, EnginePool[object]]] = []
+        self._keeps_voiceprints = any(
+            isinstance(settings, SpeakerSettings) and settings.voiceprints for _, settings in planned
+        )
         for name, settings in planned:
             pool: EnginePool[object] = pool_of(
                 "parley.models.specialists.hosting:load_specialist",
@@ -47,6 +51,11 @@ class SpecialistProcesses:
     def started(self) -> list[tuple[Source, EnginePool[object]]]:
         """Stream and process of each specialist that was started; a call waits for one that loads."""
         return [(source, pool) for _, source, pool in self._pools] if self._starting else []
+
+    @property
+    def keeps_voiceprints(self) -> bool:
+        """True when a specialist compares voices across the calls of a session."""
+        return self._keeps_voiceprints
 
     def start(self) -> None:
         """Start the processes. A specialist that does not load is missing, which is logged."""

@@ -45,6 +45,7 @@ from parley.core.call_events import (
     OutsideReportsReceived,
     OutsideStreamEnded,
     SpecialistLeft,
+    VoicesLearnt,
     WordsDiscarded,
 )
 from parley.core.strict_model import StrictModel
@@ -195,6 +196,7 @@ class Perception(FrameProcessor):
         events.subscribe(WordsDiscarded, self._on_words_discarded)
         events.subscribe(AnnotationReported, self._on_annotation_reported)
         events.subscribe(SpecialistLeft, self._on_specialist_left)
+        events.subscribe(VoicesLearnt, self._on_voices_learnt)
         events.subscribe(OutsideReportsReceived, self._on_outside_reports)
         events.subscribe(OutsideStreamEnded, self._on_outside_stream_ended)
         self._settings = settings or PerceptionSettings()
@@ -314,6 +316,10 @@ class Perception(FrameProcessor):
             self._apply(StreamEnded(event.stream))
             self._advance()
             self._news.set()
+
+    def _on_voices_learnt(self, event: VoicesLearnt) -> None:
+        """Know the speakers of earlier calls too."""
+        self._speakers.update(voice.speaker_id for voice in event.voices)
 
     def _turn(self) -> list[EnrichedToken]:
         """Return the tokens of the turn."""

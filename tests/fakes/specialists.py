@@ -5,7 +5,7 @@ from pathlib import Path
 
 from parley.core.errors import EngineError
 from parley.core.strict_model import StrictModel
-from parley.core.timeline import DiarPayload, Source
+from parley.core.timeline import DiarPayload, KnownVoice, Source
 from parley.models.specialists import Finding, VoiceStretch
 
 
@@ -14,10 +14,12 @@ class StrangeSettings(StrictModel):
 
     Attributes:
         fault: what it does at a stretch: "hang", "slow" or "fail".
+        voiceprints: it has a voiceprint, whose seconds count the stretches and hundreds of known voices.
         once: it does so once in all of its lives; this file says that it has.
     """
 
     fault: str = ""
+    voiceprints: bool = False
     once: Path | None = None
 
 
@@ -29,6 +31,7 @@ class StrangeSpecialist:
 
     def __init__(self, settings: StrangeSettings) -> None:
         self._settings = settings
+        self._judged = 0
 
     def open_stream(self) -> "StrangeSpecialist":
         return self
@@ -44,7 +47,11 @@ class StrangeSpecialist:
                 time.sleep(0.3)
             elif self._settings.fault == "fail":
                 raise EngineError("no", engine="strange")
-        return (Finding(1.0, speaker=DiarPayload(stretch.start_us, stretch.end_us, "speaker 1")),)
+        self._judged += 1
+        seconds = float(self._judged + 100 * len(stretch.known))
+        voice = KnownVoice("speaker 1", (1.0, 0.0), seconds) if self._settings.voiceprints else None
+        payload = DiarPayload(stretch.start_us, stretch.end_us, "speaker 1")
+        return (Finding(1.0, speaker=payload, voice=voice),)
 
     def close(self) -> None:
         pass

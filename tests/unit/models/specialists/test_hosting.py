@@ -5,7 +5,7 @@ import pytest
 
 from parley.core.errors import EngineError
 from parley.core.media import float_to_pcm16
-from parley.core.timeline import DiarPayload, ProsodyPayload, Source
+from parley.core.timeline import DiarPayload, KnownVoice, ProsodyPayload, Source
 from parley.models.specialists import Finding
 from parley.models.specialists.hosting import (
     MOST_STRETCH_S,
@@ -15,7 +15,7 @@ from parley.models.specialists.hosting import (
     read_findings,
 )
 from parley.models.specialists.prosody import RATE_HZ, ProsodySettings
-from parley.protocols.facts import to_rows
+from parley.protocols.facts import from_rows, to_rows
 from parley.runtime.engine_hosting.messages import EngineMessage, EngineSpec, MessageType
 from tests.unit.models.specialists.test_prosody import voice
 
@@ -33,6 +33,14 @@ def test_a_stretch_goes_out_and_its_findings_come_back():
     assert found.source is Source.PROSODY and isinstance(found.payload, ProsodyPayload)
     assert found.payload.pitch_hz == pytest.approx(120, rel=0.05)
     assert (found.payload.start_us, found.payload.end_us) == (5, 1_000_005)
+
+
+def test_voices_cross_both_ways():
+    voices = (KnownVoice("speaker 1", (0.5, -0.5), 12.5),)
+    question = ask_judgement(bytes(640), 0, 20_000, voices)
+    assert from_rows(KnownVoice, question.facts["known"]) == voices
+    found = Finding(0.5, speaker=DiarPayload(0, 1, "speaker 1"), voice=voices[0])
+    assert read_findings(answered(found)) == (found,)
 
 
 def test_a_speaker_crosses_with_the_embedding():

@@ -20,12 +20,14 @@ from parley.core.call_events import (
     AnnotationReported,
     OutsideReportsReceived,
     OutsideStreamEnded,
+    VoicesLearnt,
     WordsDiscarded,
 )
 from parley.core.media import WordTime
 from parley.core.timeline import (
     Annotation,
     DiarPayload,
+    KnownVoice,
     OutsideReport,
     ProsodyPayload,
     Source,
@@ -468,5 +470,16 @@ def test_the_speakers_of_a_hosted_recogniser_are_tags_of_their_words(tmp_path: P
         found = [(each.source, each.event_us - ended_us) for each in await bench.reports()]
         # The last word ended with the voice.
         assert found == [("diar", -600_000), ("stt", 0), ("diar", 0)]
+
+    play(tmp_path, scenario)
+
+
+def test_speakers_of_earlier_calls_count_too(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        voices = tuple(KnownVoice(f"speaker {number}", (1.0, 0.0), 9.0) for number in (1, 2))
+        bench.events.publish(VoicesLearnt(0, voices))
+        await bench.hears("good day")
+        await bench.speaks("speaker 2", ago_ms=600, lasts_ms=500)
+        assert (await bench.turn("good day"))[0] == "[speaker 2] good day"
 
     play(tmp_path, scenario)
