@@ -6,7 +6,8 @@
 caller's last words and puts what it finds directly before them. The messages before keep their places, so a
 provider's or engine's cache of them stays valid, and the next question does not carry old passages along. A
 guess ahead of the end of a turn (``speculation``) and the request after a tool's result have the same words
-and get the same passages without another search.
+and get the same passages without another search. Each answer is preceded by the names of its passages
+(``PassagesCitedFrame``), which go to the session and to the caller's page.
 
 The search runs in a thread with a deadline. A question whose search is late or fails is asked without
 passages; the log says so. There is no task; an interruption cancels the wait with the question.
@@ -14,15 +15,18 @@ passages; the log says so. There is no task; an interruption cancels the wait wi
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from loguru import logger
 from pipecat.frames.frames import Frame, LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
+from pipecat.processors.frame_processor import FrameProcessor
 
-from parley.core.passage_notes import QuotedPassage, is_passages, write_passages
+from parley.core.passage_notes import CitedPassage, QuotedPassage, is_passages, write_passages
 from parley.core.prompt_notes import parse_notes
 from parley.models.retrieval import Hit
+from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.pipecat_internals import ask_with
 
@@ -35,6 +39,22 @@ SEARCH_S = 0.25
 MOST_CHARS = 2_000
 # What is kept of a passage at least, where it is cut.
 _LEAST_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Result of a search.
+
+    Attributes:
+        block: message with the passages; empty where there are none.
+        cited: their names, in the same order.
+    """
+
+    block: str = ""
+    cited: tuple[CitedPassage, ...] = ()
+
+
+_NOTHING = _Found()
 
 
 class QuestionPassages:
@@ -50,9 +70,9 @@ class QuestionPassages:
         self._timeout_s = timeout_s
         # The last search and what it found.
         self._asked: tuple[str, str] | None = None
-        self._found = ""
+        self._found = _NOTHING
 
-    async def on_frame(self, _service: object, frame: Frame) -> None:
+    async def on_frame(self, service: object, frame: Frame) -> None:
         """Add passages to a request; all other frames pass unchanged."""
         if not isinstance(frame, LLMContextFrame):
             return
@@ -60,14 +80,17 @@ class QuestionPassages:
         place = _last_question(messages)
         if place is None:
             return
-        passages = await self._passages(_words(messages[place]), _previous_words(messages[:place]))
-        if not passages:
+        found = await self._passages(_words(messages[place]), _previous_words(messages[:place]))
+        if not found.block:
             return
-        messages.insert(place, cast(LLMContextMessage, {"role": "user", "content": passages}))
+        messages.insert(place, cast(LLMContextMessage, {"role": "user", "content": found.block}))
         context = frame.context
         ask_with(frame, LLMContext(messages=messages, tools=context.tools, tool_choice=context.tool_choice))
+        if isinstance(service, FrameProcessor):
+            # Before the service begins its response.
+            await service.push_frame(PassagesCitedFrame(found.cited))
 
-    async def _passages(self, question: str, previous: str) -> str:
+    async def _passages(self, question: str, previous: str) -> _Found:
         if self._asked == (question, previous):
             return self._found
         try:
@@ -75,13 +98,15 @@ class QuestionPassages:
                 hits = await asyncio.to_thread(self._find, question, previous)
         except TimeoutError:
             logger.warning("the search in the documents was late; the question is asked without passages")
-            return ""
+            return _NOTHING
         except Exception as error:
             # Any error of the embedder or the index: an answer without documents is better than none.
             logger.opt(exception=error).error("the search in the documents failed")
-            return ""
-        self._asked, self._found = (question, previous), write_passages(_quoted(hits))
-        return self._found
+            return _NOTHING
+        quoted = _quoted(hits)
+        found = _Found(write_passages(quoted), tuple(passage.cited for passage in quoted))
+        self._asked, self._found = (question, previous), found
+        return found
 
 
 def _quoted(hits: Sequence[Hit]) -> list[QuotedPassage]:
@@ -89,12 +114,11 @@ def _quoted(hits: Sequence[Hit]) -> list[QuotedPassage]:
     quoted: list[QuotedPassage] = []
     left = MOST_CHARS
     for hit in hits:
-        passage = hit.passage
         if left < _LEAST_CHARS:
             break
-        text = passage.text[:left]
-        left -= len(text)
-        quoted.append(QuotedPassage(passage.source, ", ".join((*passage.above, passage.title)), text))
+        passage = hit.passage.quoted(most_chars=left)
+        left -= len(passage.text)
+        quoted.append(passage)
     return quoted
 
 

@@ -23,6 +23,7 @@ from parley.configs.deployment import (
 from parley.core.call_events import CallEnding
 from parley.core.client_rules import ClientRules
 from parley.core.media import float_to_pcm16
+from parley.core.passage_notes import CitedPassage
 from parley.models.echo import EchoCanceller
 from parley.models.llm import LanguageModel
 from parley.models.omni import OmniHost
@@ -57,7 +58,7 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.looks import ScriptedLooks
-from tests.fakes.scripted_llm import Script, ScriptedLanguageModel
+from tests.fakes.scripted_llm import CitingLanguageModel, Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
@@ -173,6 +174,7 @@ def simulate(
     rules: ClientRules | None = None,
     observers: Sequence[ObserverFactory] = (),
     failures: int = 0,
+    cites: Mapping[str, CitedPassage] = MappingProxyType({}),
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
 
@@ -200,9 +202,10 @@ def simulate(
         rules: rules of the client.
         observers: observers of the call, of other packages.
         failures: deliveries of events that fail, in an observer.
+        cites: passages that the model names for answers that contain the key.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
-    model = ScriptedLanguageModel(*scripts)
+    model = CitingLanguageModel(*scripts, passages=cites)
     turn = ScriptedTurn(completeness)
     output = tmp_path / "call.wav"
 
