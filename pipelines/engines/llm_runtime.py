@@ -295,6 +295,11 @@ class LlmRuntime:
         return dialogue_tokens - approximate_tokens(self.instruction())
 
     @property
+    def searches(self) -> bool:
+        """True when documents are searched before each question to the model."""
+        return self._finder is not None
+
+    @property
     def speaks_first(self) -> bool:
         """True when the model can speak before the caller has: the documents only answer questions."""
         return not isinstance(self._plan.row, Documents)
@@ -361,7 +366,9 @@ class LlmRuntime:
             tools.offer(service, context, turn=turn, rules=rules)
         if self._finder is not None:
             # After the tools, which make the request that follows a result.
-            service.add_event_handler("on_before_process_frame", QuestionPassages(self._finder.find).on_frame)
+            finder = self._finder
+            passages = QuestionPassages(finder.find, generation=lambda: finder.generation)
+            service.add_event_handler("on_before_process_frame", passages.on_frame)
         if self.sees and conversation is not None:
             # The last: it puts the pictures into the question as all others have made it.
             service.add_event_handler(
