@@ -54,7 +54,7 @@ _LEAST_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What is searched.
+    """Words that are searched.
 
     Attributes:
         question: the caller's last words.

@@ -305,6 +305,8 @@ export interface StoredDocument {
 export interface DocumentList {
   documents: StoredDocument[];
   passages: number;
+  /** Largest file that is taken. */
+  most_bytes: number;
 }
 
 export interface VoiceAdded {
