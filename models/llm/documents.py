@@ -30,6 +30,7 @@ from parley.models.retrieval import Embedder
 from parley.models.retrieval.index import PassageIndex
 from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
+from parley.models.retrieval.nearest import VectorSearch
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class DocumentLlm:
         embedder: replaces the MiniLM of the settings.
         executor: runs look-ups; None is the default executor of the running loop.
         language: that of the documents; None for the default language.
+        vector_search: names the vectors nearest to a question; None compares with all.
 
     Attributes:
         library: the documents, which may change; answers follow it.
@@ -96,6 +98,7 @@ class DocumentLlm:
         embedder: Embedder | None = None,
         executor: Executor | None = None,
         language: Language | None = None,
+        vector_search: VectorSearch | None = None,
     ) -> None:
         language = language or find_language()
         self.settings = settings or DocumentLlmSettings()
@@ -107,6 +110,7 @@ class DocumentLlm:
             phrases=language.small_talk.phrases(),
             cache_folder=self.settings.cache_folder,
             language=language,
+            vector_search=vector_search,
         )
         self.library.follow(self._answer_from)
         self._executor = executor

@@ -108,6 +108,20 @@ async def test_a_deployment_without_documents_of_its_own_sends_none(more: str, t
     assert cited(held) == [[]]
 
 
+async def test_chroma_finds_the_passage_of_a_question(tmp_path: Path):
+    pytest.importorskip("chromadb")
+    server_type, llm = LLM["openai_compatible"]
+    vectors = ", vector_search: {name: chroma, settings: {folder: vectors}}"
+    async with (
+        server_type([ANSWER]) as server,
+        conversation(f"{llm.format(url=server.url)}{vectors}", tmp_path, more=PLACE) as (held, answering),
+    ):
+        await talk(held, answering, "What does a replacement card cost?")
+    assert "twelve euros" in texts(server, 0)[0][1] and cited(held) == [[FEES_PASSAGE]]
+    # Next to the deployment, as every relative path of it.
+    assert (tmp_path / "vectors" / "chroma.sqlite3").is_file()
+
+
 async def test_words_that_no_document_is_about_have_no_passages(tmp_path: Path):
     server_type, llm = LLM["openai_compatible"]
     async with (
