@@ -189,6 +189,11 @@ class Thinking(StrictModel):
         description="passages of ``bot.knowledge`` before each question to a model other than ``documents``; "
         "0: none. The shipped examples are for ``documents`` alone",
     )
+    vector_search: Choice = Field(
+        Choice(name="exact"),
+        description="search for the passages nearest to a question: ``exact`` compares with all of them, "
+        "``chroma`` asks Chroma (docs/how-to/answers.md)",
+    )
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()
     vision: VisionSettings = VisionSettings()

@@ -13,6 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from parley.core.passage_notes import CitedPassage
 from parley.core.timeline import (
     Annotation,
     HeardReply,
@@ -371,6 +372,19 @@ class ReplyOpened(CallEvent):
     """The model begins to write a reply."""
 
     reply_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassagesCited(CallEvent):
+    """The passages that a reply rests on are known; a later event of the same reply replaces an earlier one.
+
+    Attributes:
+        reply_id: the reply.
+        passages: the best first; empty when it rests on none after all.
+    """
+
+    reply_id: str
+    passages: tuple[CitedPassage, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import pybase64
 
 from parley.core.errors import PeerError
 from parley.core.frame_facts import FrameFact
+from parley.core.passage_notes import CitedPassage
 
 Message = dict[str, Any]
 
@@ -381,6 +382,19 @@ class ReplyWords:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyCites:
+    """The passages that a reply rests on are known; comes before the end of the reply, perhaps repeatedly.
+
+    Attributes:
+        reply_id: the reply, which may not have begun.
+        passages: the best first; empty when it rests on none after all.
+    """
+
+    reply_id: str
+    passages: tuple[CitedPassage, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyOver:
     """The reply was sent completely, or it was cut off."""
 
@@ -475,6 +489,7 @@ Happening = (
     | ReplyBegan
     | ReplyAudio
     | ReplyWords
+    | ReplyCites
     | ReplyOver
     | UnitOver
     | ToolCalled

@@ -42,7 +42,8 @@ class Kind(StrEnum):
     # audio_ms, last_word, source
     HEARD = "heard"
     # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
-    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes
+    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
+    # it rests on documents, passages (of each: document, heading, number in the document from 1)
     BOT_TURN = "bot_turn"
     # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
     # call), turn (seq of the USER_TURN for which it was made)

@@ -27,6 +27,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from parley.core.passage_notes import CitedPassage
 from parley.core.pictures import UNSEEN
 from parley.core.prompt_notes import parse_notes
 from parley.language.intents import CallerIntent
@@ -172,6 +173,12 @@ class DocumentAnswer:
         if not parse_notes(asked)[1].replace(UNSEEN, "").strip():
             return self._phrases.no_pictures
         return f"{self._phrases.no_pictures} {self._answer(messages)}"
+
+    def cited(self, answer: str) -> tuple[CitedPassage, ...]:
+        """Return the passages that an answer consists of, in the order in which they are said. Blocks."""
+        numbers = self._reader.read([Message("assistant", answer)]).spoken_sentences
+        passages = dict.fromkeys(self._index.passage_of(number) for number in numbers)
+        return tuple(self._index.passages[number].cited for number in passages)
 
     def _answer(self, messages: Sequence[Message]) -> str:
         messages = [replace(message, text=_bounded(message.text)) for message in messages]

@@ -9,8 +9,14 @@ The score of a passage is a weighted mean of three cosines: heading and text tog
 statement under its heading (the requested detail), the heading alone (the question in short).
 ``Ranking.scores`` adds the share of the question's words that the passage has (``lexical``). It distinguishes
 names, numbers and rows of tables, which a cosine does not.
+
+With a search for the nearest vectors (``nearest``) only some passages are scored: those of the vectors that
+it names, and those with most of the question's words. When it fails, the question is compared with all
+vectors, which stay in memory.
 """
 
+import hashlib
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +24,15 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, EngineError
 from parley.language import Language, find_language
 from parley.models.retrieval import Embedder, Hit, Passage, SpeakableStatement
 from parley.models.retrieval.lexical import Lexicon
 from parley.models.retrieval.markdown import sentences
+from parley.models.retrieval.nearest import VectorSearch
 from parley.models.retrieval.vector_cache import read_vectors, vectors_key, write_vectors
+
+LOG = logging.getLogger(__name__)
 
 _TEXT_WEIGHT = 0.4
 _SENTENCE_WEIGHT = 0.4
@@ -39,6 +48,12 @@ _BEST_SHARE = 0.5
 # Texts that are embedded at once while calls go on, about 30 ms, and the pause after them.
 _PIECE = 4
 _PAUSE_S = 0.01
+# Vectors and passages that are scored where a search names the nearest ones. A passage has three vectors at
+# least, and a question more than one passage that is near.
+_NEAREST = 300
+_WORDIEST = 300
+# Score of a passage that was not compared; a cosine is not lower.
+_NOT_COMPARED = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,7 @@ class PassageIndex:
         language: that of the passages; None for the default language.
         previous: an index of earlier documents, whose vectors of the same texts are used again. It has the
             same embedder.
+        vector_search: names the nearest vectors; None compares with all of them.
 
     Attributes:
         passages: as given.
@@ -88,6 +104,7 @@ class PassageIndex:
 
     Raises:
         ConfigError: no passage.
+        EngineError: the vectors cannot be held for their search.
     """
 
     def __init__(
@@ -99,6 +116,7 @@ class PassageIndex:
         cache_folder: Path | None = None,
         language: Language | None = None,
         previous: "PassageIndex | None" = None,
+        vector_search: VectorSearch | None = None,
     ) -> None:
         if not passages:
             raise ConfigError("a document index needs at least one passage")
@@ -161,6 +179,10 @@ class PassageIndex:
         self._text_rows, self._title_rows = row_of[:count], row_of[count:heads]
         self._sentence_rows = row_of[heads : heads + len(self.sentences)]
         self._phrase_rows = row_of[heads + len(self.sentences) :]
+        self._nearest = None
+        if vector_search is not None:
+            keys = [hashlib.sha256(f"{embedder.identity}\0{text}".encode()).hexdigest()[:32] for text in rows]
+            self._nearest = vector_search.hold(keys, self._vectors)
 
     def sentence_numbers(self, passage: int) -> range:
         """Return the numbers in ``sentences`` of a passage's sentences."""
@@ -215,8 +237,38 @@ class PassageIndex:
         order = np.argsort(-likeness[self._text_rows])
         return [int(number) for number in order if number != passage][:count]
 
+    def _likeness(self, vector: np.ndarray, covered: np.ndarray) -> np.ndarray:
+        """Return the cosine of each row with a question: float32, (rows,); ``_NOT_COMPARED`` where left out.
+
+        covered: float32, (passages,), share of the question's words.
+        """
+        if self._nearest is None:
+            return np.asarray(self._vectors @ vector)
+        try:
+            near = self._nearest.find(vector, _NEAREST)
+        except EngineError as error:
+            LOG.warning("the question is compared with all vectors: %s", error)
+            return np.asarray(self._vectors @ vector)
+        is_near = np.zeros(len(self._vectors), dtype=bool)
+        is_near[near] = True
+        chosen = is_near[self._text_rows] | is_near[self._title_rows]
+        chosen |= np.logical_or.reduceat(is_near[self._sentence_rows], self._first_sentence[:-1])
+        wordiest = np.argsort(-covered, kind="stable")[:_WORDIEST]
+        chosen[wordiest[covered[wordiest] > 0]] = True
+        of_chosen = np.zeros(len(self._vectors), dtype=bool)
+        of_chosen[self._text_rows[chosen]] = of_chosen[self._title_rows[chosen]] = True
+        of_chosen[self._sentence_rows[chosen[self._passage_of]]] = True
+        of_chosen[self._phrase_rows] = True
+        rows = np.flatnonzero(of_chosen)
+        likeness = np.full(len(self._vectors), _NOT_COMPARED, dtype=np.float32)
+        likeness[rows] = self._vectors[rows] @ vector
+        return likeness
+
     def _rank(self, vector: np.ndarray, asked: Sequence[str]) -> Ranking:
-        likeness = self._vectors @ vector
+        covered = _BEST_SHARE * np.maximum.reduceat(
+            self._headed_lexicon.covered(asked), self._first_sentence[:-1]
+        ) + (1 - _BEST_SHARE) * self._lexicon.covered(asked)
+        likeness = self._likeness(vector, covered)
         by_sentence = likeness[self._sentence_rows]
         best_sentence = np.maximum.reduceat(by_sentence, self._first_sentence[:-1])
         mean = (
@@ -229,8 +281,7 @@ class PassageIndex:
             scores.astype(np.float32),
             by_sentence,
             likeness[self._phrase_rows],
-            _BEST_SHARE * np.maximum.reduceat(self._headed_lexicon.covered(asked), self._first_sentence[:-1])
-            + (1 - _BEST_SHARE) * self._lexicon.covered(asked),
+            covered,
             self._keyed(asked),
         )
 

@@ -28,6 +28,7 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.client_rules import ClientRules
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
+from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
@@ -106,12 +107,14 @@ class _Made:
         audio: audio that is kept for the end.
         voice_error: reason for which there is no more audio.
         generated_tokens: tokens of a complete answer, where the model reports them.
+        passages: passages that a complete answer rests on.
     """
 
     text: str = ""
     audio: list[bytes] = field(default_factory=list)
     voice_error: str = ""
     generated_tokens: int | None = None
+    passages: tuple[CitedPassage, ...] = ()
 
 
 class _Talk:
@@ -372,6 +375,8 @@ class _Talk:
                             await self._socket.send({"type": "chunk", "text_delta": event.text})
                         if spoken is not None:
                             spoken.write(event.text)
+                    elif isinstance(event, AnswerCommitted):
+                        made.passages = event.passages
             if self._memory is not None:
                 made.generated_tokens = self._memory.generated_tokens(made.text)
             if spoken is not None and speaking is not None:
@@ -438,6 +443,8 @@ class _Talk:
         }
         if speaks and not question.given.streaming:
             message["audio_data"] = b"".join(made.audio)
+        if made.passages:
+            message["passages"] = cited_as_json(made.passages)
         if made.voice_error:
             message["voice_error"] = made.voice_error
         if was_stopped:

@@ -28,6 +28,7 @@ from pipecat.transports.base_transport import TransportParams
 
 from parley.core.call_events import (
     CallEnding,
+    PassagesCited,
     ReplyBrought,
     ReplyFinished,
     ToolsRenewed,
@@ -62,6 +63,7 @@ from parley.protocols.client_protocol import (
     Pictures,
     PlaybackTruncated,
     ProtocolError,
+    ReplyCites,
     Resume,
     Resumed,
     SessionUpdate,
@@ -363,7 +365,11 @@ async def run_socket_session(
         if event.heard.is_known:
             transport.end_reply(event.heard.reply_id, was_cut=event.heard.truncated)
 
+    def on_passages_cited(event: PassagesCited) -> None:
+        transport.report(ReplyCites(event.reply_id, event.passages))
+
     call.events.subscribe(ReplyFinished, on_reply_finished)
+    call.events.subscribe(PassagesCited, on_passages_cited)
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:

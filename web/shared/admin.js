@@ -91,6 +91,7 @@ class Page {
   #epoch = 0;
   /** @type {Estimates | null} */
   #estimates = null;
+  #mostDocumentBytes = Infinity;
 
   begin() {
     this.#makeEstimates();
@@ -286,7 +287,8 @@ class Page {
     parts.queueTable.hidden = queue.length === 0;
     this.#estimates = estimates;
     this.#showEstimates(false);
-    const { documents, passages } = library;
+    const { documents, passages, most_bytes: mostBytes } = library;
+    this.#mostDocumentBytes = mostBytes;
     parts.documentsCard.hidden = passages === 0;
     write(parts.documentsWhat, `Answers come from these ${documents.length} files (${passages} passages).`);
     keyed(parts.documents, documents, "name", (stored) => this.#document(stored), updateDocument);
@@ -480,6 +482,11 @@ class Page {
   async #addDocument() {
     const [file] = parts.documentFile.files ?? [];
     if (!file) return;
+    // The server refuses it while it is being sent, which a browser reports as a broken connection.
+    if (file.size > this.#mostDocumentBytes) {
+      const limit = `the limit is ${megabytes(this.#mostDocumentBytes)}`;
+      throw new api.ApiError(`${file.name} has ${megabytes(file.size)}; ${limit}.`);
+    }
     const button = parts.addDocumentButton;
     await busy(button, "Adding…", () => api.addDocument(file));
     parts.addDocument.reset();
@@ -692,6 +699,11 @@ function span(seconds) {
   if (whole < 60) return `${whole} s`;
   if (whole < 3_600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`;
+}
+
+/** @param {number} bytes */
+function megabytes(bytes) {
+  return `${Math.round(bytes / 1e6)} MB`;
 }
 
 /**

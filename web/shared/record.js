@@ -4,6 +4,7 @@
 
 import { element } from "./element.js";
 import { required } from "./guards.js";
+import { citing } from "./passages.js";
 
 /** @import { BotTurn, Heard, SessionEvent, UserTurn } from "../types/server.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
@@ -244,7 +245,7 @@ export class SessionRecord {
    * @param {BotTurn} payload
    * @param {Place} place
    */
-  #botTurn({ reply_id: id, text, truncated, unheard, transport }, place) {
+  #botTurn({ reply_id: id, text, truncated, unheard, transport, passages }, place) {
     if (!text && !unheard) return;
     const reply = this.#entry(id, "bot", place);
     reply.streamed = null;
@@ -256,7 +257,8 @@ export class SessionRecord {
     }
     if (truncated) reply.item.dataset.cut = "true";
     else delete reply.item.dataset.cut;
-    reply.under.replaceChildren(...(truncated ? [element("span", "cut", "cut off")] : []), ...via(transport));
+    const cut = truncated ? [element("span", "cut", "cut off")] : [];
+    reply.under.replaceChildren(...cut, ...via(transport), ...citing(passages));
     this.#turns.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
     this.#bubbles.follow();
   }

@@ -22,12 +22,20 @@ export interface Heard {
   text: string;
 }
 
+/** Passage that an answer rests on; `number` is its place in the document, from 1. */
+export interface CitedPassage {
+  document: string;
+  heading: string;
+  number: number;
+}
+
 export interface BotTurn {
   reply_id: string;
   text?: string;
   truncated?: boolean;
   unheard?: string;
   transport?: string;
+  passages?: CitedPassage[];
 }
 
 /** Picture that a user turn after it names by its key. */
@@ -134,8 +142,15 @@ export interface Votes {
   unit_ms: number;
 }
 
+/** Passages of the reply that is over; its turn record follows. */
+export interface Passages {
+  kind: "passages";
+  passages: CitedPassage[];
+}
+
 export type ServerMessage =
   | TurnRecord
+  | Passages
   | LineQueue
   | Votes
   | { kind: "session"; id: string }
@@ -315,6 +330,8 @@ export interface StoredDocument {
 export interface DocumentList {
   documents: StoredDocument[];
   passages: number;
+  /** Largest file that is taken. */
+  most_bytes: number;
 }
 
 export interface VoiceAdded {
