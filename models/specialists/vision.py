@@ -1,0 +1,117 @@
+"""See the caller through their camera: how many faces, looking here or away, what a hand does.
+
+Input: frames of one caller's camera. Output: one ``VisionPayload`` for each frame. Of several hands the one
+with the surest gesture counts, of several faces the largest one. ``models.specialists.vision_networks`` finds
+faces and hands, ``vision_faces`` and ``vision_gestures`` interpret them. Frames are judged one by one: what
+lasts, begins and ends is decided by ``processors.fusion.seen_states``, which knows the time between them.
+
+Nothing of a picture is kept, and nobody is recognised.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from parley.core.errors import EngineError
+from parley.core.files import require_hashes
+from parley.core.pinned_models import PINNED_MODELS
+from parley.core.strict_model import StrictModel
+from parley.core.timeline import Source, VisionPayload
+from parley.models.specialists import CameraFrame, Finding
+from parley.models.specialists.vision_faces import look_of, width_of
+from parley.models.specialists.vision_gestures import gesture_of
+from parley.models.specialists.vision_networks import ENGINE, VisionNetworks
+
+# Both hands of the caller and of one person next to them; of faces, a family in front of one camera.
+MOST_FACES, MOST_HANDS = 6, 3
+
+
+class VisionSpecialistSettings(StrictModel):
+    """Weights of the specialist."""
+
+    models_dir: Path = Field(
+        Path("models-cache"), description="folder of the weights (``make models ARGS=vision``)"
+    )
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the weights."""
+        return self.models_dir / PINNED_MODELS[ENGINE].folder
+
+    def check(self) -> None:
+        """Check the files, as ``core.files.Checked`` requires.
+
+        Raises:
+            ModelFileError: one is missing, or differs from the one that was tested.
+        """
+        require_hashes(ENGINE, self.folder, PINNED_MODELS[ENGINE].sha256)
+
+
+class VisionSpecialist:
+    """Specialist of the row ``vision``. Thread-safe.
+
+    Raises:
+        ModelFileError: a file of the weights is missing or altered.
+        EngineError: the networks do not load.
+    """
+
+    source = Source.VISION
+
+    def __init__(self, settings: VisionSpecialistSettings | None = None) -> None:
+        chosen = settings or VisionSpecialistSettings()
+        chosen.check()
+        self._networks = VisionNetworks(chosen.folder)
+        # The first run of a network prepares it.
+        VisionStream(self._networks).look(CameraFrame(np.zeros((48, 64, 3), np.uint8), 0))
+
+    def open_stream(self) -> "VisionStream":
+        """Return a stream for a caller."""
+        return VisionStream(self._networks)
+
+
+class VisionStream:
+    """Judgement of one caller's frames."""
+
+    def __init__(self, networks: VisionNetworks) -> None:
+        self._networks = networks
+
+    def look(self, frame: CameraFrame) -> tuple[Finding, ...]:
+        """Return the finding about a frame.
+
+        Raises:
+            EngineError: the frame is no picture.
+        """
+        pixels, at_us = frame.pixels, frame.captured_us
+        if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size or pixels.dtype != np.uint8:
+            raise EngineError(f"{pixels.shape} is no RGB picture", engine=ENGINE, retryable=False)
+        height, width = pixels.shape[:2]
+        faces = sorted(self._networks.faces(pixels, MOST_FACES), key=width_of)
+        look = look_of(faces[-1]) if faces else None
+        gestures = [gesture_of(hand) for hand in self._networks.hands(pixels, MOST_HANDS)]
+        gesture = max(
+            (each for each in gestures if each is not None), key=lambda each: each.confidence, default=None
+        )
+        at = None
+        if gesture is not None and gesture.tip is not None:
+            at = _part(gesture.tip[0], width), _part(gesture.tip[1], height)
+        seen = VisionPayload(
+            at_us,
+            at_us,
+            gesture=None if gesture is None else gesture.name,
+            faces=len(faces),
+            looking=None if look is None else look.towards,
+            at=at,
+        )
+        if gesture is not None:
+            return (Finding(gesture.confidence, visual=seen),)
+        # That no face was found is not sure: the detector sees faces of up to 2 m.
+        return (Finding(0.5 if look is None else look.confidence * faces[-1].score, visual=seen),)
+
+    def close(self) -> None:
+        """Forget the caller, of whom nothing is kept."""
+
+
+def _part(pixels: float, whole: int) -> float:
+    """Return a place as a part of the picture: a finger tip may be outside of it."""
+    return round(min(1.0, max(0.0, pixels / whole)), 3)
