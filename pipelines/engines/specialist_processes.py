@@ -1,4 +1,4 @@
-"""Child processes of the specialists of the voice, one for each row of ``hearing.specialists``."""
+"""Child processes of the specialists, one for each row of ``hearing.specialists``."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from loguru import logger
 from pydantic import BaseModel
 
-from parley.core.errors import AgentError
+from parley.core.errors import AgentError, ConfigError
 from parley.core.timeline import Source
 from parley.models.specialists import SPECIALISTS
 from parley.models.specialists.hosting import SpecialistSettings
@@ -27,7 +27,7 @@ class SpecialistProcesses:
         planned: names and checked settings of the specialists.
 
     Raises:
-        ConfigError: a name is unknown.
+        ConfigError: a name is unknown, or two specialists take the camera.
     """
 
     def __init__(self, planned: Sequence[tuple[str, BaseModel]]) -> None:
@@ -41,11 +41,22 @@ class SpecialistProcesses:
                 limits=LIMITS,
             )
             self._pools.append((name, SPECIALISTS.factory(name).source, pool))  # type: ignore[attr-defined]
+        if sum(source is Source.VISION for _, source, _ in self._pools) > 1:
+            raise ConfigError("hearing.specialists: name one specialist of the camera at most")
         self._starting: list[asyncio.Task[None]] = []
 
     @property
-    def started(self) -> list[tuple[Source, EnginePool[object]]]:
-        """Stream and process of each specialist that was started; a call waits for one that loads."""
+    def voice(self) -> list[tuple[Source, EnginePool[object]]]:
+        """Stream and process of each started specialist of the voice; a call waits for one that loads."""
+        return [(source, pool) for source, pool in self._started if source is not Source.VISION]
+
+    @property
+    def camera(self) -> EnginePool[object] | None:
+        """Process of the started specialist of the camera; None without one."""
+        return next((pool for source, pool in self._started if source is Source.VISION), None)
+
+    @property
+    def _started(self) -> list[tuple[Source, EnginePool[object]]]:
         return [(source, pool) for _, source, pool in self._pools] if self._starting else []
 
     def start(self) -> None:

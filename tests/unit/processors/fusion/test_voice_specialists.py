@@ -41,7 +41,7 @@ class Call:
         self.events.subscribe(AnnotationReported, self.reported.append)
         self.events.subscribe(SpecialistLeft, lambda event: self.left.append(event.stream))
         self.specialists = VoiceSpecialists(
-            processes.started, clock=self.clock, events=self.events, rate_hz=16_000
+            processes.voice, clock=self.clock, events=self.events, rate_hz=16_000
         )
 
     def hear(self, ms: int) -> None:
