@@ -10,16 +10,16 @@ in a thread. One frame of a call is at work at a time: a specialist that is slow
 speaks, and ``AFTER_VOICE_MS`` afterwards, a frame is due every ``VOICE_MS``, because words are compared with
 what was seen with them; otherwise every ``QUIET_MS``.
 
-A camera that sends nothing for ``GONE_MS``, or the same picture for ``FROZEN_MS`` (a live one has noise),
-shows the caller no more: what was seen ends with its last picture, and no turn waits for it. A frame that
-cannot be read, or has too many pixels, is left out. A specialist that fails or hangs is lost for this call
-until its process is back. ``run`` is a task of the call and owns everything here.
+A camera that sends nothing for ``GONE_MS``, or the same picture for ``FROZEN_MS`` (a live one has noise, see
+``SAME_BELOW``), shows the caller no more: what was seen ends with its last picture, and no turn waits for it.
+A frame that cannot be read, or has too many pixels, is left out. A specialist that fails or hangs is lost for
+this call until its process is back. ``run`` is a task of the call and owns everything here.
 """
 
 import asyncio
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from loguru import logger
 from pipecat.frames.frames import InputImageRawFrame
 
@@ -28,7 +28,8 @@ from parley.core.clock import Clock
 from parley.core.errors import EngineError, MediaError
 from parley.core.frame_facts import CAPTURED_S
 from parley.core.timeline import Annotation, Source
-from parley.models.pictures import decoded_file, decoded_pixels, scaled
+from parley.models.pictures import CHANNELS, decoded_file, decoded_pixels, scaled
+from parley.models.specialists import Finding
 from parley.models.specialists.hosting import ask_look, read_findings
 from parley.processors.fusion.seen_states import SeenStatement, SeenStates
 from parley.processors.fusion.voice_specialists import SpecialistProcess, SpecialistStream
@@ -41,6 +42,13 @@ WATCHED_PER_S = 1_000 / VOICE_MS
 # A frame that is early by this much is due: transports send at about the interval.
 EARLY_MS = 40
 GONE_MS, FROZEN_MS = 1_000, 2_000
+# Mean change of the most changed square of ``SQUARE`` samples, in levels of 255, below which a picture is the
+# same as the one that was judged last. Behind aiortc's VP8 at its default rate, a frozen picture changes by
+# 0.9 at most once it is sharp, which takes a second; one with noise of 1 level by 1.25 and more.
+SAME_BELOW, SAMPLED, SQUARE = 1.0, 2, 4
+# The same change with which a frozen camera is live again: more than a new key frame of a still picture makes
+# (5), less than a head that turns (40).
+THAWED_FROM = 8.0
 # The networks see squares of 128 to 224 pixels, of a hand a twentieth of the picture wide.
 WATCHED_PX = 640
 MOST_PIXELS = 25_000_000
@@ -50,11 +58,19 @@ PREPARE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """Frame as the specialist gets it: raw RGB, its size and a checksum of it."""
+    """Frame as the specialist gets it.
+
+    Attributes:
+        pixels: raw RGB.
+        size: (width, height).
+        sample: uint8, every ``SAMPLED``-th green value of each side.
+        change: from the frame that was judged last, see ``SAME_BELOW``.
+    """
 
     pixels: bytes
     size: tuple[int, int]
-    checksum: int
+    sample: np.ndarray
+    change: float
 
 
 class CameraSpecialist:
@@ -80,8 +96,10 @@ class CameraSpecialist:
         self._has_frame = asyncio.Event()
         self._due_us = 0
         self._is_speaking, self._frequent_until_us = False, 0
-        self._checksum: int | None = None
+        # Of the frame that was judged last, and when it was captured.
+        self._sample: np.ndarray | None = None
         self._live_us = 0
+        self._findings: tuple[Finding, ...] = ()
         self._has_reported = self._is_frozen = False
         self.judged = self.refused = 0
         events.subscribe(VoiceStarted, self._on_voice_started)
@@ -129,7 +147,7 @@ class CameraSpecialist:
     async def _prepared(self, frame: InputImageRawFrame) -> _Prepared | None:
         try:
             async with asyncio.timeout(PREPARE_S):
-                return await asyncio.to_thread(_prepare, frame)
+                return await asyncio.to_thread(_prepare, frame, self._sample)
         except (MediaError, TimeoutError) as error:
             self.refused += 1
             if self.refused == 1:
@@ -138,13 +156,13 @@ class CameraSpecialist:
             return None
 
     async def _judge(self, stream: SpecialistStream, frame: _Prepared, captured_us: int) -> None:
-        if frame.checksum == self._checksum:
+        if frame.change < (THAWED_FROM if self._is_frozen else SAME_BELOW):
             self._stay(captured_us)
             return
-        self._checksum, self._live_us, self._is_frozen = frame.checksum, captured_us, False
+        self._sample, self._live_us, self._is_frozen = frame.sample, captured_us, False
         try:
             answer = await stream.ask(ask_look(frame.pixels, frame.size, captured_us))
-            findings = read_findings(answer)
+            self._findings = read_findings(answer)
         except EngineError as error:
             # A failed stream has reported itself; one with an invalid answer is not used again.
             if self._kept_open.stream is stream:
@@ -153,19 +171,25 @@ class CameraSpecialist:
                 self._leave()
             return
         self.judged += 1
-        for finding in findings:
+        self._take_findings(captured_us)
+
+    def _take_findings(self, captured_us: int) -> None:
+        """Report what the frame of this time gives rise to."""
+        for finding in self._findings:
             if finding.visual is not None:
-                self._report(self._states.take(finding.visual, finding.confidence))
+                seen = replace(finding.visual, start_us=captured_us, end_us=captured_us)
+                self._report(self._states.take(seen, finding.confidence))
         self._sign(captured_us)
 
     def _stay(self, captured_us: int) -> None:
-        """Take a frame that equals the one before."""
+        """Take a frame that shows the same as the one that was judged last."""
         if captured_us - self._live_us < FROZEN_MS * 1_000:
-            self._sign(captured_us)
+            # What was found in it is in this one as well.
+            self._take_findings(captured_us)
         elif not self._is_frozen:
             self._is_frozen = True
             logger.info(f"the camera has shown the same picture for {FROZEN_MS / 1000:g} s; it is not judged")
-            self._leave()
+            self._leave(self._live_us)
 
     def _report(self, statements: list[SeenStatement]) -> None:
         for each in statements:
@@ -188,15 +212,15 @@ class CameraSpecialist:
         self._has_reported = True
         self._events.publish(AnnotationReported(self._events.now_ms(), Source.VISION, passed_us=passed_us))
 
-    def _leave(self) -> None:
-        """End what was seen, and report that nothing more is to come."""
-        self._report(self._states.end())
+    def _leave(self, ended_us: int | None = None) -> None:
+        """End what was seen, then or with the last frame, and report that nothing more is to come."""
+        self._report(self._states.end(ended_us))
         if self._has_reported:
             self._has_reported = False
             self._events.publish(SpecialistLeft(self._events.now_ms(), Source.VISION))
 
     def _on_lost(self) -> None:
-        self._checksum = None
+        self._sample, self._findings = None, ()
         self._leave()
 
     def _on_voice_started(self, _event: VoiceStarted) -> None:
@@ -209,8 +233,8 @@ class CameraSpecialist:
         self._frequent_until_us = self._clock.now_us() + AFTER_VOICE_MS * 1_000
 
 
-def _prepare(frame: InputImageRawFrame) -> _Prepared:
-    """Return a frame in the form that the specialist gets. Blocks.
+def _prepare(frame: InputImageRawFrame, before: np.ndarray | None) -> _Prepared:
+    """Return a frame in the form that the specialist gets, compared with a sample of another one. Blocks.
 
     Raises:
         MediaError: it is no picture, a truncated or too large one.
@@ -221,4 +245,18 @@ def _prepare(frame: InputImageRawFrame) -> _Prepared:
         image = decoded_file(frame.image, most_pixels=MOST_PIXELS, longest_px=WATCHED_PX)
     image = scaled(image, WATCHED_PX)
     pixels = image.tobytes()
-    return _Prepared(pixels, image.size, zlib.crc32(pixels))
+    values = np.frombuffer(pixels, np.uint8).reshape(image.height, image.width, CHANNELS)
+    sample = values[::SAMPLED, ::SAMPLED, 1].copy()
+    return _Prepared(pixels, image.size, sample, _change(sample, before))
+
+
+def _change(sample: np.ndarray, before: np.ndarray | None) -> float:
+    """Return the mean change of the square that has changed most; infinite where nothing is comparable."""
+    if before is None or sample.shape != before.shape:
+        return float("inf")
+    change = np.abs(sample.astype(np.int16) - before)
+    height, width = (side // SQUARE for side in change.shape)
+    if not height or not width:
+        return float(change.max())
+    squares = change[: height * SQUARE, : width * SQUARE].reshape(height, SQUARE, width, SQUARE)
+    return float(squares.mean(axis=(1, 3)).max())

@@ -96,9 +96,13 @@ class SeenStates:
         self._seen_us = at_us
         return reports
 
-    def end(self) -> list[SeenStatement]:
-        """Return the reports for a camera that shows nothing more since its last frame."""
-        reports = self._closed(self._seen_us, self._seen_us)
+    def end(self, ended_us: int | None = None) -> list[SeenStatement]:
+        """Return the reports for a camera that shows nothing more.
+
+        Args:
+            ended_us: since when; None: since its last frame.
+        """
+        reports = self._closed(self._seen_us if ended_us is None else ended_us, self._seen_us)
         self._last = self._gesture = self._face = self._next_face = None
         self._is_missing_gesture = False
         return reports

@@ -57,7 +57,7 @@ class StrangeSpecialist:
 
 
 class StrangeWatcher:
-    """Sees a hand that points in each red picture; may hang, fail or take its time."""
+    """Sees a hand that points up in a red picture and down in a blue one; may hang, fail or be slow."""
 
     source = Source.VISION
 
@@ -71,6 +71,7 @@ class StrangeWatcher:
         misbehave(self._settings)
         red, green, blue = frame.pixels.reshape(-1, 3).mean(axis=0)
         shown = "pointing up" if red > 2 * max(green, blue) else None
+        shown = "pointing down" if blue > 2 * max(green, red) else shown
         seen = VisionPayload(frame.captured_us, frame.captured_us, gesture=shown, faces=1, looking="here")
         return (Finding(0.9, visual=seen),)
 
