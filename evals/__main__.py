@@ -20,6 +20,7 @@ MODULES = (
     "parley.evals.answers.retrieval",
     "parley.evals.perception.prosody",
     "parley.evals.perception.speakers",
+    "parley.evals.perception.vision",
     "parley.evals.latency.overload",
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",

@@ -5,7 +5,7 @@ with the surest gesture counts, of several faces the largest one. ``models.speci
 faces and hands, ``vision_faces`` and ``vision_gestures`` interpret them. Frames are judged one by one: what
 lasts, begins and ends is decided by ``processors.fusion.seen_states``, which knows the time between them.
 
-Nothing of a picture is kept, and nobody is recognised.
+Nothing of a picture is kept, and no person is recognised.
 """
 
 from pathlib import Path
