@@ -2,12 +2,14 @@
 
 Input: frames of one caller's camera. Output: one ``VisionPayload`` for each frame. Of several hands the one
 with the surest gesture counts, of several faces the largest one. ``models.specialists.vision_networks`` finds
-faces and hands, ``vision_faces`` and ``vision_gestures`` interpret them. Frames are judged one by one: what
-lasts, begins and ends is decided by ``processors.fusion.seen_states``, which knows the time between them.
+faces and hands, ``vision_faces`` and ``vision_gestures`` interpret them. Faces are
+judged every ``FACES_EVERY_US``, since a look lasts longer than a gesture begins; frames in between have the
+faces of the last one. What lasts, begins and ends is decided by ``processors.fusion.seen_states``.
 
 Nothing of a picture is kept, and no person is recognised.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,8 @@ from parley.models.specialists.vision_networks import ENGINE, VisionNetworks
 
 # Both hands of the caller and of one person next to them; of faces, a family in front of one camera.
 MOST_FACES, MOST_HANDS = 6, 3
+# Less than two intervals of frames while the caller speaks.
+FACES_EVERY_US = 350_000
 
 
 class VisionSpecialistSettings(StrictModel):
@@ -70,11 +74,22 @@ class VisionSpecialist:
         return VisionStream(self._networks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Faces:
+    """Faces of a frame: their number, and the look of the largest one."""
+
+    at_us: int
+    count: int
+    looking: str | None
+    confidence: float
+
+
 class VisionStream:
     """Judgement of one caller's frames."""
 
     def __init__(self, networks: VisionNetworks) -> None:
         self._networks = networks
+        self._faces: _Faces | None = None
 
     def look(self, frame: CameraFrame) -> tuple[Finding, ...]:
         """Return the finding about a frame.
@@ -86,8 +101,9 @@ class VisionStream:
         if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size or pixels.dtype != np.uint8:
             raise EngineError(f"{pixels.shape} is no RGB picture", engine=ENGINE, retryable=False)
         height, width = pixels.shape[:2]
-        faces = sorted(self._networks.faces(pixels, MOST_FACES), key=width_of)
-        look = look_of(faces[-1]) if faces else None
+        faces = self._faces
+        if faces is None or not 0 <= at_us - faces.at_us < FACES_EVERY_US:
+            faces = self._faces = self._found_faces(pixels, at_us)
         gestures = [gesture_of(hand) for hand in self._networks.hands(pixels, MOST_HANDS)]
         gesture = max(
             (each for each in gestures if each is not None), key=lambda each: each.confidence, default=None
@@ -99,17 +115,25 @@ class VisionStream:
             at_us,
             at_us,
             gesture=None if gesture is None else gesture.name,
-            faces=len(faces),
-            looking=None if look is None else look.towards,
+            faces=faces.count,
+            looking=faces.looking,
             at=at,
         )
         if gesture is not None:
             return (Finding(gesture.confidence, visual=seen),)
-        # That no face was found is not sure: the detector sees faces of up to 2 m.
-        return (Finding(0.5 if look is None else look.confidence * faces[-1].score, visual=seen),)
+        return (Finding(faces.confidence, visual=seen),)
+
+    def _found_faces(self, pixels: np.ndarray, at_us: int) -> "_Faces":
+        found = sorted(self._networks.faces(pixels, MOST_FACES), key=width_of)
+        if not found:
+            # That no face was found is not sure: one in profile or in the dark is missed.
+            return _Faces(at_us, 0, None, 0.5)
+        look = look_of(found[-1])
+        return _Faces(at_us, len(found), look.towards, look.confidence * found[-1].score)
 
     def close(self) -> None:
-        """Forget the caller, of whom nothing is kept."""
+        """Forget the caller."""
+        self._faces = None
 
 
 def _part(pixels: float, whole: int) -> float:

@@ -10,7 +10,7 @@ the numbers: modules/face_detection, face_landmark, palm_detection and hand_land
 not installed: it needs numpy 1 and protobuf 4. ``tests/unit/models/specialists/test_vision.py`` compares the
 results with those of the package.
 
-About 4 ms for a picture without hands and faces, 7 to 10 ms with both, on one core; thread-safe by a lock.
+About 3 ms for faces and 6 to 11 ms for hands, on one core; thread-safe by a lock.
 """
 
 import threading
@@ -26,9 +26,12 @@ from parley.core.errors import EngineError
 from parley.core.installation import fetch_command
 
 ENGINE = "vision"
-FACE_DETECTOR, FACE_LANDMARKS = "face_detection_short_range.tflite", "face_landmark.tflite"
-PALM_DETECTOR, HAND_LANDMARKS = "palm_detection_lite.tflite", "hand_landmark_lite.tflite"
+FACE_DETECTOR, FACE_LANDMARKS = "face_detection_full_range_sparse.tflite", "face_landmark.tflite"
+PALM_DETECTOR, HAND_LANDMARKS = "palm_detection_full.tflite", "hand_landmark_full.tflite"
 FACE_POINTS, HAND_POINTS = 468, 21
+# Cells of each detector: pixels of a side, and anchors (SsdAnchorsCalculator with the stride 4; with the
+# strides 8, 16, 16 and 16, and two anchors in each layer).
+FACE_CELLS, PALM_CELLS = ((4, 1),), ((8, 2), (16, 6))
 # Least score of a detection, and of the landmarks' network that there is a face or a hand at all. The values
 # of the graphs.
 LEAST_SCORE = 0.5
@@ -101,11 +104,12 @@ class _Detector:
         path: of the weights.
         key_points: number of key points of a detection.
         low: value of black in the input; white is 1.
+        cells: pixels of a cell's side and anchors in it, for each layer.
     """
 
-    def __init__(self, path: Path, *, key_points: int, low: float) -> None:
+    def __init__(self, path: Path, *, key_points: int, low: float, cells: Sequence[tuple[int, int]]) -> None:
         self._network = _Network(path)
-        self._anchors = anchors(self._network.side)
+        self._anchors = anchors(self._network.side, cells)
         self._key_points, self._low = key_points, low
 
     def find(self, picture: np.ndarray, most: int) -> list[_Detection]:
@@ -157,8 +161,8 @@ class VisionNetworks:
     def __init__(self, folder: Path) -> None:
         self._lock = threading.Lock()
         try:
-            self._face_detector = _Detector(folder / FACE_DETECTOR, key_points=6, low=-1.0)
-            self._palm_detector = _Detector(folder / PALM_DETECTOR, key_points=7, low=0.0)
+            self._face_detector = _Detector(folder / FACE_DETECTOR, key_points=6, low=-1.0, cells=FACE_CELLS)
+            self._palm_detector = _Detector(folder / PALM_DETECTOR, key_points=7, low=0.0, cells=PALM_CELLS)
             self._face_landmarks = _Network(folder / FACE_LANDMARKS)
             self._hand_landmarks = _Network(folder / HAND_LANDMARKS)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
@@ -214,16 +218,12 @@ class VisionNetworks:
         )
 
 
-def anchors(side: int) -> np.ndarray:
-    """Return the middles of the cells that a detector judges, float32, (count, 2), in units of the square.
-
-    Cells of 8 pixels with two anchors each, then three layers with cells of 16 pixels and two anchors in
-    each layer (SsdAnchorsCalculator with the strides 8, 16, 16, 16).
-    """
+def anchors(side: int, cells: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return the middles of the cells that a detector judges, float32, (count, 2), in units of the square."""
     found = []
-    for stride, each in ((8, 2), (16, 6)):
-        cells = side // stride
-        middles = (np.arange(cells, dtype=np.float32) + 0.5) / cells
+    for pixels, each in cells:
+        count = side // pixels
+        middles = (np.arange(count, dtype=np.float32) + 0.5) / count
         grid = np.stack(np.meshgrid(middles, middles), axis=-1).reshape(-1, 2)
         found.append(np.repeat(grid, each, axis=0))
     return np.concatenate(found)
