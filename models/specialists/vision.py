@@ -21,7 +21,7 @@ from parley.core.pinned_models import PINNED_MODELS
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import Source, VisionPayload
 from parley.models.specialists import CameraFrame, Finding
-from parley.models.specialists.vision_faces import look_of, width_of
+from parley.models.specialists.vision_faces import height_of, look_of
 from parley.models.specialists.vision_gestures import gesture_of
 from parley.models.specialists.vision_networks import ENGINE, VisionNetworks
 
@@ -124,7 +124,7 @@ class VisionStream:
         return (Finding(faces.confidence, visual=seen),)
 
     def _found_faces(self, pixels: np.ndarray, at_us: int) -> "_Faces":
-        found = sorted(self._networks.faces(pixels, MOST_FACES), key=width_of)
+        found = sorted(self._networks.faces(pixels, MOST_FACES), key=height_of)
         if not found:
             # That no face was found is not sure: one in profile or in the dark is missed.
             return _Faces(at_us, 0, None, 0.5)

@@ -51,6 +51,6 @@ def look_of(face: FaceFound) -> Look:
     return Look(AWAY if over > 0 else HERE, min(1.0, 0.5 + 0.5 * abs(over) / SURE_DEG))
 
 
-def width_of(face: FaceFound) -> float:
-    """Return the width of a face in pixels."""
-    return float(np.linalg.norm(face.points[LEFT_CHEEK, :2] - face.points[RIGHT_CHEEK, :2]))
+def height_of(face: FaceFound) -> float:
+    """Return the height of a face in pixels; its width shrinks when it turns away."""
+    return float(np.linalg.norm(face.points[CHIN, :2] - face.points[FOREHEAD, :2]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parley.models.specialists.vision_faces import AWAY, HERE, LEAN_DEG, look_of, turn_of, width_of
+from parley.models.specialists.vision_faces import AWAY, HERE, LEAN_DEG, height_of, look_of, turn_of
 from parley.models.specialists.vision_networks import FACE_POINTS, FaceFound
 
 
@@ -44,5 +44,5 @@ def test_a_face_at_the_limit_is_judged_with_the_least_confidence():
     assert look_of(face(60, LEAN_DEG)).confidence == 1.0
 
 
-def test_the_width_is_that_in_the_picture():
-    assert width_of(face(0, 0)) == pytest.approx(120)
+def test_the_size_of_a_face_does_not_shrink_when_it_turns_away():
+    assert height_of(face(0, 0)) == height_of(face(60, 0)) == pytest.approx(160)
