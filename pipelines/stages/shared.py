@@ -115,6 +115,13 @@ def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
     return CallerCamera(engines.deployment.thinking.vision)
 
 
+def watcher_of(engines: Engines, call: Call) -> CameraSpecialist | None:
+    """Return the specialist of the camera in a call that has one; None without a specialist or a camera."""
+    if not call.capabilities.video:
+        return None
+    return engines.camera_specialist_of(call.conversation, call.events)
+
+
 def camera_tap_of(specialist: CameraSpecialist | None, *, passes_on: bool) -> list[CameraTap]:
     """Return the stage that passes the camera's frames to its specialist; none without a specialist."""
     return [] if specialist is None else [CameraTap(specialist.see, passes_on=passes_on)]

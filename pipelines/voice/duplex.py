@@ -41,6 +41,7 @@ from parley.pipelines.stages.shared import (
     speculation_of,
     voice_detector,
     wait_guard,
+    watcher_of,
 )
 from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
 from parley.pipelines.voice.echo import open_front_end
@@ -110,7 +111,7 @@ async def _build(
     events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
-    watcher = engines.camera_specialist_of(call.conversation, events)
+    watcher = watcher_of(engines, call)
     units = UnitRecords(events, write_tick)
     engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
     omni, thought = engine.omni, engine.thought

@@ -37,6 +37,7 @@ from parley.pipelines.stages.shared import (
     closed_on_failure,
     perception_of,
     voice_detector,
+    watcher_of,
 )
 from parley.pipelines.voice.echo import open_front_end
 from parley.processors.duplex.caller_turns import CallerTurns
@@ -107,7 +108,7 @@ async def _build(
     TurnLogWriter(call.live.turns, events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
     specialists = engines.specialists_of(call.conversation, events)
-    watcher = engines.camera_specialist_of(call.conversation, events)
+    watcher = watcher_of(engines, call)
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
     model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)

@@ -8,7 +8,7 @@ committed, and a call stores a statement for each change and not for each frame.
 reported as a moment, which hides no other program's report about the same time.
 
 A gesture counts from its first frame and ends with the second frame without it: a moving hand is blurred in
-one of them. Faces and their look change when two frames in a row agree, and then from the first of the two.
+one of them. Faces and their look change when all frames of ``AGREED_US`` agree, and then from the first one.
 
 Pure: frames come in with their times.
 """
@@ -19,6 +19,9 @@ from parley.core.timeline import VisionPayload
 
 # How far an open statement reaches, and how long before that it is reported again.
 OPEN_US, RENEWED_US = 10_000_000, 2_000_000
+# Time for which faces have to stay as they are. A specialist may look for them less often than for hands
+# (``models.specialists.vision.FACES_EVERY_US``): a later frame was judged anew.
+AGREED_US = 350_000
 # Way of a finger tip, in parts of the picture, from which it points at something else.
 MOVED = 0.15
 
@@ -117,6 +120,8 @@ class SeenStates:
             # Unchanged: it gives no time of a change.
             return self._face, at_us
         elif self._next_face is not None and found.is_like(self._next_face):
+            if at_us - self._next_face.since_us < AGREED_US:
+                return self._face, at_us
             self._face, self._next_face = self._next_face, None
         else:
             self._next_face = found
