@@ -44,6 +44,8 @@ class SpecialistProcesses:
         if sum(source is Source.VISION for _, source, _ in self._pools) > 1:
             raise ConfigError("hearing.specialists: name one specialist of the camera at most")
         self._starting: list[asyncio.Task[None]] = []
+        # Names of those that did not load.
+        self._missing: set[str] = set()
 
     @property
     def voice(self) -> list[tuple[Source, EnginePool[object]]]:
@@ -57,7 +59,9 @@ class SpecialistProcesses:
 
     @property
     def _started(self) -> list[tuple[Source, EnginePool[object]]]:
-        return [(source, pool) for _, source, pool in self._pools] if self._starting else []
+        if not self._starting:
+            return []
+        return [(source, pool) for name, source, pool in self._pools if name not in self._missing]
 
     def start(self) -> None:
         """Start the processes. A specialist that does not load is missing, which is logged."""
@@ -78,4 +82,5 @@ class SpecialistProcesses:
         try:
             await pool.start()
         except AgentError as error:
+            self._missing.add(name)
             logger.warning(f"the specialist {name} is missing: {error}")

@@ -13,7 +13,7 @@ class StrangeSettings(StrictModel):
     """Behaviour of the specialist.
 
     Attributes:
-        fault: what it does at a stretch: "hang", "slow" or "fail".
+        fault: what it does at a stretch or frame: "hang", "slow" or "fail"; "missing": it does not load.
         once: it does so once in all of its lives; this file says that it has.
     """
 
@@ -62,6 +62,8 @@ class StrangeWatcher:
     source = Source.VISION
 
     def __init__(self, settings: StrangeSettings) -> None:
+        if settings.fault == "missing":
+            raise EngineError("its weights are not there", engine="strange", retryable=False)
         self._settings = settings
 
     def open_stream(self) -> "StrangeWatcher":

@@ -272,3 +272,15 @@ async def test_one_specialist_of_the_camera_is_enough():
         SpecialistProcesses([row, row])
     processes = SpecialistProcesses([("prosody", ProsodySettings())])
     assert processes.camera is None and processes.voice == []
+
+
+async def test_a_specialist_that_does_not_load_is_missing_for_the_camera_and_for_nothing_else():
+    processes = SpecialistProcesses(
+        [(TARGET, StrangeSettings(fault="missing")), ("prosody", ProsodySettings())]
+    )
+    processes.start()
+    try:
+        await until(lambda: processes.camera is None)
+        await until(lambda: processes.voice[0][1].is_ready)
+    finally:
+        await processes.close()
