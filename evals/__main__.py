@@ -23,6 +23,7 @@ MODULES = (
     "parley.evals.perception.prosody",
     "parley.evals.perception.speakers",
     "parley.evals.perception.streams",
+    "parley.evals.perception.vision",
     "parley.evals.latency.overload",
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",

@@ -3,9 +3,9 @@
 The committed timeline holds separate reports that a person said "this is fine", that the voice was tense and
 that a finger pointed at the fee. ``Fusion`` bundles what belongs to the same moment: each word takes the
 speaker, the prosody and the visual tag whose stretch overlaps the word's own, both sides widened by
-``epsilon_us``. Of several the one that overlaps most counts, then the most certain, then a final before a
-partial, then the newest. A tag that is known to be another speaker's is not taken. Neighbouring words of one
-statement with the same tags are one token.
+``epsilon_us``. Of several the one that names what was shown or pointed at counts, then the one that overlaps
+most, then the most certain, then a final before a partial, then the newest. A tag that is known to be another
+speaker's is not taken. Neighbouring words of one statement with the same tags are one token.
 
 Words wait until the specialists that are active have passed their end, at most ``deadline_us`` from their
 arrival. A specialist that is missing costs its own field and nothing else. Typed text is a token at once: no
@@ -322,13 +322,15 @@ class Fusion:
     def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> P | None:
         """Return the payload of the tag that fits a word best; None without one."""
         epsilon_us = self._settings.epsilon_us
-        best: tuple[int, float, bool, int] | None = None
+        best: tuple[bool, int, float, bool, int] | None = None
         payload: P | None = None
         for tag in tags:
             others = None not in (tag.speaker_id, speaker_id) and tag.speaker_id != speaker_id
             start_us = max(tag.start_us, word.start_us - epsilon_us)
             end_us = min(tag.end_us, word.end_us + epsilon_us)
-            rank = (end_us - start_us, tag.confidence, tag.final, tag.seq)
+            # "Pointing at the fee" of one program says more than "pointing to the left" of another.
+            names = isinstance(tag.payload, VisionPayload) and tag.payload.ref is not None
+            rank = (names, end_us - start_us, tag.confidence, tag.final, tag.seq)
             if start_us <= end_us and not others and (best is None or rank > best):
                 best, payload = rank, tag.payload
         return payload

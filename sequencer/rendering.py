@@ -46,6 +46,7 @@ class RenderingSettings(StrictModel):
         ("neutral", "calm"),
         description="facial expressions that carry no information; compared in lower case",
     )
+    faces: int = Field(2, ge=1, le=100, description="faces in the picture from which their number is shown")
     max_chars: int = Field(
         80, ge=8, le=1_000, description="longest description of one seen object, and longest name"
     )
@@ -128,6 +129,10 @@ def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...
         labels.append(gesture)
     if affect and affect.lower() not in settings.plain_affects:
         labels.append(f"looks {affect}")
+    if visual.looking == "away":
+        labels.append("looking away")
+    if visual.faces is not None and visual.faces >= settings.faces:
+        labels.append(f"{visual.faces} people in the picture")
     return tuple(labels)
 
 

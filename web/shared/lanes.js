@@ -158,5 +158,6 @@ function voice(body) {
 
 /** @param {Annotated["body"]} body */
 function sight(body) {
-  return [body.gesture, body.ref, body.facial_affect].filter(Boolean).join(" · ");
+  const away = body.looking === "away" && "looking away";
+  return [body.gesture, body.ref, body.facial_affect, away].filter(Boolean).join(" · ");
 }

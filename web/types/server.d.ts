@@ -63,6 +63,7 @@ export interface Annotated {
     gesture?: string | null;
     ref?: string | null;
     facial_affect?: string | null;
+    looking?: string | null;
     anger?: number | null;
     stress?: number | null;
     joy?: number | null;

@@ -135,6 +135,17 @@ def test_the_most_overlapping_tag_counts():
     assert timeline.tokens()[0].prosody == TENSE
 
 
+def test_what_is_pointed_at_counts_more_than_where_a_finger_points():
+    timeline = Timeline()
+    # From a specialist that knows no objects: it overlaps more, and is as sure.
+    timeline.put(VisionPayload(900_000, 9_000_000, gesture="pointing to the left of the picture"))
+    timeline.put(VisionPayload(1_250_000, 1_250_000, ref="the fee", gesture="pointing"))
+    timeline.put(SAID)
+    seen = {word: token.visual for token in timeline.tokens() for word in token.text.split()}
+    assert seen["is"] is not None and seen["is"].ref == "the fee"
+    assert seen["fine"] is not None and seen["fine"].ref == "the fee"
+
+
 def test_of_equally_overlapping_tags_the_surest_counts_then_the_final_then_the_newest():
     calm = ProsodyPayload(1_000_000, 1_700_000, stress=0.1)
     glad = ProsodyPayload(1_000_000, 1_700_000, joy=0.9)

@@ -46,7 +46,7 @@ class Call:
         self.learnt: list[VoicesLearnt] = []
         self.events.subscribe(VoicesLearnt, self.learnt.append)
         self.specialists = VoiceSpecialists(
-            processes.started, clock=self.clock, events=self.events, rate_hz=16_000, recall=recall
+            processes.voice, clock=self.clock, events=self.events, rate_hz=16_000, recall=recall
         )
 
     def hear(self, ms: int) -> None:
