@@ -13,6 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from parley.core.tiers import Tier
 from parley.core.timeline import HeardReply, HeardSoFar
 
 
@@ -205,6 +206,35 @@ class QuestionDropped(CallEvent):
 @dataclass(frozen=True, slots=True)
 class QuestionReopened(CallEvent):
     """A turn whose wait was interrupted is still to be answered; the caller waits again."""
+
+
+# The tier of the session.
+
+
+@dataclass(frozen=True, slots=True)
+class TierChanged(CallEvent):
+    """The session has changed its tier: the agent, a wait for a human, or a human at the desk.
+
+    Attributes:
+        tier: the new tier.
+        epoch: number of changes of the session; a reply of an older epoch is not sent.
+    """
+
+    tier: Tier
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextGiven(CallEvent):
+    """A text that no model wrote is to be said to the caller.
+
+    Attributes:
+        text: the words.
+        by_human: a human at the desk wrote it; otherwise the deployment.
+    """
+
+    text: str
+    by_human: bool
 
 
 # Waits of the caller.

@@ -23,6 +23,8 @@ _EARLIER = "Earlier in this conversation:"
 _SPEAKER = "Speaking: "
 _INTENT = "Reason for the conversation: "
 _FACTS = "Known about the person:"
+_HANDED_BACK = "Note of the colleague who spoke with the person: "
+_WHISPER = "Instruction of a colleague for the next answer, which the person must not hear of: "
 _REMARKS = (
     "Remarks in square brackets are not spoken. They tell where the person stopped hearing a reply, or what "
     "was perceived. Do not write such remarks."
@@ -42,6 +44,8 @@ class PromptNotes:
         speaker: identity of the speaker, where it is known other than by a name among the facts.
         remarks: true when messages hold remarks in brackets; the notes then explain them.
         opened: true when a message of the assistant comes first.
+        handed_back: note of a human who had the session before the assistant.
+        whisper: instruction of a human for the next answer.
     """
 
     summary: str = ""
@@ -50,10 +54,17 @@ class PromptNotes:
     speaker: str | None = None
     remarks: bool = False
     opened: bool = False
+    handed_back: str = ""
+    whisper: str = ""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to note."""
-        return bool(self.summary or self.facts or self.intent or self.speaker or self.remarks or self.opened)
+        return any(
+            (
+                *(self.summary, self.facts, self.intent, self.speaker, self.remarks, self.opened),
+                *(self.handed_back, self.whisper),
+            )
+        )
 
 
 def write_notes(notes: PromptNotes) -> str:
@@ -72,6 +83,10 @@ def write_notes(notes: PromptNotes) -> str:
             _FACTS,
             *(f"- {_line(name.replace(':', ' '))}: {_line(value)}" for name, value in notes.facts.items()),
         ]
+    if notes.handed_back:
+        lines.append(f"{_HANDED_BACK}{_line(notes.handed_back)}")
+    if notes.whisper:
+        lines.append(f"{_WHISPER}{_line(notes.whisper)}")
     if notes.opened:
         lines.append(_OPENED)
     if notes.remarks:
@@ -88,6 +103,7 @@ def parse_notes(text: str) -> tuple[PromptNotes, str]:
     facts: dict[str, str] = {}
     intent = speaker = None
     part = ""
+    handed_back = whisper = ""
     opened = remarks = False
     for line in match["body"].splitlines():
         if line in (_EARLIER, _FACTS):
@@ -96,6 +112,10 @@ def parse_notes(text: str) -> tuple[PromptNotes, str]:
             speaker, part = line.removeprefix(_SPEAKER), ""
         elif line.startswith(_INTENT):
             intent, part = line.removeprefix(_INTENT), ""
+        elif line.startswith(_HANDED_BACK):
+            handed_back, part = line.removeprefix(_HANDED_BACK), ""
+        elif line.startswith(_WHISPER):
+            whisper, part = line.removeprefix(_WHISPER), ""
         elif line == _OPENED:
             opened, part = True, ""
         elif line == _REMARKS:
@@ -105,7 +125,8 @@ def parse_notes(text: str) -> tuple[PromptNotes, str]:
             facts[name] = value
         elif part == _EARLIER:
             summary.append(line.removeprefix("- "))
-    return PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened), text[match.end() :]
+    notes = PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened, handed_back, whisper)
+    return notes, text[match.end() :]
 
 
 def _line(text: str) -> str:

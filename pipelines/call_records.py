@@ -17,10 +17,12 @@ from parley.core.call_events import (
     ReplyCorrected,
     ReplyFinished,
     ReplyProgressed,
+    TextGiven,
 )
 from parley.core.timeline import HeardMark, HeardReply
 from parley.pipelines.call import Call
 from parley.session_store.events import Draft, Kind
+from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
 # Number of replies for which corrections of their client are remembered.
 MOST_CORRECTED = 16
@@ -36,7 +38,10 @@ class CallRecords:
         self._was_heard = False
         # Keys of the clients' corrections, by reply.
         self._corrected: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
+        # Authors of texts that no model wrote, by their words.
+        self._authors: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
         events = call.events
+        events.subscribe(TextGiven, self._on_text_given)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(ReplyCorrected, self._on_reply_corrected)
@@ -50,6 +55,14 @@ class CallRecords:
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
         key = f"{kind.value}.{call.call_id}"
         call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
+
+    def _on_text_given(self, event: TextGiven) -> None:
+        self._authors[_words(event.text)] = BY_HUMAN if event.by_human else BY_DEPLOYMENT
+
+    def _by(self, text: str) -> dict[str, str]:
+        """Return the author of a reply as payload; empty for the model."""
+        words = _words(text)
+        return {"by": self._authors[words]} if words in self._authors else {}
 
     def _on_call_answered(self, event: CallAnswered) -> None:
         self._more = {"answered_by": event.by}
@@ -86,7 +99,8 @@ class CallRecords:
 
     def _write_shown(self, text: str, **more: object) -> None:
         call, reply_id = self._call, uuid.uuid4().hex
-        payload = {"reply_id": reply_id, "text": text, "unheard": "", **more, **call.rules.mark}
+        payload: dict[str, object] = {"reply_id": reply_id, "text": text, "unheard": "", **self._by(text)}
+        payload |= {**more, **call.rules.mark}
         call.conversation.record(
             call.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=call.transport)
         )
@@ -102,6 +116,7 @@ class CallRecords:
             unheard=reply.unheard,
             transport=self._call.transport,
             **_position(reply.mark),
+            **self._by(f"{reply.text} {reply.unheard}"),
             **more,
         )
 
@@ -112,6 +127,10 @@ class CallRecords:
         # Playback at the ear is slightly later than the reports; an event is not later than its arrival.
         draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
         conversation.record(replace(draft, key=key) if key else draft)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _position(mark: HeardMark) -> dict[str, Any]:

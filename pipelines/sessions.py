@@ -12,7 +12,15 @@ from loguru import logger
 from parley.configs.deployment import Deployment
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.pipelines.engines.llm_runtime import LlmRuntime
-from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from parley.pipelines.human_tier import human_tier
+from parley.pipelines.text.typed_turns import (
+    CLOSE_S,
+    AnswerCommitted,
+    AnswerPiece,
+    TurnCommitted,
+    TurnHeld,
+    ask,
+)
 from parley.serving.gateway.session_api import TurnEvent
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
@@ -69,9 +77,16 @@ class TypedTurns:
     Args:
         conversations: sessions of this process.
         answering: language model and tools.
+        deployment: with the rules of the human tier; None: no human is fetched.
     """
 
-    def __init__(self, conversations: Conversations, answering: LlmRuntime) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        answering: LlmRuntime,
+        deployment: Deployment | None = None,
+    ) -> None:
+        self._deployment = deployment
         self._conversations = conversations
         self._answering = answering
         self._turns: set[asyncio.Task[None]] = set()
@@ -119,6 +134,7 @@ class TypedTurns:
                     key=key,
                     store=self._conversations.store,
                     rules=self._answering.rules(identity),
+                    human=None if self._deployment is None else human_tier(self._deployment, conversation),
                 )
             ) as answer,
         ):
@@ -129,6 +145,10 @@ class TypedTurns:
                         await events.put(TurnEvent("turn", facts))
                     case AnswerPiece(more):
                         await events.put(TurnEvent("delta", {"text": more}))
+                    case TurnHeld(said):
+                        await events.put(
+                            TurnEvent("held", {"seq": said.seq, "tier": conversation.tier.tier.value})
+                        )
                     case AnswerCommitted(reply):
                         await events.put(TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)}))
 

@@ -38,7 +38,8 @@ class Kind(StrEnum):
     # audio_ms, last_word, source
     HEARD = "heard"
     # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
-    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes
+    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; by
+    # ("human" for words of a human at the desk)
     BOT_TURN = "bot_turn"
     # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
     # call), turn (seq of the USER_TURN for which it was made)
@@ -48,6 +49,8 @@ class Kind(StrEnum):
     TOOL_RESULT = "tool_result"
     # State of the conversation; a later key wins. speaker, intent, slots
     STATE = "state"
+    # Change of the tier (core.tiers). tier, epoch, reason, note (of the human who handed the session back)
+    TIER = "tier"
     # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"
     # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,

@@ -52,6 +52,11 @@ CountTokens = Callable[[str], int]
 # Every provider's template adds a role and separators around the words of a message: 3 to 5 tokens.
 MESSAGE_TOKENS = 5
 UNKNOWN_RESULT = "No result was recorded. Nobody knows whether it took effect."
+# Value of ``by`` in the payload of a reply that a human wrote, and the remark by which a model recognises it.
+BY_HUMAN = "human"
+# The same for a phrase of the deployment that stands in place of an answer.
+BY_DEPLOYMENT = "deployment"
+SAID_BY_HUMAN = "[said by a human colleague]"
 # Enough for the model to avoid repeating itself; the whole of a long answer would push turns out.
 _UNHEARD_WORDS = 60
 _OUTCOMES = ("done", "failed", "unknown")
@@ -149,6 +154,7 @@ def prompt_view(
     instruction: str | None = None,
     count_tokens: CountTokens = approximate_tokens,
     facts: FactRules | None = None,
+    whisper: str = "",
 ) -> PromptView:
     """Return the messages that the events give.
 
@@ -162,6 +168,7 @@ def prompt_view(
         instruction: how to answer, as the system message; None where the service has its own.
         count_tokens: of a text.
         facts: rules by which facts are extracted from the person's turns; None: they are not.
+        whisper: instruction of a human at the desk for this answer, which no event holds.
     """
     known = list(events)
     asked = next((event for event in known if event.seq == turn and event.kind is Kind.USER_TURN), None)
@@ -175,6 +182,8 @@ def prompt_view(
         facts=state.values,
         intent=state.intent,
         speaker=None if "name" in state.slots else state.speaker,
+        handed_back=_handed_back(known),
+        whisper=whisper,
     )
     turns = turns_of(known)
     if asked is not None:
@@ -188,6 +197,13 @@ def prompt_view(
         until_seq=until_seq,
         state=state,
     )
+
+
+def _handed_back(events: Iterable[Event]) -> str:
+    """Return the note of the last human who handed the session back, which every later change keeps."""
+    changes = [event for event in events if event.kind is Kind.TIER]
+    newest = max(changes, key=lambda event: event.seq, default=None)
+    return "" if newest is None else clean(text_in(newest.payload, "note"))
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:
@@ -414,10 +430,12 @@ def _reply_entries(events: Iterable[Event]) -> Iterable[Entry]:
 
 
 def _reply_text(event: Event) -> tuple[str, bool]:
-    """Return the part of a reply that was heard, and whether a remark follows it."""
+    """Return the part of a reply that was heard, and whether it has a remark."""
     heard = text_in(event.payload, "text").strip()
+    is_human = event.payload.get("by") == BY_HUMAN and bool(heard)
+    heard = f"{SAID_BY_HUMAN} {heard}" if is_human else heard
     if event.kind is Kind.BOT_TURN and not event.payload.get("truncated"):
-        return heard, False
+        return heard, is_human
     unheard = _plain(text_in(event.payload, "unheard"))
     words = unheard.split()
     if len(words) > _UNHEARD_WORDS:

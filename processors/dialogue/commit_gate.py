@@ -23,6 +23,9 @@ asked either. Its answer is said in place of the model's, and at once: it waits 
 not need the session for it. A question without new words (the reply was cut off by a noise) repeats the last
 turn's.
 
+While a human has the session, or the caller waits for one (``core.tiers``), no model is asked, neither for a
+turn nor ahead of its end.
+
 A question for which the client has no turn left (``take_turn``) is committed and not asked either: the caller
 hears why, and the call continues. Messages with the role of the system or of a developer stay in the context
 only where they are the server's own (``own_instructions``). All others come from a client, whose instructions
@@ -61,6 +64,7 @@ from parley.core.call_events import (
 )
 from parley.core.errors import AgentError
 from parley.core.strict_model import StrictModel
+from parley.core.tiers import Tier
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perception import Perceived
 from parley.runtime.event_stream import CallEvents
@@ -78,6 +82,8 @@ LAST_WORDS_S = 0.5
 
 class Answers(Protocol):
     """Function that returns the call's own answer to a turn; None: the model is asked. Must not block.
+
+    An empty answer is not said: the turn is committed, and a human answers it.
 
     Args:
         said: the words of the turn.
@@ -194,6 +200,9 @@ class CommitGate(FrameProcessor):
             return None
         if self._over or self._conversation.loss is not None or self._unasked is not None:
             return None
+        tier = self._conversation.tier
+        if tier.is_held or tier.tier is Tier.OFFERED:
+            return None
         if self._has_turn is not None and not self._has_turn():
             return None
         if self._asking is not None and self._asking.is_open:
@@ -236,6 +245,10 @@ class CommitGate(FrameProcessor):
 
     async def _ask(self, frame: LLMContextFrame) -> None:
         """Let a question pass, or have the caller hear that it is one too many."""
+        if self._conversation.tier.is_held:
+            # A human took the session while the turn was being committed.
+            self._events.publish(QuestionDropped(self._events.now_ms()))
+            return
         if self._take_turn is None or self._take_turn(frame):
             await self.push_frame(frame)
             return
@@ -268,7 +281,10 @@ class CommitGate(FrameProcessor):
         self._is_answered = True
         if self._asking is not None:
             self._asking.close()
-        await self._say_instead(answer)
+        if answer:
+            await self._say_instead(answer)
+        else:
+            self._events.publish(QuestionDropped(self._events.now_ms()))
         return True
 
     async def _say_instead(self, text: str) -> None:

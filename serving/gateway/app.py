@@ -39,6 +39,8 @@ from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
 from parley.serving.gateway.calls import CallTasks, RunCall
+from parley.serving.gateway.desk.desk import Desk
+from parley.serving.gateway.desk.desk_api import desk_api
 from parley.serving.gateway.health import entrances, health_router
 from parley.serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
 from parley.serving.gateway.http.requests import BodyError
@@ -84,6 +86,7 @@ def create_app(
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
     desk: CallManager | None = None,
+    human_desk: Desk | None = None,
     book: CallerDirectory | None = None,
     operator_token: str = "",
     usage: UsageLimits | None = None,
@@ -110,6 +113,7 @@ def create_app(
         operations: interface of the operators; without it there is no pool, and every app is open.
         phone: settings of phone calls; None: there are none.
         desk: controls phone calls.
+        human_desk: desk at which humans take sessions over; None: there is none.
         book: links phone callers to sessions; without it no session continues by phone.
         operator_token: used where the environment has none.
         usage: model requests and sessions of each client, shared with the code that makes requests in calls.
@@ -206,8 +210,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if human_desk is not None:
+            human_desk.start()
         yield
         await drain()
+        if human_desk is not None:
+            await human_desk.close()
         await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
@@ -283,6 +291,7 @@ def create_app(
         )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
+        app.include_router(desk_api(human_desk, conversations, operators))
         if book is not None:
             app.include_router(caller_api(book, conversations, settings, access, operators))
     serve_page(app, access)

@@ -161,7 +161,8 @@ export class SessionApi {
     for await (const event of serverSentEvents(response.body)) {
       if (event.name === "error") throw new ApiError(`The server reports: ${event.data.error ?? "an error"}.`);
       yield /** @type {AnswerEvent} */ (event);
-      if (event.name === "done") return;
+      // Held: a human has the session, whose words come as events of their own.
+      if (event.name === "done" || event.name === "held") return;
     }
     throw new ApiError("The answer broke off.");
   }

@@ -50,7 +50,7 @@ export type SessionEvent =
   | EventOf<"bot_turn", BotTurn>
   | EventOf<"joined" | "left", Visit>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "annotation" | "journal",
+      "tool_call" | "tool_result" | "state" | "tier" | "summary" | "annotation" | "journal",
       Record<string, unknown>
     >;
 
@@ -64,7 +64,8 @@ export interface TimelinePage {
 export type AnswerEvent =
   | { name: "turn"; data: SessionEvent }
   | { name: "delta"; data: { text: string } }
-  | { name: "done"; data: BotTurn };
+  | { name: "done"; data: BotTurn }
+  | { name: "held"; data: { seq: number; tier: string } };
 
 export interface CallCode {
   code: string;

@@ -1,0 +1,114 @@
+"""Human tier in a voice call: what the caller hears of it, by the call's own voice."""
+
+import asyncio
+from contextlib import suppress
+
+from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, TTSSpeakFrame
+
+from parley.core.call_events import (
+    BotTurnEnded,
+    TextGiven,
+    TierChanged,
+    TurnEnded,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
+from parley.core.tiers import HELD, Tier
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.human_tier import human_tier
+from parley.processors.dialogue.commit_gate import Answers
+
+
+class DeskVoice:
+    """Subscriber to the tier of the session, in one call.
+
+    A human who takes the session interrupts the agent. Their words are spoken like every phrase, and the
+    session has the part that was heard. A caller who waits hears how many wait, again and again.
+
+    Args:
+        engines: of the process.
+        call: the call.
+    """
+
+    def __init__(self, engines: Engines, call: Call) -> None:
+        self._call, self._conversation = call, call.conversation
+        self._human = human_tier(engines.deployment, call.conversation)
+        self._offer = self._human.new_offer()
+        self._news = asyncio.Event()
+        self._waits = False
+        events = call.events
+        events.subscribe(TierChanged, self._on_tier_changed)
+        events.subscribe(TextGiven, self._on_text_given)
+        events.subscribe(TurnEnded, self._on_turn_ended)
+        events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
+
+    def answers(self) -> Answers:
+        """Return the answers of the human tier and of the call itself.
+
+        A call that can be transferred (``pipelines.phone``) is, unless a human of the desk has it or is
+        being fetched already.
+        """
+        own, human = self._call.answers, self._human
+
+        def answer(said: str, *, is_again: bool) -> str | None:
+            is_held = self._conversation.tier.is_held
+            first = None if own is None or is_held else own(said, is_again=is_again)
+            return human.answer(said, is_again=is_again) if first is None else first
+
+        return answer
+
+    def is_asked(self, _question: LLMContextFrame) -> bool:
+        """Return whether the model is asked now."""
+        return not self._conversation.tier.is_held
+
+    async def run(self) -> None:
+        """Report the tier to the call, and speak to a caller who waits, until cancelled."""
+        with self._conversation.reporting(self._call.events, speaks=True):
+            self._note_wait()
+            while True:
+                again_s = self._human.settings.again_s if self._is_waiting else None
+                self._news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(again_s):
+                        await self._news.wait()
+                        continue
+                if self._is_waiting:
+                    self._say(self._human.waiting)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._conversation.tier.tier is Tier.WAITING
+
+    def _on_tier_changed(self, event: TierChanged) -> None:
+        if event.tier is Tier.HUMAN:
+            # Two tiers never speak at once: the rest of the agent's reply, or of a phrase, is dropped.
+            self._call.live.input.put(InterruptionFrame())
+        self._offer.forget()
+        self._note_wait()
+        self._news.set()
+
+    def _note_wait(self) -> None:
+        """Report that the caller waits for a person, so that no silence of theirs is prompted."""
+        waits = self._conversation.tier.tier in HELD
+        if waits is not self._waits:
+            self._waits = waits
+            kind = WaitBegan if waits else WaitEnded
+            self._call.events.publish(kind(self._call.events.now_ms(), Wait.PERSON))
+
+    def _on_text_given(self, event: TextGiven) -> None:
+        self._say(event.text)
+
+    def _on_turn_ended(self, event: TurnEnded) -> None:
+        if event.text.strip():
+            self._offer.on_caller(event.text)
+
+    def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
+        if self._conversation.tier.tier is not Tier.AGENT or event.interrupted:
+            return
+        if self._offer.on_reply(event.text) and self._human.offers():
+            self._say(self._human.settings.offer)
+
+    def _say(self, text: str) -> None:
+        self._call.live.input.put(TTSSpeakFrame(text, append_to_context=True))
