@@ -103,6 +103,7 @@ async def gateway(
         ),
         conversations=conversations,
         type_turn=typed,
+        annotations=engines.annotations,
         modes=(CASCADE, DUPLEX),
         default_mode=mode,
         served=TRANSPORTS.served,

@@ -71,6 +71,7 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         await engines.measure_hearing()
         engines.host_front_end()
         engines.stand_by()
+        engines.host_specialists()
         settle()
         public_url = None if deployment.phone is None else deployment.phone.public_url
         exposure = describe_exposure(deployment.server, public_url=public_url)

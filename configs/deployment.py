@@ -15,6 +15,7 @@ from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
 from parley.core.tuning import tuned
 from parley.language import LANGUAGES, Language, find_language
+from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import CommitGateSettings
 from parley.processors.dialogue.llm_timeouts import GuardSettings
 from parley.processors.duplex.settings import DuplexSettings
@@ -143,6 +144,11 @@ class Hearing(StrictModel):
         "null: the server does not start in that case. A deployment that sets neither has pocketsphinx",
     )
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
+    specialists: tuple[Choice, ...] = Field(
+        (Choice(name="prosody"),),
+        description="specialists that judge the caller's voice beyond its words, each in one child process "
+        "for all calls (60 MB); empty: none",
+    )
     spare_processes: bool = Field(
         True,
         description="keep one more process of the embedded recogniser loaded (moonshine_tiny: 180 MB, as "
@@ -186,6 +192,7 @@ class Thinking(StrictModel):
     )
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    vision: VisionSettings = VisionSettings()
 
 
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:

@@ -194,7 +194,7 @@ def _in_words(annotation: Any) -> str:
 
 
 def _one_of(words: Iterable[str]) -> str:
-    *first, last = words
+    *first, last = dict.fromkeys(words)
     return f"{', '.join(first)} or {last}" if first else last
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from parley.core.tiers import Tier
-from parley.core.timeline import HeardReply, HeardSoFar
+from parley.core.timeline import Annotation, HeardReply, HeardSoFar, OutsideReport, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,59 @@ class WordsAccepted(CallEvent):
 @dataclass(frozen=True, slots=True)
 class WordsDiscarded(CallEvent):
     """The words since the last turn were not meant for the bot and belong to no turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationReported(CallEvent):
+    """A specialist has reported something about the caller, or that it is alive.
+
+    Attributes:
+        stream: the specialist.
+        annotation: its report, times on the session clock; None: nothing to report.
+        identity: identifies the statement, when it may be revised.
+        revision: counts up while it is.
+        passed_us: moment up to which the specialist has nothing more to report, on the session clock; None
+            without a statement about that.
+    """
+
+    stream: Source
+    annotation: Annotation | None = None
+    identity: str | None = None
+    revision: int = 0
+    passed_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialistLeft(CallEvent):
+    """A specialist reports nothing more, until it reports again.
+
+    Attributes:
+        stream: the specialist.
+    """
+
+    stream: Source
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideReportsReceived(CallEvent):
+    """A program outside of this process reports what it perceived.
+
+    Attributes:
+        reports: in the order in which they were made, with times on the session clock.
+    """
+
+    reports: tuple[OutsideReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideStreamEnded(CallEvent):
+    """The last program has left that was connected to report in a stream.
+
+    Attributes:
+        stream: the specialist.
+    """
+
+    stream: Source
 
 
 @dataclass(frozen=True, slots=True)

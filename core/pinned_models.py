@@ -149,6 +149,21 @@ PINNED_MODELS: Mapping[str, PinnedModel] = {
         },
         lock="whisper",
     ),
+    "speakers": PinnedModel(
+        "speakers/resemblyzer",
+        (
+            # Only the weights are taken: the package itself needs PyTorch, librosa and webrtcvad.
+            PinnedWheel(
+                "Resemblyzer==0.1.4", "8f12eb2f1a9982d32e8db7856de754709b59c93a77bcf0ff536584b619a9dd1f"
+            ),
+        ),
+        {
+            "pretrained.pt": PinnedFile(
+                ("resemblyzer/pretrained.pt",),
+                "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e",
+            ),
+        },
+    ),
     "minilm": PinnedModel(
         "minilm/all-MiniLM-L6-v2",
         (

@@ -1,8 +1,11 @@
-"""Notes that precede a conversation in a model's input: a summary of earlier turns, and known facts.
+"""Notes in a model's input, which no person said: a summary of earlier turns, and known facts.
 
 Decides their form, so that the code that writes them (``session_store.prompt``) and an engine that parses
-them (``models.llm.dialogue_history``) agree. Notes are text at the front of a message, between two lines in
-brackets. A model without any knowledge of the format can read them too. Pure.
+them (``models.llm.dialogue_history``) agree. Notes are a paragraph before the words of a message, between two
+lines in brackets. A model without any knowledge of the format can read them too. Pure.
+
+The first message has the notes on everything before it. A later one has those on what was learned with it, so
+that text that a model has read before stays where it is (docs/adr/0017). Of two notes the later one counts.
 
     [Notes for the assistant; the person did not say this]
     Earlier in this conversation:
@@ -30,12 +33,15 @@ _REMARKS = (
     "was perceived. Do not write such remarks."
 )
 _OPENED = "The assistant spoke first."
-_BLOCK = re.compile(rf"\A\s*{re.escape(_FIRST)}\n(?P<body>.*?)^{re.escape(_LAST)}\s*", re.S | re.M)
+# Notes begin a paragraph, because a message may hold several turns, each with its notes.
+_BLOCK = re.compile(
+    rf"(?:\A\s*|(?<=\n\n)){re.escape(_FIRST)}\n(?P<body>.*?)^{re.escape(_LAST)}\s*", re.S | re.M
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptNotes:
-    """Facts about a conversation that its messages do not hold.
+    """Notes of one message.
 
     Attributes:
         summary: of the turns before the first message; empty when there are none.
@@ -94,18 +100,44 @@ def write_notes(notes: PromptNotes) -> str:
     return "\n".join([*lines, _LAST])
 
 
+def merge_notes(earlier: PromptNotes, later: PromptNotes) -> PromptNotes:
+    """Return both as one: what the later ones state replaces what the earlier ones state of the same."""
+    facts = {name: value for name, value in earlier.facts.items() if name not in later.facts}
+    return PromptNotes(
+        summary="\n".join(part for part in (earlier.summary, later.summary) if part),
+        facts={**facts, **later.facts},
+        intent=later.intent or earlier.intent,
+        speaker=later.speaker or earlier.speaker,
+        remarks=earlier.remarks or later.remarks,
+        opened=earlier.opened or later.opened,
+        handed_back=later.handed_back or earlier.handed_back,
+        whisper=later.whisper or earlier.whisper,
+    )
+
+
 def parse_notes(text: str) -> tuple[PromptNotes, str]:
-    """Return the notes at the front of ``text``, empty when there are none, and the rest of the text."""
-    match = _BLOCK.match(text)
-    if match is None:
+    """Return all notes in a message, empty when there are none, and the text without them."""
+    if _FIRST not in text:
         return PromptNotes(), text
+    found = PromptNotes()
+    for match in _BLOCK.finditer(text):
+        found = merge_notes(found, _parse_body(match["body"]))
+    return found, _BLOCK.sub("", text)
+
+
+def without_note_marks(words: str) -> str:
+    """Return words of a person that cannot be taken for notes."""
+    return words.replace(_FIRST, _FIRST.replace("[", "(").replace("]", ")"))
+
+
+def _parse_body(body: str) -> PromptNotes:
     summary: list[str] = []
     facts: dict[str, str] = {}
     intent = speaker = None
     part = ""
     handed_back = whisper = ""
     opened = remarks = False
-    for line in match["body"].splitlines():
+    for line in body.splitlines():
         if line in (_EARLIER, _FACTS):
             part = line
         elif line.startswith(_SPEAKER):
@@ -125,8 +157,7 @@ def parse_notes(text: str) -> tuple[PromptNotes, str]:
             facts[name] = value
         elif part == _EARLIER:
             summary.append(line.removeprefix("- "))
-    notes = PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened, handed_back, whisper)
-    return notes, text[match.end() :]
+    return PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened, handed_back, whisper)
 
 
 def _line(text: str) -> str:

@@ -44,11 +44,14 @@ class SpeechPayload:
 
 @dataclass(frozen=True, slots=True)
 class ProsodyPayload:
-    """Manner of speaking; each value 0..1, or None where the specialist reports none.
+    """Manner of speaking; moods are 0..1. A value that the specialist does not report is None.
 
     Attributes:
         start_us, end_us: stretch of speech that was judged.
         pitch_hz: median fundamental frequency of the stretch.
+        pitch_offset_semitones: height of the pitch against the speaker's own speech so far.
+        level_offset_db: loudness against the speaker's own speech so far.
+        tempo_offset: logarithm of how fast the sound changes, against the speaker's own speech so far.
     """
 
     start_us: int
@@ -58,6 +61,9 @@ class ProsodyPayload:
     stress: float | None = None
     certainty: float | None = None
     pitch_hz: float | None = None
+    pitch_offset_semitones: float | None = None
+    level_offset_db: float | None = None
+    tempo_offset: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,25 @@ class Annotation:
     speaker_id: str | None = None
     confidence: float = 1.0
     final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideReport:
+    """Report of a program outside of this process.
+
+    Attributes:
+        stream: the specialist.
+        passed_us: moment of the report; without an annotation, nothing more is to be reported up to it.
+        annotation: None for such a heartbeat.
+        identity: identifies the statement within the stream, when it may be revised.
+        revision: counts up while it is.
+    """
+
+    stream: Source
+    passed_us: int
+    annotation: Annotation | None = None
+    identity: str | None = None
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

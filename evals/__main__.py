@@ -18,6 +18,8 @@ COMMAND = re.compile(r"^``python -m evals[\w. ]*``: ")
 # Commands that are one module of a package with a command of its own, or stand alone.
 MODULES = (
     "parley.evals.answers.retrieval",
+    "parley.evals.perception.prosody",
+    "parley.evals.perception.speakers",
     "parley.evals.latency.overload",
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",

@@ -82,6 +82,7 @@ class AnswerPhrases:
         ask_again: for noise.
         other_language: for another language than ``{language}``.
         no_human: for a request for a person.
+        no_pictures: for a picture, which no engine of documents sees; an answer to the words may follow.
         farewell: for a farewell.
         moment: for a request to wait.
         stopped: for a command to stop.
@@ -99,6 +100,7 @@ class AnswerPhrases:
     ask_again: tuple[str, ...] = ("?",)
     other_language: str = "{language}!"
     no_human: str = "-"
+    no_pictures: str = "-"
     farewell: str = "-"
     moment: str = "-"
     stopped: str = "-"

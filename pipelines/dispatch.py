@@ -96,7 +96,7 @@ async def run_session(
         reported = body.get("echo_cancellation")
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
-        sees = chosen == DUPLEX and engines.sees and row.capabilities.video
+        sees = row.capabilities.video and (engines.sees if chosen == DUPLEX else engines.cascade_sees)
         live = LiveCall(
             conversation.clock,
             follows_packets=row.capabilities.reports_playout,

@@ -122,6 +122,7 @@ async def run_call(
     *,
     background: Sequence[Coroutine[Any, Any, None]] = (),
     before_close: Callable[[], Awaitable[None]] | None = None,
+    reads_annotations: bool = True,
 ) -> None:
     """Run one call until it ends, for any reason.
 
@@ -133,6 +134,7 @@ async def run_call(
         idle: monitor of its silences.
         background: coroutines to run during the call; cancelled at its end.
         before_close: awaited before the end of the call is recorded, to complete the session's records.
+        reads_annotations: the model that answers reads what specialists report, with the words.
 
     Raises:
         PeerError: the transport cannot work any more, or never could.
@@ -159,7 +161,8 @@ async def run_call(
         records.note(Kind.JOINED)
         try:
             watching = _enders(engines, idle, worker, call)
-            await _run_background(runner, [*watching, *background])
+            with engines.annotations.opened(call, are_read=reads_annotations):
+                await _run_background(runner, [*watching, *background])
         finally:
             if before_close is not None:
                 await before_close()

@@ -4,13 +4,16 @@ Opened once, after the engines, and closed before them: a summary may use the la
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from loguru import logger
 
 from parley.configs.deployment import Deployment
+from parley.core.errors import MediaError
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.pictures import Picture, PictureFile
+from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
 from parley.pipelines.text.typed_turns import (
@@ -19,15 +22,26 @@ from parley.pipelines.text.typed_turns import (
     AnswerPiece,
     TurnCommitted,
     TurnHeld,
+    TypedEvent,
     ask,
 )
 from parley.serving.gateway.session_api import TurnEvent
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import LEAST_BUDGET_TOKENS, Conversations, ConversationSettings
+from parley.session_store.conversation import (
+    LEAST_BUDGET_TOKENS,
+    Conversation,
+    Conversations,
+    ConversationSettings,
+    ConversationTuning,
+)
 from parley.session_store.store import SessionStore
 
 # Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.
 MAX_UNREAD_EVENTS = 256
+BLIND = (
+    "pictures: this deployment's language model sees none, send the text alone (docs/how-to/pictures.md says "
+    "which models see)"
+)
 
 
 @asynccontextmanager
@@ -40,6 +54,13 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
     store = await SessionStore.open(deployment.remembering.store)
     try:
         settings = _fitting(deployment.remembering.conversation, answering.dialogue_tokens)
+        vision = deployment.thinking.vision
+        settings = tuned(ConversationTuning, settings).model_copy(
+            update={
+                "resent_pictures": vision.resent if answering.sees else 0,
+                "picture_bytes_per_minute": vision.minute_bytes,
+            }
+        )
         language = deployment.language()
         compactor = Compactor(
             settings.compaction,
@@ -93,17 +114,26 @@ class TypedTurns:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
+        self,
+        session_id: str,
+        text: str,
+        *,
+        key: str | None,
+        identity: ClientIdentity = ANONYMOUS,
+        pictures: Sequence[PictureFile] = (),
     ) -> AsyncGenerator[TurnEvent, None]:
         """Run one typed turn and yield its events (``AnswerTyped``).
 
         Raises:
+            MediaError: a picture is invalid, or the model sees none; nothing was committed.
             StoreError: there is no such session, or another process holds it.
             ShareError: the client has used up its turns.
             EngineError: no answer was made.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
-        turn = asyncio.create_task(self._run(session_id, text, key, identity, events), name="typed")
+        if pictures and not self._answering.sees:
+            raise MediaError(BLIND)
+        turn = asyncio.create_task(self._run(session_id, text, key, identity, pictures, events), name="typed")
         self._turns.add(turn)
         turn.add_done_callback(self._turns.discard)
         turn.add_done_callback(self._ending.discard)
@@ -121,36 +151,39 @@ class TypedTurns:
         text: str,
         key: str | None,
         identity: ClientIdentity,
+        files: Sequence[PictureFile],
         events: asyncio.Queue[TurnEvent],
     ) -> None:
-        async with (
-            self._conversations.open(session_id) as conversation,
-            conversation.turn,
-            aclosing(
-                ask(
-                    conversation,
-                    self._answering,
-                    text,
-                    key=key,
-                    store=self._conversations.store,
-                    rules=self._answering.rules(identity),
-                    human=None if self._deployment is None else human_tier(self._deployment, conversation),
-                )
-            ) as answer,
-        ):
-            async for event in answer:
-                match event:
-                    case TurnCommitted(said):
-                        facts: dict[str, object] = {"session": session_id, "seq": said.seq, "text": text}
-                        await events.put(TurnEvent("turn", facts))
-                    case AnswerPiece(more):
-                        await events.put(TurnEvent("delta", {"text": more}))
-                    case TurnHeld(said):
-                        await events.put(
-                            TurnEvent("held", {"seq": said.seq, "tier": conversation.tier.tier.value})
-                        )
-                    case AnswerCommitted(reply):
-                        await events.put(TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)}))
+        rules = self._answering.rules(identity)
+        if files:
+            # One thread decodes pictures for all clients: none of one that gets no answer.
+            self._answering.usage.check(rules.counted)
+        async with self._conversations.open(session_id) as conversation:
+            human = None if self._deployment is None else human_tier(self._deployment, conversation)
+            pictures = [await self._read(conversation, file) for file in files]
+            async with (
+                conversation.turn,
+                aclosing(
+                    ask(
+                        conversation,
+                        self._answering,
+                        text,
+                        key=key,
+                        store=self._conversations.store,
+                        rules=rules,
+                        human=human,
+                        pictures=pictures,
+                    )
+                ) as answer,
+            ):
+                async for event in answer:
+                    await events.put(_turn_event(event, conversation, text))
+
+    async def _read(self, conversation: Conversation, file: PictureFile) -> Picture:
+        """Return a picture as it is stored; that of the session where it is there already."""
+        return await self._answering.pictures.read(
+            file.data, media_type=file.media_type, find=conversation.picture
+        )
 
     async def close(self) -> None:
         """End the turns that still run. Their delivered text is in the queues of their sessions then."""
@@ -166,6 +199,18 @@ class TypedTurns:
         if turn not in self._ending and not turn.done():
             self._ending.add(turn)
             turn.cancel()
+
+
+def _turn_event(event: TypedEvent, conversation: Conversation, text: str) -> TurnEvent:
+    match event:
+        case TurnCommitted(said):
+            return TurnEvent("turn", {"session": conversation.session_id, "seq": said.seq, "text": text})
+        case AnswerPiece(more):
+            return TurnEvent("delta", {"text": more})
+        case TurnHeld(said):
+            return TurnEvent("held", {"seq": said.seq, "tier": conversation.tier.tier.value})
+        case AnswerCommitted(reply):
+            return TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)})
 
 
 async def _next_of(turn: asyncio.Task[None], events: asyncio.Queue[TurnEvent]) -> TurnEvent | None:

@@ -85,7 +85,7 @@ class GenerationConfig(_Given):
 
 
 class ImageConfig(_Given):
-    """Image settings. They are validated and have no effect: no engine here takes images."""
+    """Image settings. They are validated and have no effect: the deployment decides the size of pictures."""
 
     max_slice_nums: int | None = Field(None, ge=1, le=16)
 
@@ -168,18 +168,33 @@ _CHAT: TypeAdapter[ChatRequest] = TypeAdapter(ChatRequest)
 
 
 @dataclass(frozen=True, slots=True)
+class PictureItem:
+    """Picture of a user's message.
+
+    Attributes:
+        where: its position, for error texts: ``messages[1].content[0]``.
+        data: the file, in base64.
+    """
+
+    where: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """Content of one message: texts, and recordings to be transcribed, in order.
+    """Content of one message: texts, and recordings to be transcribed, in order; and pictures.
 
     Attributes:
         where: position of the message, for error texts: ``messages[1]``.
         role: author of the message.
         pieces: texts, and recordings as (position, base64).
+        pictures: of the message, in order.
     """
 
     where: str
     role: Literal["user", "assistant"]
     pieces: tuple[str | tuple[str, str], ...]
+    pictures: tuple[PictureItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +240,12 @@ def streaming_message(text: str) -> StreamingMessage:
     return _checked(_STREAMING, json_object(text))
 
 
-def given(request: ChatRequest) -> ChatParts:
+def given(request: ChatRequest, *, sees: bool = False) -> ChatParts:
     """Divide a request into its parts.
+
+    Args:
+        request: of the client.
+        sees: the language model accepts pictures.
 
     Raises:
         Refusal: an item that no engine of a cascade supports, or no user message at the end.
@@ -239,7 +258,8 @@ def given(request: ChatRequest) -> ChatParts:
         if message.role == "system":
             instructions += _system(message, where, unused)
         else:
-            parts.append(Part(where, message.role, tuple(_pieces(message, where))))
+            pieces, pictures = _pieces(message, where, sees=sees)
+            parts.append(Part(where, message.role, tuple(pieces), tuple(pictures)))
     if not parts or parts[-1].role != "user":
         raise ProtocolError(
             "messages: the last message must be the user's", code="invalid_payload", param="messages"
@@ -270,17 +290,22 @@ def _system(message: ChatMessage, where: str, unused: list[str]) -> list[str]:
     return texts
 
 
-def _pieces(message: ChatMessage, where: str) -> list[str | tuple[str, str]]:
+def _pieces(
+    message: ChatMessage, where: str, *, sees: bool
+) -> tuple[list[str | tuple[str, str]], list[PictureItem]]:
     pieces: list[str | tuple[str, str]] = []
+    pictures: list[PictureItem] = []
     for place, item in enumerate(message.items):
         at = f"{where}.content[{place}]"
         if isinstance(item, TextItem):
             pieces.append(item.text)
         elif isinstance(item, AudioItem) and message.role == "user":
             pieces.append((at, item.data))
+        elif isinstance(item, ImageItem) and sees and message.role == "user":
+            pictures.append(PictureItem(at, item.data))
         else:
             raise _not_understood(at, item)
-    return pieces
+    return pieces, pictures
 
 
 def _not_understood(where: str, item: Item) -> ProtocolError:

@@ -59,6 +59,8 @@ OWN_BODIES: Mapping[str, type[BaseModel] | str] = {
 }
 # Documents of the protocols that sockets speak.
 PROTOCOLS: Mapping[str, str] = {
+    "/api/sessions/": "[`AnnotationBatch`](#annotationbatch), "
+    "[outside_specialists.md](../how-to/outside_specialists.md)",
     "/v1/realtime": "[openai_realtime.md](openai_realtime.md), [sockets.md](sockets.md)",
     "/ws/duplex/": "[sockets.md](sockets.md)",
     "/ws/": "[chat_sockets.md](chat_sockets.md)",
@@ -141,6 +143,17 @@ def _models(
         body = _body(*name, routes[name])
         if body is not None and not isinstance(body, str):
             yield body
+            for field in body.model_fields.values():
+                if len(forms := list(_forms(field.annotation))) > 1:
+                    yield from forms
+
+
+def _forms(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in the type of a field: several where its value has several forms."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _forms(part)
 
 
 def _body(method: str, path: str, route: Any) -> type[BaseModel] | str | None:

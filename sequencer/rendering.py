@@ -38,6 +38,12 @@ class RenderingSettings(StrictModel):
     anger: float = Field(0.6, ge=0, le=1, description="score from which words are marked as angry")
     joy: float = Field(0.7, ge=0, le=1, description="score from which words are marked as happy")
     stress: float = Field(0.6, ge=0, le=1, description="score from which words are marked as tense")
+    louder_db: float = Field(
+        6.0, gt=0, le=60, description="loudness over the speaker's own from which words are marked as louder"
+    )
+    higher_semitones: float = Field(
+        7.0, gt=0, le=48, description="pitch over the speaker's own from which words are marked as higher"
+    )
     uncertain: float = Field(
         0.3, ge=0, le=1, description="confidence up to which a label is marked as unsure"
     )
@@ -88,7 +94,7 @@ def _name(speaker_id: str | None, settings: RenderingSettings) -> str:
 
 
 def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, ...]:
-    """Return the salient moods, the strongest first."""
+    """Return the salient moods, the strongest first, then what was measured of the voice."""
     scores = (
         ("angry", prosody.anger, settings.anger),
         ("tense", prosody.stress, settings.stress),
@@ -98,7 +104,11 @@ def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, .
     if prosody.certainty is not None and prosody.certainty <= settings.uncertain:
         strong.append((1 - prosody.certainty, "unsure"))
     # Stable: of two that are equally strong the first of the list above comes first.
-    return tuple(name for _, name in sorted(strong, key=lambda pair: -pair[0]))
+    moods = (name for _, name in sorted(strong, key=lambda pair: -pair[0]))
+    # Measured, and no judgement: stated also where no mood is certain.
+    louder = (prosody.level_offset_db or 0.0) >= settings.louder_db
+    higher = (prosody.pitch_offset_semitones or 0.0) >= settings.higher_semitones
+    return (*moods, *(("louder than before",) if louder else ()), *(("in a higher voice",) if higher else ()))
 
 
 def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...]:

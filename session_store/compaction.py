@@ -43,6 +43,7 @@ from parley.session_store.prompt import (
     Entry,
     Turn,
     approximate_tokens,
+    next_picture,
     split_sentences,
     turn_tokens,
     turns_of,
@@ -75,13 +76,19 @@ class CompactionTuning(CompactionSettings):
     """Settings, completed by values that no deployment sets.
 
     Attributes:
-        budget_share: share of the model's context that turns may fill before older ones are summarised. Half
-            leaves as much room again for a long newest turn, a tool's result or a slow summary.
+        budget_share: share of the model's context that turns may fill before older ones are summarised. A
+            summary costs the model's cache of all turns that stay, so it should come rarely: two thirds
+            leave 2,000 of 6,000 tokens for a long newest turn, a tool's result or a slow summary.
+        noted_share: the same for turns together with the last summary, which leaves less room in a small
+            context: a view that is too long loses its oldest turns, and the cache, with each request.
+        kept_share: share of the model's context that the turns that stay may fill.
         timeout_s: time limit of the language model for a summary. The person does not wait for it, but the
             turns that it covers fill the context meanwhile.
     """
 
-    budget_share: float = Field(default=0.5, gt=0.0, le=1.0)
+    budget_share: float = Field(default=0.67, gt=0.0, le=1.0)
+    noted_share: float = Field(default=0.8, gt=0.0, le=1.0)
+    kept_share: float = Field(default=0.5, gt=0.0, le=1.0)
     timeout_s: float = Field(default=15.0, gt=0.0, le=300.0)
 
 
@@ -238,11 +245,17 @@ class Compactor:
         """Return the seq up to which a summary is due; None when none is."""
         turns = turns_of(events)
         costs = [turn_tokens(turn, self._count) for turn in turns]
-        limit = self._budget_tokens * self._settings.budget_share
-        if sum(costs) <= limit:
+        settings = self._settings
+        summary = newest_summary(current_events(events))
+        noted = self._count(text_in(summary.payload, "text")) if summary is not None else 0
+        budget_tokens = self._budget_tokens
+        most_kept = budget_tokens * min(settings.kept_share, settings.budget_share)
+        limit = min(budget_tokens * settings.budget_share, budget_tokens * settings.noted_share - noted)
+        # Turns that may stay cannot be too many, however long the summary.
+        if sum(costs) <= max(limit, most_kept):
             return None
-        keep_turns = self._settings.keep_turns
-        while keep_turns > 1 and sum(costs[-keep_turns:]) > limit:
+        keep_turns = settings.keep_turns
+        while keep_turns > 1 and sum(costs[-keep_turns:]) > most_kept:
             keep_turns -= 1
         return covered_until(turns, keep_turns=keep_turns)
 
@@ -268,7 +281,9 @@ class Compactor:
 
     def _request(self, events: Sequence[Event], until_seq: int) -> SummaryRequest:
         previous = newest_summary(current_events(events))
-        covered = [turn for turn in turns_of(events) if max(turn.seqs) <= until_seq]
+        # Every picture is one of before: what a model said of it stands in its answer.
+        turns = turns_of(events, pictures_from=next_picture(events))
+        covered = [turn for turn in turns if max(turn.seqs) <= until_seq]
         return SummaryRequest(
             lines=tuple(line for turn in covered for entry in turn.entries for line in _lines(entry)),
             previous=text_in(previous.payload, "text") if previous is not None else "",

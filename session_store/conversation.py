@@ -17,6 +17,9 @@ effect lacks a record. Records of perception (``DROPPABLE``) have a budget of th
 ``max_pending_records``. When that is full, the oldest of them are dropped, so that they never take the room
 of a turn, a reply or a heard mark.
 
+Pictures of a turn are events of their own, committed with it. They are not among the events of the view: a
+few that were used last are kept here, and others are read from the store.
+
 A cancelled caller of ``append`` leaves its drafts in the queue: they are committed once and appear in the
 view. When another process claims the session or it is deleted, the conversation ends here. ``lost`` is set,
 ``loss`` holds the reason, every waiter gets the error, and nothing is written any more.
@@ -24,14 +27,25 @@ view. When another process claims the session or it is deleted, the conversation
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from loguru import logger
 from pydantic import Field
 
+from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import TextGiven, TierChanged
 from parley.core.errors import (
     AgentError,
@@ -43,6 +57,7 @@ from parley.core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
+from parley.core.pictures import MEDIA_TYPES, Picture
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import SessionTier, TierEvent, read_tier
 from parley.core.tuning import tuned
@@ -58,7 +73,14 @@ from parley.session_store.memory import (
     newest_summary,
     odd_events,
 )
-from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN, PromptView, prompt_view
+from parley.session_store.prompt import (
+    BY_DEPLOYMENT,
+    BY_HUMAN,
+    PromptView,
+    next_picture,
+    pictures_in,
+    prompt_view,
+)
 from parley.session_store.rows import SHOWN_CHARS, shown_id
 from parley.session_store.store import SessionStore, SessionWriter
 from parley.session_store.tier_board import TierBoard
@@ -66,6 +88,8 @@ from parley.session_store.typed_share import TypedShares
 from parley.session_store.writer import LONGEST_PAUSE_S
 
 T = TypeVar("T")
+# Reads the event of a key from the store; None when there is none.
+ReadKey = Callable[[str], Awaitable[Event | None]]
 
 READ_EVENTS = 1_000
 LEAST_BUDGET_TOKENS = 200
@@ -83,6 +107,11 @@ _IN_VIEW = frozenset(
 # Reports of specialists, and the data for their replay. A later report supersedes an earlier one, and the
 # relevant part of them is stored in the person's turn: the conversation is complete without them.
 DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
+# Pictures of one conversation in memory: those of a request, and a few that come with the next turns.
+KEPT_PICTURES = 8
+# Characters of pictures that may wait for an unavailable store, and the pause after which more are tried.
+MOST_WAITING_PICTURES = 4_000_000
+PICTURE_PAUSE_S = 5.0
 
 
 class ConversationSettings(StrictModel):
@@ -108,6 +137,8 @@ class ConversationTuning(ConversationSettings):
         linger_ms: time for which records without a waiter may wait for more of their kind, to share a commit.
         close_s: time limit for pending drafts when the conversation is closed.
         typed_bytes_per_minute: UTF-8 bytes that may be typed into one session; a turn counts at least 200.
+        resent_pictures: pictures in a view at most; 0 where the deployment's model sees none.
+        picture_bytes_per_minute: bytes of pictures that one session takes, as stored.
     """
 
     max_pending: int = Field(default=1_000, ge=10, le=100_000)
@@ -115,6 +146,8 @@ class ConversationTuning(ConversationSettings):
     linger_ms: int = Field(default=100, ge=0, le=5_000)
     close_s: float = Field(default=5.0, ge=0.1, le=60)
     typed_bytes_per_minute: int = Field(default=150_000, ge=1_000, le=1_000_000_000)
+    resent_pictures: int = Field(default=0, ge=0, le=20)
+    picture_bytes_per_minute: int = Field(default=6_000_000, ge=10_000, le=1_000_000_000)
 
 
 @dataclass(slots=True, eq=False)
@@ -162,8 +195,11 @@ class Conversation:
         board: TierBoard,
         *,
         turn_deadline_s: float,
+        read_key: ReadKey,
     ) -> None:
         self.session_id = writer.session_id
+        self._read_key = read_key
+        self._pictures: BoundedDict[str, Picture] = BoundedDict(KEPT_PICTURES)
         self._typed = typed
         self.clock = writer.clock
         self.lost = asyncio.Event()
@@ -316,13 +352,45 @@ class Conversation:
         """Count a typed turn before it is accepted; return 0, or the seconds until it may be."""
         return self._typed.take(self.session_id, text)
 
-    def view(self, *, turn: int | None = None, extra_events: Sequence[Event] = ()) -> PromptView:
+    def take_pictures(self, pictures: Sequence[Picture]) -> float:
+        """Count pictures before they are accepted; return 0, or the seconds until they may be.
+
+        While the store is unavailable only a few wait for it, because they take memory until then.
+        """
+        if not pictures:
+            return 0.0
+        waiting = (draft for item in self._queue for draft in item.drafts if draft.kind is Kind.PICTURE)
+        if sum(len(draft.payload["data"]) for draft in waiting) > MOST_WAITING_PICTURES:
+            return PICTURE_PAUSE_S
+        return self._typed.take_pictures(self.session_id, sum(len(each.data) * 3 // 4 for each in pictures))
+
+    async def picture(self, key: str) -> Picture | None:
+        """Return a picture of the session; None when there is no such picture.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        known = self._pictures.get(key)
+        if known is None:
+            event = await self._read_key(key)
+            known = None if event is None else _picture_of(event)
+            if known is None:
+                return None
+        self._pictures[key] = known
+        return known
+
+    def view(
+        self, *, turn: int | None = None, extra_events: Sequence[Event] = (), pictures: bool = False
+    ) -> PromptView:
         """Return the input of the model, made from the committed events alone.
 
         ``extra_events`` adds events that are not stored but that the model needs: refused tool calls.
 
         Args:
             turn: as for ``prompt_view``.
+            extra_events: see above.
+            pictures: the reader is the deployment's language model, or prepares its input: pictures are
+                included as references where that model sees.
         """
         recalled = self._recalled.get(turn, ()) if turn is not None else ()
         events = {event.seq: event for event in (*recalled, *self._events, *extra_events)}
@@ -332,6 +400,7 @@ class Conversation:
             turn=turn,
             facts=self._facts,
             whisper=self._board.whispers.get(self.session_id, ""),
+            pictures=self._settings.resent_pictures if pictures else 0,
         )
 
     @property
@@ -339,14 +408,17 @@ class Conversation:
         """True when all turns and tool events are committed; perception records do not count."""
         return self._pending == 0
 
-    def foreseen(self, text: str, *, transport: str, is_whole: bool = True) -> PromptView:
+    def foreseen(
+        self, text: str, *, transport: str, is_whole: bool = True, pictures: bool = False
+    ) -> PromptView:
         """Return the view as it would be if the person had said this, without any perception of it.
 
         Args:
             text: of the turn.
             transport: of the turn.
             is_whole: facts are extracted only from a whole turn: those of half a sentence would change the
-                notes before the dialogue.
+                notes before its words.
+            pictures: as for ``view``; of earlier turns.
         """
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport})
         learnt = learn(text, self.state, self._facts) if is_whole else None
@@ -356,7 +428,8 @@ class Conversation:
             extra_events=[
                 draft.at(self.session_id, last + place, self.epoch)
                 for place, draft in enumerate([turn, *state], start=1)
-            ]
+            ],
+            pictures=pictures,
         )
 
     @contextmanager
@@ -430,6 +503,7 @@ class Conversation:
         tokens: Sequence[object] = (),
         event_us: int | None = None,
         supersedes: Sequence[str] = (),
+        pictures: Sequence[Picture] = (),
     ) -> Event:
         """Commit a turn of the person, with the facts extracted from it.
 
@@ -441,35 +515,68 @@ class Conversation:
             tokens: perception of the words, as JSON.
             event_us: when the person began to speak, for words that come late; None for now.
             supersedes: keys of earlier events that no longer count.
+            pictures: that the person showed with it. A picture that the session has already is not stored
+                again.
 
         Raises:
             KeyReusedError: none of this turn was written.
             StoreError, CapacityError: as ``append`` does.
         """
-        self._check_key(key, text)
+        shown = [each.key for each in pictures]
+        self._check_key(key, text, shown)
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
         if rendered:
             extra["rendered"] = rendered
         if supersedes:
             extra["supersedes"] = list(supersedes)
+        if pictures:
+            extra["pictures"] = self.name_pictures(pictures)
+        stored = self.picture_drafts(pictures)
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport, **extra}, key=key)
         if event_us is not None:
             turn = replace(turn, event_us=min(event_us, turn.arrival_us))
         learnt = learn(text, self.state, self._facts)
         state = [self.draft(Kind.STATE, "system", learnt, key=f"{turn.key}.state")] if learnt else []
         if key is None:
-            return (await self.append(turn, *state))[0]
+            return (await self.append(*stored, turn, *state))[len(stored)]
         known_seq = self._seen_seq
         # Only the store has every key. Nothing is extracted from words that it refuses. Nothing is extracted
         # again from words that are stored: that would undo later statements.
-        [event] = await self.append(turn)
-        if not _says(event, text):
+        *_, event = await self.append(*stored, turn)
+        if not _says(event, text, shown):
             raise KeyReusedError(REUSED)
         if state and event.seq > known_seq:
             await self.append(*state)
         return event
 
-    def _check_key(self, key: str | None, text: str) -> None:
+    def name_pictures(self, pictures: Sequence[Picture], *, before: int = 0) -> list[dict[str, object]]:
+        """Return what the payload of a turn holds of its pictures.
+
+        Args:
+            pictures: of the turn.
+            before: number of pictures of turns that are committed with it, before it.
+        """
+        first = next_picture(self._events) + before
+        return [
+            {"key": each.key, "width": each.width, "height": each.height, "number": number}
+            for number, each in enumerate(pictures, start=first)
+        ]
+
+    def picture_drafts(self, pictures: Sequence[Picture]) -> list[Draft]:
+        """Return the events of pictures, to be committed before the turn that names them."""
+        drafts: list[Draft] = []
+        for key, each in {each.key: each for each in pictures}.items():
+            self._pictures[key] = each
+            payload = {
+                "media_type": each.media_type,
+                "width": each.width,
+                "height": each.height,
+                "data": each.data,
+            }
+            drafts.append(self.draft(Kind.PICTURE, "user", payload, key=key))
+        return drafts
+
+    def _check_key(self, key: str | None, text: str, pictures: Sequence[str]) -> None:
         """Check an idempotency key against the events and drafts held here.
 
         Raises:
@@ -479,7 +586,7 @@ class Conversation:
             return
         known: list[Draft | Event] = [*self._events]
         known.extend(draft for item in self._queue for draft in item.drafts)
-        if any(one.key == key and not _says(one, text) for one in known):
+        if any(one.key == key and not _says(one, text, pictures) for one in known):
             raise KeyReusedError(REUSED)
 
     async def keep_short(self) -> None:
@@ -738,7 +845,9 @@ class Conversations:
         self._settings = tuned(ConversationTuning, settings)
         self._compactor = compactor
         self._open: dict[str, _Open] = {}
-        self._typed = TypedShares(self._settings.typed_bytes_per_minute)
+        self._typed = TypedShares(
+            self._settings.typed_bytes_per_minute, self._settings.picture_bytes_per_minute
+        )
         self.board = TierBoard()
         self._viewing = asyncio.Lock()
 
@@ -927,6 +1036,7 @@ class Conversations:
                 events,
                 budget_tokens=self._settings.budget_tokens,
                 facts=self._compactor.facts,
+                pictures=self._settings.resent_pictures,
             )
 
     async def _claim(self, session_id: str) -> Conversation:
@@ -944,6 +1054,7 @@ class Conversations:
             self._typed,
             self.board,
             turn_deadline_s=self.store.turn_deadline_s,
+            read_key=partial(self.store.event_of_key, session_id),
         )
         self.board.put(session_id, conversation.tier)
         return conversation
@@ -983,9 +1094,23 @@ def _is_of_agent(event: Event) -> bool:
     return event.kind is Kind.BOT_TURN and event.payload.get("by") is None
 
 
-def _says(turn: Draft | Event, text: str) -> bool:
-    """Return whether it is a turn of the person with these words."""
-    return turn.kind is Kind.USER_TURN and turn.payload.get("text") == text
+def _says(turn: Draft | Event, text: str, pictures: Sequence[str]) -> bool:
+    """Return whether it is a turn of the person with these words and pictures."""
+    if turn.kind is not Kind.USER_TURN or turn.payload.get("text") != text:
+        return False
+    return [each.key for each in pictures_in(turn)] == list(pictures)
+
+
+def _picture_of(event: Event) -> Picture | None:
+    """Return the picture of an event; None for one that is no picture, or of an import that is not valid."""
+    payload = event.payload
+    media_type, data = payload.get("media_type"), payload.get("data")
+    width, height = payload.get("width"), payload.get("height")
+    if event.kind is not Kind.PICTURE or media_type not in MEDIA_TYPES or not isinstance(data, str):
+        return None
+    if type(width) is not int or type(height) is not int or not data.isascii():
+        return None
+    return Picture(event.key, str(media_type), width, height, data)
 
 
 def _opened(entry: _Open) -> Conversation | None:

@@ -32,8 +32,12 @@ class Kind(StrEnum):
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,
-    # tokens (enriched tokens as JSON), rendered (the words as the model receives them)
+    # tokens (enriched tokens as JSON), rendered (the words as the model receives them); where pictures were
+    # shown, pictures (of each: key of its PICTURE, width, height, number in the session from 0)
     USER_TURN = "user_turn"
+    # Picture that the person showed; a USER_TURN after it names its key. media_type, width, height, data (the
+    # file in base64)
+    PICTURE = "picture"
     # Part of a reply heard so far; the last one of a reply counts until its BOT_TURN. reply_id, text,
     # audio_ms, last_word, source
     HEARD = "heard"

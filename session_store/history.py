@@ -10,18 +10,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from parley.core.pictures import Picture
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import current_events, text_in
+from parley.session_store.prompt import pictures_in
 
 Role = Literal["user", "assistant"]
 
 
 @dataclass(frozen=True, slots=True)
 class DisplayedMessage:
-    """Message that a client shows."""
+    """Message that a client shows.
+
+    Attributes:
+        role: author of the message.
+        text: its words.
+        pictures: its pictures, in order.
+    """
 
     role: Role
     text: str
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +78,6 @@ def parting(events: Iterable[Event], shown: Sequence[DisplayedMessage], *, trans
 
 def _says(turn: Event, said: DisplayedMessage) -> bool:
     role = "user" if turn.kind is Kind.USER_TURN else "assistant"
-    return role == said.role and text_in(turn.payload, "text").split() == said.text.split()
+    if role != said.role or text_in(turn.payload, "text").split() != said.text.split():
+        return False
+    return [each.key for each in pictures_in(turn)] == [each.key for each in said.pictures]

@@ -1,8 +1,8 @@
 """State of a conversation: the speaker, the purpose, and the facts that the person stated.
 
 Decides how events fold into a ``SessionState``: later statements win, and a correction changes the fact that
-it corrects. ``language`` extracts the statements of a sentence; ``prompt`` decides how a model
-receives the state. Pure.
+it corrects. ``StateHistory`` holds what each event adds, for notes at its place. ``language`` extracts the
+statements of a sentence; ``prompt`` decides how a model receives the state. Pure.
 
 The state is derived and can be folded again at any time. Two kinds of events carry it: STATE events, by which
 any component may add to it, and the person's turns where a deployment extracts facts from them. A SUMMARY
@@ -14,7 +14,7 @@ the rest as absent; ``odd_events`` finds such events.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from parley.core.client_rules import CLIENT_TEXT
 from parley.language.facts import ExtractedFacts, FactRules
@@ -61,6 +61,40 @@ class SessionState:
         return {name: slot.value for name, slot in self.slots.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """Addition of one event to the state.
+
+    Attributes:
+        at: event time and seq of the event.
+        slots: name -> value of the slots that are new or have another value since.
+        intent: the purpose, where it is new or another one; else None.
+        speaker: the same of the speaker, where no slot has the name.
+        withdrawn: slots that the event removes.
+    """
+
+    at: tuple[int, int]
+    slots: Mapping[str, str]
+    intent: str | None
+    speaker: str | None
+    withdrawn: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StateHistory:
+    """State of a conversation from the newest summary on.
+
+    Attributes:
+        start: at the turns that the summary covers; empty without a summary that carries a state.
+        changes: after it, in order. A slot that was withdrawn later is in none of them, nor in ``start``.
+        end: after all of them.
+    """
+
+    start: SessionState
+    changes: tuple[StateChange, ...]
+    end: SessionState
+
+
 def text_in(payload: Mapping[str, Any], name: str) -> str:
     """Return a text of a payload; empty where it is missing or of another type."""
     given = payload.get(name)
@@ -92,16 +126,40 @@ def fold_state(events: Iterable[Event], facts: FactRules | None = None) -> Sessi
         events: of one session.
         facts: rules by which facts are extracted from the person's turns; None: they are not.
     """
+    return state_history(events, facts).end
+
+
+def state_history(events: Iterable[Event], facts: FactRules | None = None) -> StateHistory:
+    """Return how the state came about, in whatever order the events come.
+
+    A slot that an event withdraws (value None) is taken out of what came before, so that nothing made of the
+    history shows it any more. A slot that got another value stays in the change that stated the earlier one.
+
+    Args:
+        events: as for ``fold_state``.
+        facts: as for ``fold_state``.
+    """
     current = current_events(events)
-    state, until_seq = _at_summary(current)
+    start, until_seq = _at_summary(current)
+    state, changes = start, list[StateChange]()
     for event in current:
-        if event.seq <= until_seq:
+        if event.seq <= until_seq or event.kind not in (Kind.STATE, Kind.USER_TURN):
             continue
+        before = state
         if event.kind is Kind.STATE:
             state = _with_payload(state, event.payload, event.seq)
-        elif event.kind is Kind.USER_TURN:
+        else:
             state = _with_turn(state, event, facts)
-    return state
+        change = _change(before, state, (event.event_us, event.seq))
+        if change is not None:
+            changes.append(change)
+    withdrawn: set[str] = set()
+    for place in reversed(range(len(changes))):
+        change = changes[place]
+        changes[place] = replace(change, slots=_without(change.slots, withdrawn))
+        withdrawn |= change.withdrawn
+    start = replace(start, slots=_without(start.slots, withdrawn))
+    return StateHistory(start, tuple(changes), state)
 
 
 def learn(text: str, state: SessionState, facts: FactRules | None) -> dict[str, Any]:
@@ -186,6 +244,24 @@ def _at_summary(events: Sequence[Event]) -> tuple[SessionState, int]:
         return SessionState(), 0
     state = _with_payload(SessionState(), carried, summary.seq)
     return replace(state, recent={}), covered_seq(summary) or 0
+
+
+_V = TypeVar("_V")
+
+
+def _without(named: Mapping[str, _V], names: Collection[str]) -> dict[str, _V]:
+    return {name: value for name, value in named.items() if name not in names}
+
+
+def _change(before: SessionState, after: SessionState, at: tuple[int, int]) -> StateChange | None:
+    """Return the difference of two states; None when there is none."""
+    known = before.values
+    slots = {name: value for name, value in after.values.items() if known.get(name) != value}
+    intent = after.intent if after.intent != before.intent else None
+    is_named = after.speaker == before.speaker or "name" in after.slots
+    withdrawn = frozenset(known.keys() - after.slots.keys())
+    change = StateChange(at, slots, intent, None if is_named else after.speaker, withdrawn)
+    return change if slots or intent or change.speaker or withdrawn else None
 
 
 def _with_payload(state: SessionState, payload: Mapping[str, Any], seq: int) -> SessionState:

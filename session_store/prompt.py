@@ -6,6 +6,8 @@ view and make it again at any time.
 
 * Turns are in order of event time, whether spoken, typed or from a phone call. A reply is placed where it
   began to be heard, so that a turn that interrupts it comes after it.
+* Pictures of a turn precede its words, as references (``core.pictures``). Of many pictures only the newest
+  are included, the others are remarks: see ``first_shown``.
 * A reply is included as far as it was heard. One that was cut off carries a remark with the part that was not
   heard.
 * A tool call without a recorded result has the result "unknown". Most providers refuse a list of messages in
@@ -13,13 +15,18 @@ view and make it again at any time.
 * An event that names the turn it belongs to (``turn``: the answer to a typed turn, a tool call) is placed in
   that turn, however late it came.
 * A summary takes the place of the turns that it covers.
-* Notes (``core.prompt_notes``) come first in the first message of the person and not in a system message,
-because an
-  instruction of the service would replace that, in Pipecat's adapters and in our own. They are not a message
-  of their own either, because servers whose chat template demands alternating roles refuse two of a kind.
+* Notes (``core.prompt_notes``) precede the words of the person's messages. They are not a system message,
+  because an instruction of the service would replace that, in Pipecat's adapters and in our own. They are not
+  a message of their own either, because servers whose chat template demands alternating roles refuse two of a
+  kind.
+* The first message has notes on what came before it: the summary, and the state at its end. What a later
+  event adds to the state is noted in the turn in which it came, and the explanation of remarks where they
+  begin. So the view of the next turn begins with the view of this one, and a model's cache of it stays valid
+  (docs/adr/0017). A withdrawn fact is in no notes, also where that changes earlier text.
 
-Budget: whole turns are left out, the oldest first. Notes may take half of the budget that the newest turn
-leaves. The newest turn is always included.
+Budget: whole turns are left out, the oldest first; the notes before the first message then have what was
+learned in them. These notes may take half of the budget that the newest turn leaves. The newest turn is
+always included.
 
 An invalid payload (of an import) never breaks a view. Its invalid parts are left out, a tool call that cannot
 be read is not a call, and arguments are always an object (``memory.odd_events``).
@@ -27,23 +34,26 @@ be read is not a call, and arguments are always an object (``memory.odd_events``
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from typing import Any, Literal, TypeVar
 
-from parley.core.prompt_notes import PromptNotes, write_notes
+from parley.core.pictures import NO_LONGER_SHOWN, UNSEEN, is_picture_key, reference
+from parley.core.prompt_notes import PromptNotes, merge_notes, without_note_marks, write_notes
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from parley.language.facts import FactRules
 from parley.sequencer.rendering import render, tags
-from parley.session_store.events import Event, Kind
+from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import (
     SessionState,
+    StateChange,
     clean,
     covered_seq,
     current_events,
-    fold_state,
     newest_summary,
+    state_history,
     text_in,
 )
 
@@ -105,20 +115,42 @@ class Entry:
         seqs: of the events from which it is made.
         role: speaker, or "tools".
         text: words, with remarks.
+        pictures: keys of the pictures that precede the words.
         uses: calls that were made at once; for the role "tools" only.
         open: true when one of them has no result yet.
         remarked: true when ``text`` holds a remark in brackets.
         turn: seq of the person's turn to which it belongs, where that is known.
+        notes: of the words of the person, on what was learned with them.
     """
 
     at: tuple[int, int]
     seqs: frozenset[int]
     role: Literal["user", "assistant", "tools"]
     text: str = ""
+    pictures: tuple[str, ...] = ()
     uses: tuple[ToolUse, ...] = ()
     open: bool = False
     remarked: bool = False
     turn: int | None = None
+    notes: PromptNotes = field(default_factory=PromptNotes)
+
+    @property
+    def content(self) -> str:
+        """Text with its notes."""
+        return "\n\n".join(part for part in (write_notes(self.notes), self.text) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureRef:
+    """Picture that a turn of the person names.
+
+    Attributes:
+        key: of its event.
+        number: in the session, from 0.
+    """
+
+    key: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +187,7 @@ def prompt_view(
     count_tokens: CountTokens = approximate_tokens,
     facts: FactRules | None = None,
     whisper: str = "",
+    pictures: int = 0,
 ) -> PromptView:
     """Return the messages that the events give.
 
@@ -169,6 +202,7 @@ def prompt_view(
         count_tokens: of a text.
         facts: rules by which facts are extracted from the person's turns; None: they are not.
         whisper: instruction of a human at the desk for this answer, which no event holds.
+        pictures: number of pictures at most; 0 for a model that sees none. They do not count as tokens.
     """
     known = list(events)
     asked = next((event for event in known if event.seq == turn and event.kind is Kind.USER_TURN), None)
@@ -176,42 +210,87 @@ def prompt_view(
         known = _to_answer(known, asked)
     summary = newest_summary(current_events(known))
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
-    state = fold_state(known, facts)
-    notes = PromptNotes(
+    history = state_history(known, facts)
+    front = PromptNotes(
         summary=text_in(summary.payload, "text") if summary is not None else "",
-        facts=state.values,
-        intent=state.intent,
-        speaker=None if "name" in state.slots else state.speaker,
-        handed_back=_handed_back(known),
-        whisper=whisper,
+        facts=history.start.values,
+        intent=history.start.intent,
+        speaker=None if "name" in history.start.slots else history.start.speaker,
     )
-    turns = turns_of(known)
+    seen_from = first_shown(known, pictures) if pictures else None
+    learned = [(change.at, _learned(change)) for change in history.changes]
+    front, turns = _noted(
+        front, turns_of(known, pictures_from=seen_from), sorted([*learned, *_handed_back(known)], key=_place)
+    )
+    front, turns = _with_whisper(front, turns, whisper)
     if asked is not None:
         turns = [*turns[:-1], *map(_asking, turns[-1:])]
     fitting = _Fitting(budget_tokens, instruction, count_tokens)
-    messages, kept = fitting.fit(notes, turns)
+    messages, kept = fitting.fit(front, turns)
     return PromptView(
         messages=tuple(messages),
         tokens=fitting.tokens(messages),
         dropped=len(turns) - kept,
         until_seq=until_seq,
-        state=state,
+        state=history.end,
     )
 
 
-def _handed_back(events: Iterable[Event]) -> str:
-    """Return the note of the last human who handed the session back, which every later change keeps."""
-    changes = [event for event in events if event.kind is Kind.TIER]
-    newest = max(changes, key=lambda event: event.seq, default=None)
-    return "" if newest is None else clean(text_in(newest.payload, "note"))
+def _handed_back(events: Iterable[Event]) -> list[tuple[tuple[int, int], PromptNotes]]:
+    """Return the notes of humans who handed the session back, with event time and seq of their change.
+
+    Every later change keeps the note, so that the newest alone has it where a summary covers the others.
+    """
+    changes = sorted((event for event in events if event.kind is Kind.TIER), key=lambda event: event.seq)
+    found: list[tuple[tuple[int, int], PromptNotes]] = []
+    known = ""
+    for event in changes:
+        note = clean(text_in(event.payload, "note"))
+        if note and note != known:
+            found.append(((event.event_us, event.seq), PromptNotes(handed_back=note)))
+        known = note
+    return found
 
 
-def turns_of(events: Iterable[Event]) -> list[Turn]:
-    """Return the turns that no summary covers, the oldest first."""
+def pictures_in(turn: Event | Draft) -> list[PictureRef]:
+    """Return the pictures that a turn of the person names."""
+    named = turn.payload.get("pictures")
+    found: list[PictureRef] = []
+    for each in named if isinstance(named, Sequence) and not isinstance(named, str) else ():
+        key, number = (each.get("key"), each.get("number")) if isinstance(each, Mapping) else (None, None)
+        if isinstance(key, str) and is_picture_key(key) and type(number) is int:
+            found.append(PictureRef(key, number))
+    return found
+
+
+def next_picture(events: Iterable[Event]) -> int:
+    """Return the number of the session's next picture."""
+    turns = (event for event in events if event.kind is Kind.USER_TURN)
+    return max((one.number for turn in turns for one in pictures_in(turn)), default=-1) + 1
+
+
+def first_shown(events: Iterable[Event], most: int) -> int:
+    """Return the number of the first picture that is still included, of ``most`` at most.
+
+    Older ones become remarks half of ``most`` at a time, and stay so. A remark changes the prompt at its
+    place, and a provider reads everything after it anew: with one for each new picture it would do so in
+    every turn.
+    """
+    step = max(1, most // 2)
+    return max(0, ceil((next_picture(events) - most) / step) * step)
+
+
+def turns_of(events: Iterable[Event], *, pictures_from: int | None = None) -> list[Turn]:
+    """Return the turns that no summary covers, the oldest first.
+
+    Args:
+        events: of one session.
+        pictures_from: number of the first picture that is included; None for a reader that sees none.
+    """
     current = current_events(events)
     summary = newest_summary(current)
     until_seq = (covered_seq(summary) or 0) if summary is not None else 0
-    entries = [*_user_entries(current), *_reply_entries(current), *_tool_entries(current)]
+    entries = [*_user_entries(current, pictures_from), *_reply_entries(current), *_tool_entries(current)]
     turns: list[list[Entry]] = []
     of_person: dict[int, list[Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.at):
@@ -237,6 +316,76 @@ def without_remarks(text: str) -> str:
     # Only up to the last closing bracket: after it, each opening one would be searched to the end.
     end = text.rfind("]") + 1
     return " ".join((re.sub(r"\[[^\]]*\]", " ", text[:end]) + text[end:]).split())
+
+
+def _learned(change: StateChange) -> PromptNotes:
+    return PromptNotes(facts=change.slots, intent=change.intent, speaker=change.speaker)
+
+
+def _place(noted: tuple[tuple[int, int], PromptNotes]) -> tuple[int, int]:
+    return noted[0]
+
+
+def _with_whisper(front: PromptNotes, turns: Sequence[Turn], whisper: str) -> tuple[PromptNotes, list[Turn]]:
+    """Return the notes and turns with an instruction for the next answer at the newest words of the person.
+
+    There, what the model has read before stays as it was.
+    """
+    noted, shown = PromptNotes(whisper=whisper), list(turns)
+    if not whisper:
+        return front, shown
+    for place, turn in reversed(list(enumerate(shown))):
+        for at, entry in reversed(list(enumerate(turn.entries))):
+            if entry.role == "user":
+                words = replace(entry, notes=merge_notes(entry.notes, noted))
+                shown[place] = Turn((*turn.entries[:at], words, *turn.entries[at + 1 :]))
+                return front, shown
+    return merge_notes(front, noted), shown
+
+
+def _noted(
+    front: PromptNotes, turns: Sequence[Turn], changes: Iterable[tuple[tuple[int, int], PromptNotes]]
+) -> tuple[PromptNotes, list[Turn]]:
+    """Return the notes before all turns, and the turns with notes on what was learned in them.
+
+    A change is noted with the last words before it, its own included. Noted with the next ones, it would be
+    in no view until these come; and with the last ones that there are, it would move.
+    """
+    words = sorted(entry.at for turn in turns for entry in turn.entries if entry.role == "user")
+    learned: dict[tuple[int, int], PromptNotes] = {}
+    for changed, notes in changes:
+        place = bisect_right(words, changed)
+        if place:
+            at = words[place - 1]
+            learned[at] = merge_notes(learned.get(at, PromptNotes()), notes)
+        else:
+            front = merge_notes(front, notes)
+    return front, [
+        Turn(
+            tuple(
+                replace(entry, notes=learned[entry.at])
+                if entry.role == "user" and entry.at in learned
+                else entry
+                for entry in turn.entries
+            )
+        )
+        for turn in turns
+    ]
+
+
+def _explained(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns with an explanation of remarks before the first words with or after one."""
+    shown: list[Turn] = []
+    begun = False
+    for place, turn in enumerate(turns):
+        for at, entry in enumerate(turn.entries):
+            begun = begun or entry.remarked
+            if begun and entry.role == "user":
+                noted = replace(entry, notes=replace(entry.notes, remarks=True))
+                entries = (*turn.entries[:at], noted, *turn.entries[at + 1 :])
+                return [*shown, Turn(entries), *turns[place + 1 :]]
+        shown.append(turn)
+    return shown
 
 
 def _to_answer(events: Sequence[Event], asked: Event) -> list[Event]:
@@ -281,27 +430,44 @@ class _Fitting:
     instruction: str | None
     count: CountTokens
 
-    def fit(self, notes: PromptNotes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
-        """Return the messages, and the number of turns in them."""
+    def fit(self, front: PromptNotes, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], int]:
+        """Return the messages, and the number of turns in them.
+
+        Args:
+            front: notes on what came before all turns.
+            turns: all of them, with their notes.
+        """
+        whole = self._assemble(front, turns)
         costs = [turn_tokens(turn, self.count) for turn in turns]
         spare = self.budget_tokens - self._instruction_tokens() - (costs[-1] if costs else 0)
-        notes = self._shrink(notes, max(spare // 2, spare - sum(costs[:-1])))
-        spare -= self.count(write_notes(notes))
+        limit = max(spare // 2, spare - sum(costs[:-1]))
+        if self._cost(front) <= limit and self.tokens(whole) <= self.budget_tokens:
+            return whole, len(turns)
+        fronts = _fronts(front, turns)
+        # With the notes on everything: those that are needed take no more room.
+        spare -= self.count(write_notes(self._shrink(fronts[-1], limit)))
         kept = min(1, len(turns))
         while kept < len(turns) and costs[-1 - kept] <= spare:
             spare -= costs[-1 - kept]
             kept += 1
         # The sum of the parts may differ from the whole, and the whole counts.
         while True:
+            notes = self._shrink(fronts[len(turns) - kept], limit)
             messages = self._assemble(notes, turns[len(turns) - kept :])
             if self.tokens(messages) <= self.budget_tokens:
                 return messages, kept
-            if kept > 1:
-                kept -= 1
-            elif notes:
-                notes = PromptNotes()
-            else:
-                return self._assemble(notes, turns[len(turns) - kept :], explain=False), kept
+            if kept <= 1:
+                return self._assemble_alone(notes, turns[len(turns) - kept :]), kept
+            kept -= 1
+
+    def _assemble_alone(self, notes: PromptNotes, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        """Return the newest turn with what fits of the notes; it alone where nothing does."""
+        bare = [Turn(tuple(replace(entry, notes=PromptNotes()) for entry in turn.entries)) for turn in turns]
+        for shown, known in ((turns, PromptNotes()), (bare, notes)):
+            messages = self._assemble(known, shown)
+            if self.tokens(messages) <= self.budget_tokens:
+                return messages
+        return self._assemble(PromptNotes(), bare, explain=False)
 
     def tokens(self, messages: Iterable[Mapping[str, Any]]) -> int:
         return sum(_message_tokens(message, self.count) for message in messages)
@@ -311,7 +477,7 @@ class _Fitting:
 
     def _shrink(self, notes: PromptNotes, budget_tokens: int) -> PromptNotes:
         """Return the notes without their oldest parts: first of the summary, then of the facts."""
-        while notes and self.count(write_notes(notes)) + MESSAGE_TOKENS > budget_tokens:
+        while notes and self._cost(notes) > budget_tokens:
             if notes.summary:
                 notes = replace(notes, summary="\n".join(_sentences(notes.summary)[1:]))
             elif notes.facts:
@@ -320,20 +486,37 @@ class _Fitting:
                 notes = PromptNotes()
         return notes
 
+    def _cost(self, notes: PromptNotes) -> int:
+        return self.count(write_notes(notes)) + MESSAGE_TOKENS
+
     def _assemble(
         self, notes: PromptNotes, turns: Sequence[Turn], *, explain: bool = True
     ) -> list[dict[str, Any]]:
+        if explain:
+            turns = _explained(turns)
+        first = turns[0].entries[0] if turns else None
+        if first is not None and first.role == "user":
+            noted = replace(first, notes=merge_notes(notes, first.notes))
+            turns = [Turn((noted, *turns[0].entries[1:])), *turns[1:]]
+            notes = PromptNotes()
+        elif first is not None:
+            notes = replace(notes, opened=True)
         messages = _messages_of(turns)
-        starts_late = bool(messages) and messages[0]["role"] != "user"
-        remarked = explain and any(entry.remarked for turn in turns for entry in turn.entries)
-        front = write_notes(replace(notes, opened=starts_late, remarks=remarked))
-        if front and messages and not starts_late:
-            messages[0]["content"] = f"{front}\n\n{messages[0]['content']}"
-        elif front:
-            messages.insert(0, {"role": "user", "content": front})
+        if notes:
+            messages.insert(0, {"role": "user", "content": write_notes(notes)})
         if self.instruction:
             messages.insert(0, {"role": "system", "content": self.instruction})
         return messages
+
+
+def _fronts(front: PromptNotes, turns: Sequence[Turn]) -> list[PromptNotes]:
+    """Return the notes before the turns for every number of them that is left out, from none to all."""
+    fronts = [front]
+    for turn in turns:
+        for entry in turn.entries:
+            front = merge_notes(front, entry.notes) if entry.notes else front
+        fronts.append(front)
+    return fronts
 
 
 def _messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -343,10 +526,31 @@ def _messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
             messages.extend(_tool_messages(entry.uses))
         elif messages and messages[-1]["role"] == entry.role and "tool_calls" not in messages[-1]:
             # A blank line, so that two turns can be distinguished from two lines of one.
-            messages[-1]["content"] += f"\n\n{entry.text}"
+            messages[-1]["content"] = _joined(messages[-1]["content"], _content_of(entry))
         else:
-            messages.append({"role": entry.role, "content": entry.text})
+            messages.append({"role": entry.role, "content": _content_of(entry)})
     return messages
+
+
+def _content_of(entry: Entry) -> str | list[dict[str, Any]]:
+    """Return the content of an entry's message: a text, or pictures and a text."""
+    if not entry.pictures:
+        return entry.content
+    notes = [_text_part(write_notes(entry.notes))] if entry.notes else []
+    words = [_text_part(entry.text)] if entry.text else []
+    return [*notes, *(reference(key) for key in entry.pictures), *words]
+
+
+def _joined(first: str | list[dict[str, Any]], second: str | list[dict[str, Any]]) -> Any:
+    """Return the contents of two messages as that of one."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts = [[_text_part(content)] if isinstance(content, str) else content for content in (first, second)]
+    return [*parts[0], *parts[1]]
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _tool_messages(uses: Sequence[ToolUse]) -> list[dict[str, Any]]:
@@ -359,21 +563,32 @@ def _tool_messages(uses: Sequence[ToolUse]) -> list[dict[str, Any]]:
 
 
 def _message_tokens(message: Mapping[str, Any], count: CountTokens) -> int:
-    tokens = MESSAGE_TOKENS + count(str(message.get("content") or ""))
+    content = message.get("content") or ""
+    texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    tokens = MESSAGE_TOKENS + sum(count(text) for text in texts)
     for call in message.get("tool_calls", ()):
         tokens += MESSAGE_TOKENS + count(call["id"])
         tokens += count(call["function"]["name"]) + count(call["function"]["arguments"])
     return tokens + (count(message["tool_call_id"]) if "tool_call_id" in message else 0)
 
 
-def _user_entries(events: Iterable[Event]) -> Iterable[Entry]:
+def _user_entries(events: Iterable[Event], pictures_from: int | None) -> Iterable[Entry]:
     for event in events:
         if event.kind is not Kind.USER_TURN:
             continue
         text, remarked = _user_text(event.payload)
-        if text:
+        text = without_note_marks(text)
+        pictures: list[str] = []
+        remarks: list[str] = []
+        for picture in pictures_in(event):
+            if pictures_from is not None and picture.number >= pictures_from:
+                pictures.append(picture.key)
+            else:
+                remarks.append(UNSEEN if pictures_from is None else NO_LONGER_SHOWN)
+        text = " ".join([*remarks, text]).strip()
+        if text or pictures:
             at = (event.event_us, event.seq)
-            yield Entry(at, frozenset({event.seq}), "user", text, remarked=remarked)
+            yield Entry(at, frozenset({event.seq}), "user", text, tuple(pictures), remarked=remarked)
 
 
 def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
@@ -406,10 +621,10 @@ def _of_type(made: type[_P], stored: object) -> _P | None:
         return None
     given: dict[str, Any] = {"start_us": 0, "end_us": 0}
     others: tuple[type, ...] = (int, float) if made is ProsodyPayload else (str,)
-    for field in fields(made):
-        value = stored.get(field.name)
-        if isinstance(value, (int,) if field.name in given else others) and not isinstance(value, bool):
-            given[field.name] = value
+    for each in fields(made):
+        value = stored.get(each.name)
+        if isinstance(value, (int,) if each.name in given else others) and not isinstance(value, bool):
+            given[each.name] = value
     return made(**given)
 
 

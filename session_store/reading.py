@@ -145,6 +145,29 @@ def read_events(
     return _page(connection, _by_seq, session_id, kinds, {"after": after_seq, "limit": limit})
 
 
+def read_next_events(
+    connection: sa.Connection, session_id: str, *, after_seq: int, limit: int
+) -> tuple[list[Event], bool]:
+    """Return events in order of commit, and whether there are no more.
+
+    The list also ends with the first event that reaches ``PAGE_BYTES``: the payload of a picture is large.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+        StoreError: a newer release wrote one of them.
+    """
+    events: list[Event] = []
+    size = 0
+    for row in _rows(connection, _by_seq, session_id, None, {"after": after_seq, "limit": limit}):
+        if size >= PAGE_BYTES:
+            return events, False
+        events.append(event_of(row))
+        size += len(row["payload"])
+    if not events:
+        read_session(connection, session_id)
+    return events, len(events) < limit
+
+
 def read_newest(connection: sa.Connection, session_id: str, *, kind: Kind) -> Event | None:
     """Return the event of a kind that was committed last; None when there is none.
 

@@ -52,6 +52,7 @@ from parley.session_store.reading import (
     read_json_timeline,
     read_keyed,
     read_newest,
+    read_next_events,
     read_session,
     read_sessions,
     read_timeline,
@@ -378,15 +379,19 @@ class SessionStore(SessionReader):
             while not self._closed:
                 news.clear()
                 try:
-                    page = await self.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS)
+                    page, is_last = await self._read(
+                        partial(
+                            read_next_events, session_id=session_id, after_seq=after_seq, limit=PAGE_EVENTS
+                        )
+                    )
                 except UnknownSessionError:
                     return
                 except StoreUnavailableError:
-                    page = []
+                    page, is_last = [], True
                 for event in page:
                     yield event
                     after_seq = event.seq
-                if len(page) < PAGE_EVENTS:
+                if is_last:
                     await _within(news.wait(), self._settings.poll_s)
 
     async def delete(self, session_id: str) -> None:

@@ -201,6 +201,33 @@ PROTOCOLS = (
         ),
     ),
 )
+# Of a session with a live call.
+ANNOTATIONS = Protocol(
+    "annotations",
+    "/api/sessions/{session_id}/annotations/socket",
+    (),
+    (
+        {
+            "annotations": [
+                {
+                    "stream": "vision",
+                    "age_ms": 100,
+                    "duration_ms": 500,
+                    "payload": {"gesture": "pointing", "ref": "the fee", "facial_affect": "calm"},
+                    "confidence": 0.9,
+                    "speaker": "ann",
+                    "identity": "g1",
+                    "revision": 1,
+                    "final": False,
+                },
+                {"stream": "prosody", "age_ms": 0, "payload": {"stress": 0.9, "pitch_hz": 180.0}},
+                {"stream": "diar", "age_ms": 0, "payload": {"speaker_id": "ann", "embedding": [0.1, -0.1]}},
+            ]
+        },
+        {"annotations": [{"stream": "vision", "age_ms": 0}]},
+        {"annotations": [{"stream": "vision", "event_us": 1_700_000_000_000_000}]},
+    ),
+)
 # Messages of the data channel of a WebRTC call.
 RTVI = (
     {

@@ -64,6 +64,7 @@ def application() -> FastAPI:
         open_door=lambda _on_call: absent,
         conversations=absent,
         type_turn=absent,
+        annotations=absent,
         modes=(CASCADE, DUPLEX),
         default_mode=CASCADE,
         operations=Operations.open(OperationsSettings(), pool=None),

@@ -51,6 +51,9 @@ BODIES: Mapping[str, Any] = {
     "PUT /api/admin/apps/{app_id}": {"enabled": True},
     "PUT /api/config/eta": {},
     "POST /api/sessions/{session_id}/messages": {"text": "Hello."},
+    "POST /api/sessions/{session_id}/annotations": {
+        "annotations": [{"stream": "vision", "age_ms": 100, "payload": {"gesture": "pointing"}}]
+    },
     "PUT /api/sessions/{session_id}/caller": {"number": "+15550100"},
     "POST /twilio/calls": {"to": "+15550123"},
     "POST /v1/voices": {},

@@ -155,6 +155,7 @@ async def serve(arguments: argparse.Namespace) -> None:
             fake(engines)
         async with gateway(engines, conversations, mode="cascade") as server:
             engines.host_front_end()
+            engines.host_specialists()
             settle()
             watching = [
                 asyncio.create_task(watch(samples, arguments.every_s), name="product_server.watch")

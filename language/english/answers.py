@@ -95,6 +95,7 @@ ANSWERS = AnswerPhrases(
     ),
     other_language="Sorry, I only understand {language}.",
     no_human="I am a computer program, and I cannot put you through to a person from here.",
+    no_pictures="I cannot see pictures.",
     farewell="Goodbye, and thank you for calling.",
     moment="Take your time.",
     stopped="All right.",

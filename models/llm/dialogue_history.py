@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parley.core.prompt_notes import PromptNotes, parse_notes
+from parley.core.prompt_notes import PromptNotes, merge_notes, parse_notes
 from parley.language import Language, find_language
 from parley.language.conversation import KnownConversation, Recalled
 from parley.language.facts import ExtractedFacts
@@ -30,7 +30,7 @@ class DialogueHistory:
 
     Attributes:
         messages: messages without notes and remarks, one for each turn.
-        notes: notes from the front of the messages.
+        notes: notes of all messages; of two about the same, the later one.
         facts: statements of the caller about themselves, oldest first, including the last message's.
         intent: reason of the call; None when not stated.
         new: additions of the caller's last message.
@@ -87,36 +87,47 @@ def read_conversation(messages: Sequence[Message], language: Language | None = N
     """
     language = language or find_language()
     notes = PromptNotes()
-    turns: list[Message] = []
+    turns: list[tuple[Message, PromptNotes]] = []
+    # Notes that wait for the words that they precede.
+    own = PromptNotes()
     for message in messages:
-        text = message.text
-        found, rest = parse_notes(text)
-        if found:
-            notes, text = found, rest
-        if message.role != "system":
-            # Consecutive turns without an answer come in one message, with blank lines between.
-            parts = text.split("\n\n", _MOST_PARTS) if message.role == "user" else [text]
-            kept = (replace(message, text=_plain(part, message.role)) for part in parts)
-            turns.extend(turn for turn in kept if turn.text or not found)
-        elif not found:
-            turns.append(message)
-    facts: dict[str, str] = dict(notes.facts)
-    intent = notes.intent
+        # Consecutive turns without an answer come in one message, with blank lines between.
+        parts = message.text.split("\n\n", _MOST_PARTS) if message.role == "user" else [message.text]
+        is_noted = bool(parse_notes(message.text)[0])
+        for part in parts:
+            found, text = parse_notes(part)
+            notes, own = merge_notes(notes, found), merge_notes(own, found)
+            if message.role != "system":
+                text = _plain(text, message.role)
+            if (text and message.role != "system") or not is_noted:
+                turns.append((replace(message, text=text), own))
+                own = PromptNotes()
+    facts: dict[str, str] = {}
+    intent: str | None = None
     recent: list[tuple[str, ...]] = []
     new = ExtractedFacts()
-    for turn in turns:
+    last = max((at for at, (turn, _) in enumerate(turns) if turn.role == "user"), default=None)
+    for at, (turn, own) in enumerate(turns):
+        # Notes state what is known after their turn. Only the words of the last one may be newer.
+        _restate(facts, own.facts)
+        intent = own.intent or intent
         if turn.role != "user":
             continue
         known = [name for names in reversed(recent[-_RECENT_TURNS:]) for name in names]
         new = language.facts.extract_facts(turn.text, facts, known)
-        for name, value in new.facts.items():
-            facts.pop(name, None)
-            facts[name] = value
+        _restate(facts, new.facts)
         intent = new.intent or intent
+        if at != last:
+            _restate(facts, own.facts)
         recent.append(tuple(reversed(list(new.facts))))
-    # Notes are newer than all turns except the last: facts may have been corrected since.
-    facts.update({name: value for name, value in notes.facts.items() if name not in new.facts})
-    return DialogueHistory(tuple(turns), notes, facts, intent, new, language)
+    return DialogueHistory(tuple(turn for turn, _ in turns), notes, facts, intent, new, language)
+
+
+def _restate(facts: dict[str, str], stated: Mapping[str, str]) -> None:
+    """Set facts; the ones that are stated become the newest."""
+    for name, value in stated.items():
+        facts.pop(name, None)
+        facts[name] = value
 
 
 def _plain(text: str, role: str) -> str:

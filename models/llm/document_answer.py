@@ -25,6 +25,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parley.core.pictures import UNSEEN
+from parley.core.prompt_notes import parse_notes
 from parley.language.intents import CallerIntent
 from parley.language.small_talk import SmallTalkIntent
 from parley.language.words import spoken_list
@@ -156,7 +158,18 @@ class DocumentAnswer:
         self._first_of_source = list(first_of.values())
 
     def answer(self, messages: Sequence[Message]) -> str:
-        """Return the answer to the last user message, never empty. Blocks."""
+        """Return the answer to the last user message, never empty. Blocks.
+
+        A picture with the message is answered first, so that no person believes that it was seen.
+        """
+        asked = next((message.text for message in reversed(messages) if message.role == "user"), "")
+        if UNSEEN not in asked:
+            return self._answer(messages)
+        if not parse_notes(asked)[1].replace(UNSEEN, "").strip():
+            return self._phrases.no_pictures
+        return f"{self._phrases.no_pictures} {self._answer(messages)}"
+
+    def _answer(self, messages: Sequence[Message]) -> str:
         messages = [replace(message, text=_bounded(message.text)) for message in messages]
         conversation = read_conversation(messages, self._language)
         dialogue = self._reader.read(conversation.messages)

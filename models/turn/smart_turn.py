@@ -135,12 +135,12 @@ class LogMel:
         return result
 
 
-def mel_bands() -> np.ndarray:
-    """Return Slaney's area-normalised triangular filters: float64, (80, 201), power spectrum to mel bands."""
+def mel_bands(bands: int = MEL_BANDS) -> np.ndarray:
+    """Return Slaney's area-normalised triangular filters, power to mel: float64, (bands, 201)."""
     # Slaney's mel scale: linear (3 mel per 200 Hz) below 1 kHz, logarithmic (27 mel per factor 6.4) above.
     knee_hz, knee_mel, mel_per_log = 1_000.0, 15.0, 27.0 / np.log(6.4)
     top_mel = knee_mel + np.log(RATE_HZ / 2 / knee_hz) * mel_per_log
-    mels = np.linspace(0.0, top_mel, MEL_BANDS + 2)
+    mels = np.linspace(0.0, top_mel, bands + 2)
     corners_hz = np.where(
         mels < knee_mel, mels * 200.0 / 3.0, knee_hz * np.exp((mels - knee_mel) / mel_per_log)
     )

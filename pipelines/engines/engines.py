@@ -47,9 +47,12 @@ from parley.pipelines.engines.loading import (
     warm,
 )
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.engines.specialist_processes import SpecialistProcesses
+from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
+from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
@@ -66,6 +69,7 @@ from parley.serving.gateway.admission import RecogniserLoad as EarsReport
 from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
+from parley.session_store.conversation import Conversation
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
 # Pipecat's own default; cloud voices send it without resampling.
@@ -90,6 +94,7 @@ class Engines:
         output_rate_hz: rate of the bot's audio.
         latencies: latencies of perception's streams, as learnt from the calls so far.
         answers: ``AnswerHeard`` of all calls.
+        annotations: live calls, for outside specialists that report about them.
         shutdown: progress of the process's shutdown.
     """
 
@@ -105,8 +110,10 @@ class Engines:
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
         self.answers = CallEvents()
+        self.annotations = LiveAnnotations()
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
+        self._specialists = SpecialistProcesses(loaded.specialists)
         self._starting: asyncio.Task[None] | None = None
 
     @classmethod
@@ -226,6 +233,7 @@ class Engines:
                     partial(OBSERVERS.factory(name), settings=settings)
                     for name, settings in planned.observers
                 ),
+                specialists=planned.specialists,
             )
             engines = cls(deployment, loaded, executors)
             if phrases is not None:
@@ -319,6 +327,16 @@ class Engines:
                 f"echo control and voice activity detection run in threads of this process: {error}"
             )
 
+    def host_specialists(self) -> None:
+        """Start the processes of the specialists of the voice; calls have findings once they are ready."""
+        self._specialists.start()
+
+    def specialists_of(self, conversation: Conversation, events: CallEvents) -> VoiceSpecialists:
+        """Return the specialists of the voice in one call; it has none before ``host_specialists``."""
+        return VoiceSpecialists(
+            self._specialists.started, clock=conversation.clock, events=events, rate_hz=self.vad.rate_hz
+        )
+
     def open_front_end(self) -> HostedFrontEnd | None:
         """Return a caller's part of that process, which uses threads until it is ready; None without one."""
         pool, settings = self._front_end, self._loaded.front_end
@@ -377,6 +395,11 @@ class Engines:
         """True when the full-duplex engine takes pictures of the caller's camera."""
         return bool(self.omni) and self.omni[0].takes_frames
 
+    @property
+    def cascade_sees(self) -> bool:
+        """True when the language model takes pictures of the caller's camera in a call by turns."""
+        return self.answering.sees and self.deployment.thinking.vision.camera
+
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """Return the recogniser of one call.
 
@@ -432,6 +455,7 @@ class Engines:
             "tts": chosen.speaking.tts.name,
             "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
             "sees": self.sees,
+            "cascade_sees": self.cascade_sees,
         }
 
     async def close(self) -> None:
@@ -441,6 +465,7 @@ class Engines:
             await asyncio.gather(self._starting, return_exceptions=True)
         if self._front_end is not None:
             await self._front_end.close()
+        await self._specialists.close()
         if self._loaded.phrases is not None:
             self._loaded.phrases.close()
         await self._loaded.answering.close()

@@ -36,12 +36,14 @@ from parley.models.retrieval.minilm import weights_folder
 from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
 from parley.pipelines.engines.document_search import DocumentSearch, check_folder, plan_search
+from parley.pipelines.engines.picture_reader import PictureReader
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
 from parley.processors.dialogue.llm_timeouts import Circuit, GuardTuning
 from parley.processors.dialogue.passages import QuestionPassages
+from parley.processors.dialogue.pictures import QuestionPictures
 from parley.processors.dialogue.services import (
     LLM_SERVICES,
     Documents,
@@ -50,6 +52,7 @@ from parley.processors.dialogue.services import (
     PoolLlmRow,
     Transformers,
     WorkerLlmRow,
+    sees_pictures,
 )
 from parley.processors.dialogue.shared_tools import SharedTools
 from parley.processors.service_rows import ServiceRow, Shared
@@ -89,6 +92,11 @@ class AnsweringPlan:
     def in_workers(self) -> bool:
         """True when workers of this deployment answer."""
         return isinstance(self.row, PoolLlmRow)
+
+    @property
+    def sees(self) -> bool:
+        """True when the model accepts pictures."""
+        return sees_pictures(self.row)
 
 
 def plan_answering(deployment: Deployment) -> AnsweringPlan:
@@ -170,6 +178,7 @@ class LlmRuntime:
         documents: the embedded model, or None.
         library: documents that answers come from, which an operator may change; None where there are none.
         usage: model requests of each client, on every surface.
+        pictures: reads pictures that clients send, where the model sees.
     """
 
     def __init__(
@@ -186,6 +195,7 @@ class LlmRuntime:
         self.documents = documents
         self._llamacpp = llamacpp
         self.usage = UsageLimits(deployment.server)
+        self.pictures = PictureReader(deployment.thinking.vision)
         self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
         self._finder = finder
@@ -268,6 +278,11 @@ class LlmRuntime:
         return not isinstance(self._plan.row, Documents | Transformers)
 
     @property
+    def sees(self) -> bool:
+        """True when the model accepts pictures."""
+        return self._plan.sees
+
+    @property
     def dialogue_tokens(self) -> int | None:
         """Tokens of a conversation that the model can take in addition to its prompt and an answer.
 
@@ -324,6 +339,7 @@ class LlmRuntime:
         instruction: str | None = None,
         memory: "Memory | None" = None,
         rules: ClientRules | None = None,
+        conversation: Conversation | None = None,
     ) -> list[FrameProcessor]:
         """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -334,6 +350,7 @@ class LlmRuntime:
             instruction: text that the client adds to the deployment's prompt, where it may; None for none.
             memory: memory of the conversation; None where the model is asked only this once.
             rules: rules of the client that is answered; None for an anonymous one.
+            conversation: session whose pictures the model sees; None for a dialogue without pictures.
         """
         shared = self.shared
         if memory is not None:
@@ -345,6 +362,11 @@ class LlmRuntime:
         if self._finder is not None:
             # After the tools, which make the request that follows a result.
             service.add_event_handler("on_before_process_frame", QuestionPassages(self._finder.find).on_frame)
+        if self.sees and conversation is not None:
+            # The last: it puts the pictures into the question as all others have made it.
+            service.add_event_handler(
+                "on_before_process_frame", QuestionPictures(conversation.picture).on_frame
+            )
         if not self._plan.guarded or self.documents is None:
             return [service]
         guard = LlmFailover(
@@ -406,6 +428,7 @@ class LlmRuntime:
     async def close(self) -> None:
         """End connections, and release the weights."""
         await self.http.close()
+        self.pictures.close()
         if self._causal is not None:
             self._causal.close()
         if self._llamacpp is not None:

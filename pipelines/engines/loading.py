@@ -73,6 +73,7 @@ class Loaded:
         hosted_voices: voices that are in workers, to be closed.
         front_end: settings for the process with voice activity and echo control.
         observers: create the observers of a call.
+        specialists: names and settings of the specialists of the voice.
     """
 
     vad: VoiceActivityDetector
@@ -91,6 +92,7 @@ class Loaded:
     hosted_voices: tuple[HostedTts, ...] = ()
     front_end: FrontEndSettings | None = None
     observers: tuple[ObserverFactory, ...] = ()
+    specialists: tuple[tuple[str, BaseModel], ...] = ()
 
 
 @dataclass(frozen=True)

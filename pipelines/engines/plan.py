@@ -23,6 +23,7 @@ from parley.models.echo import ECHO
 from parley.models.keyword_spotting import COMMANDS
 from parley.models.omni import OMNI, Preparation
 from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
+from parley.models.specialists import SPECIALISTS
 from parley.models.stt import STT, RecogniserTraits, recogniser_traits
 from parley.models.tts import TTS
 from parley.models.turn import TURN
@@ -66,6 +67,7 @@ class Plan:
         realtime: the row of a full-duplex service in their place, or None.
         preparation: beginning of a conversation with an engine, with its reference voices.
         observers: names and settings of the observers of every call.
+        specialists: names and settings of the specialists of the voice.
     """
 
     hearing: Hearing
@@ -81,6 +83,7 @@ class Plan:
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
     observers: tuple[tuple[str, BaseModel], ...] = ()
+    specialists: tuple[tuple[str, BaseModel], ...] = ()
 
 
 def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
@@ -141,6 +144,10 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         observers=tuple(
             (choice.name, engine_settings(OBSERVERS, choice, {}, where=f"observers.{place}"))
             for place, choice in enumerate(deployment.observers)
+        ),
+        specialists=tuple(
+            (choice.name, engine_settings(SPECIALISTS, choice, given, where=f"hearing.specialists.{place}"))
+            for place, choice in enumerate(hearing.specialists)
         ),
     )
 

@@ -27,8 +27,9 @@ from loguru import logger
 from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import CallEvent, TextGiven
 from parley.core.client_rules import ClientRules
-from parley.core.errors import AgentError, CapacityError, EngineError, StoreUnavailableError
+from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
+from parley.core.pictures import Picture
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
@@ -51,6 +52,7 @@ from parley.protocols.chat_ws import (
     ChatRequest,
     Close,
     Generate,
+    PictureItem,
     Prefill,
     Stop,
     StreamingMessage,
@@ -75,6 +77,8 @@ KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
 # Texts of a human that wait for the next answer to this client; the oldest are dropped.
 MOST_GIVEN = 32
+# Each is decoded once; a message of 4 MB holds no more photographs than that.
+MOST_PICTURES = 16
 IGNORED = "instructions of a client without the grant for them are ignored; the conversation continues"
 
 T = TypeVar("T")
@@ -167,7 +171,9 @@ class _Talk:
             Refusal: the turn cannot be answered here.
             AgentError: a step failed.
         """
-        asked = given(request)
+        asked = given(request, sees=self._engines.answering.sees)
+        # Before pictures are decoded, which one thread does for all clients.
+        self._check_allowance()
         *shown, last = await self._understood(asked)
         try:
             async with asyncio.timeout(self._settings.answer_s):
@@ -178,15 +184,19 @@ class _Talk:
                 engine="language model",
             ) from None
 
+    def _check_allowance(self) -> None:
+        if not self._engines.answering.usage.has_request(self._rules.counted):
+            raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+
     async def _begin(
         self, asked: ChatParts, shown: list[DisplayedMessage], last: DisplayedMessage
     ) -> _Question:
         conversation = self._conversation
         async with conversation.turn:
-            if not self._engines.answering.usage.has_request(self._rules.counted):
-                raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+            self._check_allowance()
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
+            self._take_pictures(parted)
             brought = self._brought(parted)
             if brought:
                 await conversation.in_time(conversation.append(*brought))
@@ -202,6 +212,7 @@ class _Talk:
                 memory=self._memory,
                 rules=self._rules,
                 human=self._human,
+                pictures=last.pictures,
             )
             try:
                 said = await anext(answer)
@@ -214,14 +225,20 @@ class _Talk:
         return question
 
     async def _understood(self, asked: ChatParts) -> list[DisplayedMessage]:
-        """Return the dialogue in words.
+        """Return the dialogue in words, with its pictures.
 
         Raises:
-            Refusal: a recording is invalid, or there is nothing to answer.
+            Refusal: a recording or a picture is invalid, or there is nothing to answer.
             EngineError: a recording was not transcribed in time.
         """
         left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES
         said: list[DisplayedMessage] = []
+        shown = [item for part in asked.parts for item in part.pictures]
+        if len(shown) > MOST_PICTURES:
+            where = shown[MOST_PICTURES].where
+            raise ProtocolError(
+                f"{where}: over {MOST_PICTURES} pictures in a request", code="too_large", param=where
+            )
         for part in asked.parts:
             texts: list[str] = []
             for piece in part.pieces:
@@ -237,12 +254,19 @@ class _Talk:
                         param=where,
                     )
                 texts.append(await self._words(where, data))
-            said.append(DisplayedMessage(part.role, joined(texts)))
-        if not said[-1].text:
+            pictures = [await self._picture(item) for item in part.pictures]
+            said.append(DisplayedMessage(part.role, joined(texts), tuple(pictures)))
+        if not said[-1].text and not said[-1].pictures:
             where = asked.parts[-1].where
             raise ProtocolError(f"{where}: no speech was recognised", code="invalid_payload", param=where)
         # An earlier recording without words is not a turn.
-        return [each for each in said if each.text]
+        return [each for each in said if each.text or each.pictures]
+
+    async def _picture(self, item: PictureItem) -> Picture:
+        try:
+            return await self._engines.answering.pictures.read(item.data, find=self._conversation.picture)
+        except MediaError as error:
+            raise ProtocolError(f"{item.where}: {error}", code="invalid_payload", param=item.where) from error
 
     async def _words(self, where: str, data: str) -> str:
         def decoded() -> tuple[str, bytes]:
@@ -307,13 +331,25 @@ class _Talk:
             unused.append("messages: those of the system; the prompt is the deployment's")
         return unused
 
+    def _take_pictures(self, parted: Parting) -> None:
+        """Count the pictures that the client adds with earlier messages."""
+        if self._conversation.take_pictures([each for said in parted.new for each in said.pictures]):
+            raise ProtocolError(
+                "messages: too many pictures in a short time, try again later", code="rate_limit_exceeded"
+            )
+
     def _brought(self, parted: Parting) -> list[Draft]:
         """Return the turns that the client adds; the first supersedes those that no longer count."""
         drafts: list[Draft] = []
-        for said in parted.new:
+        pictures = 0
+        for number, said in enumerate(parted.new):
             payload: dict[str, Any] = {"text": said.text, "transport": TRANSPORT, "brought": True}
-            if parted.supersedes and not drafts:
+            if parted.supersedes and not number:
                 payload["supersedes"] = list(parted.supersedes)
+            if said.pictures:
+                payload["pictures"] = self._conversation.name_pictures(said.pictures, before=pictures)
+                drafts += self._conversation.picture_drafts(said.pictures)
+                pictures += len(said.pictures)
             if said.role == "user":
                 drafts.append(self._conversation.draft(Kind.USER_TURN, "user", payload))
             else:

@@ -17,6 +17,7 @@ from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.dialogue.speculation import Speculation
 from parley.processors.fusion.perception import Perception
+from parley.processors.perception.caller_camera import CallerCamera
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def dialogue_of(
     say: Say,
     screening: Screening,
     desk: DeskVoice,
+    camera: CallerCamera | None,
 ) -> DialogueStages:
     """Return the stages from a turn to its answer."""
     usage = engines.answering.usage
@@ -61,6 +63,7 @@ def dialogue_of(
         asking_back(engines),
         take_turn=lambda _question: usage.try_take(call.rules.counted),
         answers=desk.answers(),
+        camera=camera,
     )
     return DialogueStages(
         waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))

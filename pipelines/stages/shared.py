@@ -17,6 +17,7 @@ from parley.processors.dialogue.speculation import Speculation
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.front_end.vad import VOICE, SharedVadAnalyzer
 from parley.processors.fusion.perception import Perception
+from parley.processors.perception.caller_camera import CallerCamera
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.transports.gain import SupportsGain
 from parley.turn_taking.clarification import Clarification
@@ -105,6 +106,13 @@ def wait_guard(
     )
 
 
+def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
+    """Return the stage that holds the newest picture of the caller; None where the model does not see it."""
+    if not engines.cascade_sees or not call.capabilities.video:
+        return None
+    return CallerCamera(engines.deployment.thinking.vision)
+
+
 def asking_back(engines: Engines) -> Clarification | None:
     """Return the rule that asks again after a turn of low confidence; None where the deployment has none."""
     settings = engines.deployment.hearing.ask_back
@@ -122,6 +130,7 @@ def commit_gate(
     *,
     take_turn: Callable[[LLMContextFrame], bool],
     answers: Answers | None = None,
+    camera: CallerCamera | None = None,
 ) -> CommitGate:
     """Return the stage that holds a question until its turn is durable.
 
@@ -140,6 +149,7 @@ def commit_gate(
         take_turn=take_turn,
         has_turn=lambda: usage.has_request(call.rules.counted),
         own_instructions=(OPENING,),
+        camera=camera,
     )
 
 

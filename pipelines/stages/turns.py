@@ -1,6 +1,6 @@
 """Turn-taking of a cascade: the stages that begin and end the caller's turns, and backchannels in them."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.stages.over_bot import OverBot
-from parley.pipelines.stages.shared import gain_of, voice_detector
+from parley.pipelines.stages.shared import Listener, gain_of, voice_detector
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.turns.backchannel import BackchannelSpeaker, Say
@@ -52,8 +52,10 @@ def turns_of(
     context: LLMContext,
     over_bot: OverBot,
     front: CallFrontEnd,
+    *,
+    listeners: Sequence[Listener],
 ) -> TurnStages:
-    """Return the stages that detect the caller's turns."""
+    """Return the stages that detect the caller's turns; ``listeners`` receive the caller's audio too."""
     endpoint = EndpointStopStrategy(
         endpoint_policy(engines.deployment.hearing.endpoint, engines.deployment.language()),
         completeness=engines.turn,
@@ -80,8 +82,9 @@ def turns_of(
             empty_user_turn=None,
         ),
     )
-    listeners = [] if front.echo else over_bot.listeners
-    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, endpoint.hear, *listeners])
+    hear_voices = [] if front.echo else over_bot.listeners
+    hear = [call.live.turns.heard, endpoint.hear, *listeners, *hear_voices]
+    vad = voice_detector(engines, call, front.hosted, hear)
     return TurnStages(user, vad)
 
 

@@ -5,6 +5,7 @@ and not the process. Keys that are typed during an answer go to the next prompt.
 """
 
 import asyncio
+import base64
 import os
 import re
 import shutil
@@ -31,9 +32,11 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
+from parley.core.errors import AgentError, MediaError
+from parley.core.pictures import Picture
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
-from parley.pipelines.text.printed_answer import print_answer
+from parley.pipelines.text.printed_answer import print_answer, printable
 from parley.runtime.atomic_file import replace_file
 from parley.session_store.conversation import Conversation
 
@@ -41,6 +44,7 @@ from parley.session_store.conversation import Conversation
 PROMPT = FormattedText([("ansigreen", "> ")])
 COMMANDS: Mapping[str, str] = {
     "/help": "list the commands",
+    "/image": "show the picture in a file with the next line: /image PATH",
     "/session": "print the id of the session, with which --session resumes it",
     "/quit": "end the conversation",
 }
@@ -48,6 +52,9 @@ KEYS = "Up and Down recall earlier lines, Ctrl-C interrupts an answer, Ctrl-D en
 
 # Entries of the history that stay when it is opened.
 KEPT_ENTRIES = 2_000
+# Pictures of one line, and bytes of a file that is read for one.
+MOST_PICTURES = 8
+MOST_FILE_BYTES = 50_000_000
 # Each entry of a history file begins with such a line; the lines that were typed begin with "+".
 _ENTRY = re.compile(rb"^# ", re.MULTILINE)
 
@@ -130,6 +137,8 @@ class Console:
         self._answer_timeout_s = answer_timeout_s
         self._source, self._output = source, output
         self._intents = intents
+        # Shown with the next line.
+        self._pictures: list[Picture] = []
         self._prompt: PromptSession[str] = PromptSession(
             PROMPT,
             input=source,
@@ -156,7 +165,7 @@ class Console:
             if line == "/quit":
                 return
             if line.startswith("/"):
-                self._run(line)
+                await self._run(line)
             elif line:
                 await self._answer(line)
                 if self._intents.is_farewell(line):
@@ -167,8 +176,11 @@ class Console:
         self._output.write(text)
         self._output.flush()
 
-    def _run(self, command: str) -> None:
-        if command == "/help":
+    async def _run(self, command: str) -> None:
+        name, _, argument = command.partition(" ")
+        if name == "/image":
+            await self._show(argument.strip())
+        elif command == "/help":
             for name, effect in COMMANDS.items():
                 self.write(f"{name:<10}{effect}\n")
             self.write(f"{KEYS}\n")
@@ -177,7 +189,27 @@ class Console:
         else:
             self.write(f"Unknown command {command}; /help lists the commands.\n")
 
+    async def _show(self, path: str) -> None:
+        """Read a picture, which the next line shows."""
+        if not path:
+            self.write("Which file? /image PATH\n")
+        elif not self._answering.sees:
+            self.write("This deployment's language model sees no pictures.\n")
+        elif len(self._pictures) >= MOST_PICTURES:
+            self.write(f"The next line shows {MOST_PICTURES} pictures already.\n")
+        else:
+            try:
+                data = await asyncio.to_thread(_read_file, path)
+                self._pictures.append(await self._answering.pictures.read(data))
+            except OSError as error:
+                self.write(f"{printable(path)}: {error.strerror or type(error).__name__}\n")
+            except AgentError as error:
+                self.write(f"{printable(path)}: {printable(str(error))}\n")
+            else:
+                self.write("It is shown with your next line.\n")
+
     async def _answer(self, line: str) -> None:
+        pictures, self._pictures = self._pictures, []
         printing = asyncio.create_task(
             print_answer(
                 self._conversation,
@@ -185,6 +217,7 @@ class Console:
                 line,
                 self.write,
                 answer_timeout_s=self._answer_timeout_s,
+                pictures=pictures,
             ),
             name="console.answer",
         )
@@ -217,6 +250,19 @@ class Console:
                 interrupt()
             else:
                 later.append(press)
+
+
+def _read_file(name: str) -> str:
+    """Return a file in base64.
+
+    Raises:
+        OSError: it cannot be read.
+        MediaError: it is longer than any picture.
+    """
+    path = Path(os.path.expanduser(name))
+    if path.stat().st_size > MOST_FILE_BYTES:
+        raise MediaError(f"the file is too large: over {MOST_FILE_BYTES:,} bytes")
+    return base64.b64encode(path.read_bytes()).decode("ascii")
 
 
 def _open_output(out: TextIO) -> Output:

@@ -1,11 +1,12 @@
 """Typed turn whose answer is written piece by piece as it is made."""
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.errors import CapacityError, EngineError, StoreUnavailableError
+from parley.core.pictures import Picture
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.text.typed_turns import AnswerPiece, ask
 from parley.session_store.conversation import Conversation
@@ -23,15 +24,21 @@ async def print_answer(
     write: Callable[[str], None],
     *,
     answer_timeout_s: float,
+    pictures: Sequence[Picture] = (),
 ) -> None:
-    """Ask a question and write its answer, or one line that says why there is none.
+    """Ask a question, and show pictures with it; write its answer, or one line that says why there is none.
 
     The answer comes from a model, so that its control characters are left out.
     """
     in_line = False
     try:
         asked = ask(
-            conversation, answering, line, answer_timeout_s=answer_timeout_s, rules=ClientRules(OPERATOR)
+            conversation,
+            answering,
+            line,
+            answer_timeout_s=answer_timeout_s,
+            rules=ClientRules(OPERATOR),
+            pictures=pictures,
         )
         async with aclosing(asked) as events:
             async for event in events:

@@ -37,6 +37,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
+from parley.core.pictures import Picture
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
@@ -125,6 +126,7 @@ async def ask(
     memory: Memory | None = None,
     rules: ClientRules | None = None,
     human: HumanTier | None = None,
+    pictures: Sequence[Picture] = (),
 ) -> AsyncGenerator[TypedEvent, None]:
     """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
@@ -145,6 +147,7 @@ async def ask(
         memory: memory that the model has of the conversation so far.
         rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
         human: rules of the human tier; None where no human can be fetched.
+        pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
@@ -162,9 +165,16 @@ async def ask(
             raise ShareError(
                 "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
             )
+        wait_s = conversation.take_pictures(pictures)
+        if wait_s:
+            raise ShareError(
+                "too many pictures were put into this session, try again later", limit=0, retry_s=wait_s
+            )
         before_seq = conversation.last_seq
         turn = await conversation.in_time(
-            conversation.user_turn(text, transport=transport, key=key, supersedes=supersedes)
+            conversation.user_turn(
+                text, transport=transport, key=key, supersedes=supersedes, pictures=pictures
+            )
         )
         # A turn after all known events is new, and has no answer yet.
         replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
@@ -287,7 +297,7 @@ async def _remembering(
     if store is None or _is_known(conversation, turn):
         yield
         return
-    kinds = [kind for kind in Kind if kind not in DROPPABLE]
+    kinds = [kind for kind in Kind if kind not in DROPPABLE and kind is not Kind.PICTURE]
     events: list[Event] = []
     while True:
         after_seq = events[-1].seq if events else 0
@@ -320,7 +330,7 @@ class _Failures(FrameProcessor):
 
 def context_of(conversation: Conversation, turn: Event) -> LLMContext:
     """Return the context with which the model is asked about a turn."""
-    messages = conversation.view(turn=turn.seq).messages
+    messages = conversation.view(turn=turn.seq, pictures=True).messages
     return LLMContext(messages=cast(list[LLMContextMessage], list(messages)))
 
 
@@ -348,7 +358,13 @@ async def _thinking(
             raise EngineError("an earlier tool call has not finished yet", engine="tools") from None
         context = context_of(conversation, turn)
         thinking = await answering.build(
-            tools=tools, context=context, turn=turn, instruction=instruction, memory=memory, rules=rules
+            tools=tools,
+            context=context,
+            turn=turn,
+            instruction=instruction,
+            memory=memory,
+            rules=rules,
+            conversation=conversation,
         )
         stages = Stages(
             head=[_Failures(collector)],

@@ -5,9 +5,9 @@ returns. It owns everything of the call. Pipecat's worker owns the tasks, and ev
 (hang-up, cancellation, idleness, a session that another process took over) ends them. The call is one
 transport of a session, which exists before and after it.
 
-    transport.input -> (echo control) -> VAD -> STT -> (audio stops) -> (perceived) -> user turns -> (waits)
-        -> (committed) -> (guessed) guarded LLM -> (of this epoch) -> TTS -> transport.output -> (heard)
-        -> bot turns
+    transport.input -> (camera) -> (echo control) -> VAD -> STT -> (audio stops) -> (perceived) -> user turns
+        -> (waits) -> (committed) -> (guessed) guarded LLM -> (of this epoch) -> TTS -> transport.output
+        -> (heard) -> bot turns
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import dialogue_of
 from parley.pipelines.stages.over_bot import OverBot
-from parley.pipelines.stages.shared import closed_on_failure, perception_of
+from parley.pipelines.stages.shared import camera_of, closed_on_failure, perception_of
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
@@ -80,7 +80,9 @@ async def _build(
     front, stt, thinking, tts = await asyncio.gather(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(audio_passthrough=False),
-        engines.answering.build(tools=tools, context=context, rules=call.rules),
+        engines.answering.build(
+            tools=tools, context=context, rules=call.rules, conversation=call.conversation
+        ),
         engines.build_tts(),
     )
     TurnLogWriter(call.live.turns, events)
@@ -88,8 +90,11 @@ async def _build(
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 
+    camera = camera_of(engines, call)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
-    turns = turns_of(engines, transport, call, context, over_bot, front)
+    specialists = engines.specialists_of(call.conversation, events)
+    background.append(specialists.run)
+    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=[specialists.hear])
     desk = DeskVoice(engines, call)
     background.append(desk.run)
     dialogue = dialogue_of(
@@ -97,9 +102,16 @@ async def _build(
         say=thought.push_frame,
         screening=screening,
         desk=desk,
+        camera=camera,
     )
     stages = Stages(
-        head=[transport.input(), *screening.tap, *front.echo, voice_activity(turns.vad)],
+        head=[
+            transport.input(),
+            *([camera] if camera else []),
+            *screening.tap,
+            *front.echo,
+            voice_activity(turns.vad),
+        ],
         perception=[stt, AudioStop(), perception, *screening.detector],
         turns=[turns.user],
         dialogue=[

@@ -73,7 +73,16 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
                 engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
             )
         parallel = [*(start() for start in background), tools.recover()]
-        await run_call(engines, worker, transport, call, idle, background=parallel)
+        await run_call(
+            engines,
+            worker,
+            transport,
+            call,
+            idle,
+            background=parallel,
+            # A speech model answers what it hears; a language model answers for the two-tier engine.
+            reads_annotations=is_two_tier(engines),
+        )
 
 
 async def _build(
@@ -92,11 +101,14 @@ async def _build(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(),
         engines.build_tts(),
-        engines.answering.build(tools=tools, context=context, rules=call.rules),
+        engines.answering.build(
+            tools=tools, context=context, rules=call.rules, conversation=call.conversation
+        ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
     events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
+    specialists = engines.specialists_of(call.conversation, events)
     units = UnitRecords(events, write_tick)
     engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
     omni, thought = engine.omni, engine.thought
@@ -108,11 +120,12 @@ async def _build(
     gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
     speculation = speculation_of(engines, call, gate, tts)
     _, entry, exit_ = call.live.playout.taps()
-    background = [allowance.run, *engine.background(), *own_voice(front.self_voice, engine)]
+    background = [allowance.run, specialists.run, *engine.background(), *own_voice(front.self_voice, engine)]
     if call.rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
-    listeners = [call.live.turns.heard, *engine.listeners, *([] if front.echo else over_bot.listeners)]
+    hear_voices = [] if front.echo else over_bot.listeners
+    listeners = [call.live.turns.heard, specialists.hear, *engine.listeners, *hear_voices]
     stages = Stages(
         head=[
             transport.input(),

@@ -65,6 +65,8 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
         idle,
         background=built.background,
         before_close=built.caller.close,
+        # Its service answers what it hears.
+        reads_annotations=False,
     )
 
 
@@ -99,11 +101,12 @@ async def _build(
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
+    specialists = engines.specialists_of(call.conversation, events)
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
     model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
     thought, entry, exit_ = call.live.playout.taps()
-    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard])
+    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, specialists.hear])
     stages = Stages(
         head=[transport.input(), *front.echo, voice_activity(vad)],
         perception=[],
@@ -132,4 +135,4 @@ async def _build(
     ending.follow(service, row.name)
     ServiceAllowance(engines, call, ending)
     ServiceStart(call, start, model.watch)
-    return Built(worker, caller, (model.watch.run(ending.unanswered), ending.run()))
+    return Built(worker, caller, (model.watch.run(ending.unanswered), ending.run(), specialists.run()))

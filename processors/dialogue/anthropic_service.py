@@ -1,18 +1,59 @@
-"""Pipecat's Anthropic service that gives its connections back when its pipeline ends.
+"""Pipecat's Anthropic service with cache breakpoints before passages, whose connections are given back.
 
-Pipecat leaves them to the garbage collector, and each call and each typed turn has a client of its own.
-Everything else is Pipecat's.
+Claude keeps a prompt up to each breakpoint, and finds it again only where a later request has the same text.
+Pipecat's adapter marks the system prompt and the last two messages of the user. Passages of documents
+(``passages``) precede the last question and are in no later request, so that nothing after them is found
+again; the end of the history before them is marked too. That is four breakpoints at most, as many as Claude
+takes.
+
+Pipecat leaves the connections to the garbage collector, and each call and each typed turn has a client of its
+own. Everything else is Pipecat's.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
+from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter, AnthropicLLMInvocationParams
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
+from parley.core.passage_notes import is_passages
 from parley.processors.dialogue.connections import close_client
 from parley.processors.pipecat_internals import sdk_client
 
 
+class ClaudeAdapter(AnthropicLLMAdapter):
+    """``AnthropicLLMAdapter`` that also marks the end of the history before passages."""
+
+    async def get_llm_invocation_params(
+        self, context: LLMContext, *args: Any, **kwargs: Any
+    ) -> AnthropicLLMInvocationParams:
+        """Return the parameters of a request; see the base class."""
+        params = await super().get_llm_invocation_params(context, *args, **kwargs)
+        if kwargs.get("enable_prompt_caching", args[:1] == (True,)):
+            _mark_history(params["messages"])
+        return params
+
+
 class ClaudeService(AnthropicLLMService):
-    """``AnthropicLLMService`` that closes its client with the pipeline."""
+    """``AnthropicLLMService`` with ``ClaudeAdapter`` that closes its client with the pipeline."""
+
+    adapter_class = ClaudeAdapter
 
     async def cleanup(self) -> None:
         await super().cleanup()
         await close_client(sdk_client(self))
+
+
+def _mark_history(messages: Iterable[Any]) -> None:
+    """Mark the last block before the newest passages as a breakpoint; none without passages."""
+    last = before_passages = None
+    for message in messages:
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        for block in message["content"]:
+            if message["role"] == "user" and block["type"] == "text" and is_passages(block["text"]):
+                before_passages = last
+            last = block
+    if before_passages is not None:
+        before_passages["cache_control"] = {"type": "ephemeral"}

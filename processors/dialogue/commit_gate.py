@@ -26,6 +26,9 @@ turn's.
 While a human has the session, or the caller waits for one (``core.tiers``), no model is asked, neither for a
 turn nor ahead of its end.
 
+Where the model sees, the newest picture of the caller's camera is committed with the turn (``camera``). While
+the camera is on, nothing is foreseen: the picture of a guess would be another than that of the turn.
+
 A question for which the client has no turn left (``take_turn``) is committed and not asked either: the caller
 hears why, and the call continues. Messages with the role of the system or of a developer stay in the context
 only where they are the server's own (``own_instructions``). All others come from a client, whose instructions
@@ -63,10 +66,12 @@ from parley.core.call_events import (
     WordsDiscarded,
 )
 from parley.core.errors import AgentError
+from parley.core.pictures import Picture
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import Tier
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perception import Perceived
+from parley.processors.perception.caller_camera import CallerCamera
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
 from parley.turn_taking.clarification import AskBack, Clarification, Confirmed
@@ -121,6 +126,7 @@ class CommitGate(FrameProcessor):
         take_turn: counts a question of the client; false when it may not be asked. None: never limited.
         has_turn: returns whether ``take_turn`` would be true. None: always.
         own_instructions: texts that may stand in the context as messages of the system or a developer.
+        camera: of the caller, where the model sees it; None for none.
     """
 
     def __init__(
@@ -137,6 +143,7 @@ class CommitGate(FrameProcessor):
         take_turn: Callable[[LLMContextFrame], bool] | None = None,
         has_turn: Callable[[], bool] | None = None,
         own_instructions: Sequence[str] = (),
+        camera: CallerCamera | None = None,
     ) -> None:
         super().__init__()
         self._conversation = conversation
@@ -150,6 +157,7 @@ class CommitGate(FrameProcessor):
         self._take_turn = take_turn
         self._has_turn = has_turn
         self._own_instructions = own_instructions
+        self._camera = camera
         self._tasks: set[asyncio.Task[None]] = set()
         # A turn whose wait was interrupted before the model could be asked, and the task that asks it.
         self._unasked: asyncio.Task[None] | None = None
@@ -171,7 +179,7 @@ class CommitGate(FrameProcessor):
 
     def rebuild(self, following: Sequence[LLMContextMessage] = ()) -> None:
         """Put the session's view into the context, and after it ``following``, which came meanwhile."""
-        messages = cast(list[LLMContextMessage], list(self._conversation.view().messages))
+        messages = cast(list[LLMContextMessage], list(self._conversation.view(pictures=True).messages))
         view = [*self._pinned, *messages]
         self._context.set_messages([*view, *(each for each in following if not self._is_foreign(each))])
         self._known = len(view)
@@ -200,6 +208,8 @@ class CommitGate(FrameProcessor):
             return None
         if self._over or self._conversation.loss is not None or self._unasked is not None:
             return None
+        if self._camera is not None and self._camera.is_on:
+            return None
         tier = self._conversation.tier
         if tier.is_held or tier.tier is Tier.OFFERED:
             return None
@@ -212,7 +222,7 @@ class CommitGate(FrameProcessor):
         if self._words_of(context.messages[self._known :]):
             # Words of another turn are on their way.
             return None
-        view = self._conversation.foreseen(said, transport=self._transport, is_whole=is_whole)
+        view = self._conversation.foreseen(said, transport=self._transport, is_whole=is_whole, pictures=True)
         messages = cast(list[LLMContextMessage], list(view.messages))
         return LLMContext(
             messages=[*self._pinned, *messages], tools=context.tools, tool_choice=context.tool_choice
@@ -416,10 +426,23 @@ class CommitGate(FrameProcessor):
             )
 
     async def _commit(self, said: str) -> None:
-        seen = await self._perceive(said) if self._perceive is not None else Perceived("", ())
+        seen, pictures = await asyncio.gather(self._perceived(said), self._pictures())
         await self._conversation.user_turn(
-            said, transport=self._transport, rendered=seen.text, tokens=seen.tokens
+            said, transport=self._transport, rendered=seen.text, tokens=seen.tokens, pictures=pictures
         )
+
+    async def _perceived(self, said: str) -> Perceived:
+        return await self._perceive(said) if self._perceive is not None else Perceived("", ())
+
+    async def _pictures(self) -> list[Picture]:
+        """Return what the caller shows at the end of a turn: one picture at most."""
+        picture = await self._camera.look() if self._camera is not None else None
+        if picture is None:
+            return []
+        if self._conversation.take_pictures([picture]):
+            logger.info(f"{self}: a turn has no picture, because its session has taken too many in a minute")
+            return []
+        return [picture]
 
     async def _say(self, text: str) -> None:
         if text:

@@ -32,6 +32,7 @@ from pipecat.services.settings import LLMSettings
 from pipecat.utils.types import assert_given
 
 from parley.core.errors import EngineError
+from parley.core.pictures import UNSEEN, is_image
 from parley.models.llm import LanguageModel, Message
 from parley.processors.pipecat_internals import push_llm_text
 
@@ -61,8 +62,9 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
     """Return the dialogue of a context as plain text, oldest first.
 
     All system messages become the first one. A ``developer`` message counts as the user's, as Pipecat's own
-    adapters treat it for providers without that role. Tool calls and their results, messages of one provider,
-    images and audio have no text for an engine and are left out.
+    adapters treat it for providers without that role. Tool calls and their results, messages of one provider
+    and audio have no text for an engine and are left out. A picture becomes a remark: no engine sees, and one
+    that knows that something was shown can say so.
 
     Args:
         context: Pipecat's dialogue.
@@ -73,7 +75,8 @@ def messages_of(context: LLMContext, instruction: str | None = None) -> list[Mes
     for entry in context.get_messages():
         if isinstance(entry, LLMSpecificMessage):
             continue
-        text = text_of(entry.get("content"))
+        content = entry.get("content")
+        text = _shown(content) if isinstance(content, list) else text_of(content)
         role = entry.get("role")
         if not text:
             continue
@@ -93,8 +96,19 @@ def text_of(content: object) -> str:
         return content.strip()
     if not isinstance(content, list):
         return ""
-    parts = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
-    return " ".join(part for part in parts if isinstance(part, str)).strip()
+    # Notes are a part of their own, and end with a paragraph.
+    return "\n\n".join(filter(None, map(_text_in, content))).strip()
+
+
+def _shown(content: Sequence[object]) -> str:
+    """Return the words of a content's parts, with a remark before those that came with a picture."""
+    parts = (f"{UNSEEN} " if is_image(part) else f"{_text_in(part)}\n\n" for part in content)
+    return "".join(part for part in parts if part.strip()).strip()
+
+
+def _text_in(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+    return text.strip() if isinstance(text, str) else ""
 
 
 async def timed_pieces(

@@ -19,7 +19,7 @@ from pipecat.adapters.llm.services.open_ai_adapter import openai_is_given
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 
 from parley.core.errors import EngineError
-from parley.core.prompt_notes import parse_notes, write_notes
+from parley.core.prompt_notes import PromptNotes, merge_notes, parse_notes, write_notes
 from parley.models.llm.llamacpp.server import LlamaCppServer
 from parley.models.llm.llamacpp.settings import ENGINE, ServerAddress
 from parley.processors.dialogue.openai_service import OpenAiCompatibleService
@@ -178,9 +178,12 @@ def without_oldest(messages: list[LLMContextMessage], share: float) -> list[LLMC
 
 
 def _from(messages: list[LLMContextMessage], start: int) -> list[LLMContextMessage]:
-    """Return a dialogue from the user's message at ``start`` on, with its system messages and its notes."""
+    """Return a dialogue from the user's message at ``start`` on, with its system messages and all notes."""
     head = _head(messages)
-    notes, _ = parse_notes(_text(messages[head]))
+    notes = PromptNotes()
+    for message in messages[head:start]:
+        if _role(message) == "user":
+            notes = merge_notes(notes, parse_notes(_text(message))[0])
     summary = notes.summary.removesuffix(LEFT_OUT).rstrip()
     front = write_notes(replace(notes, summary=f"{summary}\n{LEFT_OUT}", opened=False))
     return [*messages[:head], _noted(front, messages[start]), *messages[start + 1 :]]

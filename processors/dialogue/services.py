@@ -5,7 +5,7 @@ retries inside the SDK. A provider's SDK obeys the ``retry-after`` of a 429, how
 wait in silence. So retrying is off here and ``llm_failover`` answers instead.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field, ValidationError
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class LlmRow(Protocol):
-    """A row of ``LLM_SERVICES``: a ``ServiceRow`` whose service gets a system instruction."""
+    """A row of ``LLM_SERVICES``: a ``ServiceRow`` whose service gets a system instruction.
+
+    A row whose model accepts pictures also has ``sees`` (``SeesPictures``).
+    """
 
     def check(self) -> None:
         """Check whether ``build`` can work; see ``ServiceRow.check``."""
@@ -31,6 +34,21 @@ class LlmRow(Protocol):
     ) -> "LLMService[Any]":
         """Build the service; see ``ServiceRow.build``. ``system_instruction``: how the agent answers."""
         ...
+
+
+@runtime_checkable
+class SeesPictures(Protocol):
+    """A row that states whether its model accepts pictures."""
+
+    @property
+    def sees(self) -> bool:
+        """True when a message to the model may hold pictures, as parts of OpenAI's form."""
+        ...
+
+
+def sees_pictures(row: LlmRow) -> bool:
+    """Return whether the model of a row accepts pictures. A row that does not state it gets none."""
+    return isinstance(row, SeesPictures) and row.sees
 
 
 LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
@@ -255,6 +273,11 @@ class Anthropic(ServiceRow[AnthropicSettings]):
     package = "anthropic"
     extra = "anthropic"
 
+    @property
+    def sees(self) -> bool:
+        """True: every Claude model that the API serves accepts pictures."""
+        return True
+
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
     ) -> "LLMService[Any]":
@@ -294,6 +317,8 @@ class OpenAiCompatibleSettings(RowSettings):
     Attributes:
         base_url: up to and including ``/v1``.
         model: the name that the server serves it under.
+        sees: the model accepts pictures, which its name does not tell; Parley then sends them as
+            ``image_url`` parts.
         api_key_env: the environment variable that holds the key, or None for a server without keys.
         max_tokens: longest answer; a spoken one is short.
         temperature: None leaves the server's own.
@@ -303,6 +328,7 @@ class OpenAiCompatibleSettings(RowSettings):
 
     base_url: str
     model: str = Field(min_length=1)
+    sees: bool = False
     api_key_env: str | None = None
     max_tokens: int = Field(default=400, ge=1, le=8192)
     temperature: float | None = Field(default=None, ge=0.0, le=2.0)
@@ -315,6 +341,11 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
 
     name = "openai_compatible"
     settings_type: ClassVar[type[RowSettings]] = OpenAiCompatibleSettings
+
+    @property
+    def sees(self) -> bool:
+        """True when the settings state that the model accepts pictures."""
+        return self.settings.sees
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

@@ -139,7 +139,7 @@ class ToolExchange:
         extra_events = [
             event for of, pair in self._extra_events if of is None or of not in recorded for event in pair
         ]
-        view = self._conversation.view(turn=self.turn_seq, extra_events=extra_events)
+        view = self._conversation.view(turn=self.turn_seq, extra_events=extra_events, pictures=True)
         return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], view.messages)])
 
     def _take_foreign(self) -> None:

@@ -10,20 +10,16 @@ unit takes few. It owns no task: ``run`` is its caller's.
 """
 
 import asyncio
-import io
 from collections.abc import Callable
 
 import numpy as np
 from loguru import logger
-from PIL import Image
 from pipecat.frames.frames import InputImageRawFrame
 from pydantic import Field
 
 from parley.core.errors import MediaError
 from parley.core.strict_model import StrictModel
-
-CHANNELS = 3
-FORMATS = ("JPEG", "PNG", "WEBP")
+from parley.models.pictures import CHANNELS, decoded_file, decoded_pixels, scaled
 
 
 class CameraSettings(StrictModel):
@@ -58,41 +54,13 @@ def decoded(image: bytes, size: tuple[int, int], format: str | None, settings: C
     """
     if len(image) > max(settings.most_bytes, CHANNELS * settings.most_pixels):
         raise MediaError(f"a picture of {len(image)} bytes is too large")
-    picture = _raw(image, size, settings) if format == "RGB" else _file(image, settings)
-    longest = max(picture.size)
-    if longest > settings.longest_px:
-        scale = settings.longest_px / longest
-        width, height = (max(1, round(side * scale)) for side in picture.size)
-        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(picture, dtype=np.uint8)
-
-
-def _raw(image: bytes, size: tuple[int, int], settings: CameraSettings) -> Image.Image:
-    width, height = size
-    if width < 1 or height < 1 or len(image) != width * height * CHANNELS:
-        raise MediaError(f"{len(image)} bytes are not an RGB picture of {width} by {height}")
-    _check_pixels(width, height, settings)
-    return Image.frombytes("RGB", (width, height), image)
-
-
-def _file(image: bytes, settings: CameraSettings) -> Image.Image:
-    if len(image) > settings.most_bytes:
-        raise MediaError(f"a picture file of {len(image)} bytes is too large")
-    try:
-        with Image.open(io.BytesIO(image), formats=FORMATS) as opened:
-            _check_pixels(*opened.size, settings)
-            # A JPEG is decoded at a fraction of its size where that is enough.
-            opened.draft("RGB", (settings.longest_px, settings.longest_px))
-            return opened.convert("RGB")
-    except MediaError:
-        raise
-    except Exception as error:  # Decoders raise arbitrary errors on untrusted bytes.
-        raise MediaError(f"the file is not a picture: {type(error).__name__}") from error
-
-
-def _check_pixels(width: int, height: int, settings: CameraSettings) -> None:
-    if width * height > settings.most_pixels:
-        raise MediaError(f"a picture of {width} by {height} is too large")
+    if format == "RGB":
+        picture = decoded_pixels(image, size, most_pixels=settings.most_pixels)
+    else:
+        if len(image) > settings.most_bytes:
+            raise MediaError(f"a picture file of {len(image)} bytes is too large")
+        picture = decoded_file(image, most_pixels=settings.most_pixels, longest_px=settings.longest_px)
+    return np.asarray(scaled(picture, settings.longest_px), dtype=np.uint8)
 
 
 class Camera:

@@ -1,9 +1,14 @@
 """Collect perceptions of the caller in the order in which they happened.
 
 The processor stands between the recogniser and the user aggregator, and only observes. Transcripts, typed
-text and the ``AnnotationFrame``s of any other specialist (prosody, vision, diarization) go into the sequencer
-of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the commit gate. Frames
-pass unchanged and at once. The work takes microseconds in the pushing task; there is no task of its own.
+text and the annotations of any other specialist (``AnnotationReported``: prosody, vision, diarization) go
+into the sequencer of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the
+commit gate. Frames pass unchanged and at once. The work takes microseconds in the pushing task; there is no
+task of its own.
+
+Programs outside of Parley report too (``OutsideReportsReceived``). Their reports are streams of their own
+(``vision.outside`` next to ``vision``): neither promises anything for the other, revises its statements or
+ends with it. They come as events: a frame passes all the other stages as well, which costs a millisecond.
 
 A turn waits for specialists that are still at work, at most ``settle_ms`` and only when there are any. A
 specialist that is gone, late or silent costs its own tags. The commits, and the operations that a replay
@@ -28,13 +33,18 @@ from pipecat.frames.frames import (
     InterimTranscriptionFrame,
     LLMMessagesAppendFrame,
     StartFrame,
-    SystemFrame,
     TranscriptionFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
 
-from parley.core.call_events import WordsDiscarded
+from parley.core.call_events import (
+    AnnotationReported,
+    OutsideReportsReceived,
+    OutsideStreamEnded,
+    SpecialistLeft,
+    WordsDiscarded,
+)
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import (
     Annotation,
@@ -53,13 +63,26 @@ from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import Fused, Fusion, FusionSettings
 from parley.sequencer.merge import Committed, Sequencer, SequencerSettings
-from parley.sequencer.operations import Advance, Heartbeat, Join, Journal, Learn, Operation, Report, to_json
+from parley.sequencer.operations import (
+    Advance,
+    Heartbeat,
+    Join,
+    Journal,
+    Learn,
+    Operation,
+    Report,
+    StreamEnded,
+    to_json,
+)
 from parley.sequencer.rendering import RenderingSettings, render, tags
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Kind
 
 OWN_STREAMS = (Source.STT, Source.TEXT)
 SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
+# Streams that give tags: those of this process, and those of programs outside of it.
+OUTSIDE = ".outside"
+TAG_STREAMS = (*SPECIALISTS, *(f"{stream}{OUTSIDE}" for stream in SPECIALISTS))
 # Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
 
@@ -84,23 +107,6 @@ class PerceptionSettings(StrictModel):
     sequencer: SequencerSettings = SequencerSettings()
     fusion: FusionSettings = FusionSettings()
     rendering: RenderingSettings = RenderingSettings()
-
-
-@dataclass
-class AnnotationFrame(SystemFrame):
-    """Report of a specialist; without an annotation, notice that it has nothing to report up to now.
-
-    Attributes:
-        stream: the specialist.
-        annotation: its report, times on the session clock.
-        identity: identifies the statement, when it may be revised.
-        revision: counts up while it is.
-    """
-
-    stream: Source = Source.VISION
-    annotation: Annotation | None = None
-    identity: str | None = None
-    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,10 @@ class Perception(FrameProcessor):
         events = events or CallEvents()
         self._notices = PerceivedEvents(events)
         events.subscribe(WordsDiscarded, self._on_words_discarded)
+        events.subscribe(AnnotationReported, self._on_annotation_reported)
+        events.subscribe(SpecialistLeft, self._on_specialist_left)
+        events.subscribe(OutsideReportsReceived, self._on_outside_reports)
+        events.subscribe(OutsideStreamEnded, self._on_outside_stream_ended)
         self._settings = settings or PerceptionSettings()
         self._conversation = conversation
         self._clock = conversation.clock
@@ -214,8 +224,6 @@ class Perception(FrameProcessor):
             self._hear(frame, final=isinstance(frame, TranscriptionFrame))
         elif isinstance(frame, LLMMessagesAppendFrame):
             self._read(frame)
-        elif isinstance(frame, AnnotationFrame):
-            self._take_in(frame)
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
@@ -251,6 +259,24 @@ class Perception(FrameProcessor):
     def _on_words_discarded(self, _event: WordsDiscarded) -> None:
         """Exclude the words since the last turn from the next one."""
         self._said.clear()
+
+    def _on_annotation_reported(self, event: AnnotationReported) -> None:
+        self._join(event.stream)
+        if (annotation := event.annotation) is not None:
+            self._apply(_report_of(event.stream, annotation, event.identity, event.revision))
+        else:
+            now_us = self._clock.now_us()
+            passed_us = None if event.passed_us is None else min(event.passed_us, now_us)
+            self._apply(Heartbeat(event.stream, now_us, passed_us))
+        self._advance()
+        self._news.set()
+
+    def _on_specialist_left(self, event: SpecialistLeft) -> None:
+        if event.stream in self._joined:
+            self._joined.remove(event.stream)
+            self._apply(StreamEnded(event.stream))
+            self._advance()
+            self._news.set()
 
     def _turn(self) -> list[EnrichedToken]:
         """Return the tokens of the turn."""
@@ -307,25 +333,24 @@ class Perception(FrameProcessor):
                 if text:
                     self._report(Source.TEXT, TextPayload(text), self._clock.now_us())
 
-    def _take_in(self, frame: AnnotationFrame) -> None:
-        self._join(frame.stream)
-        annotation = frame.annotation
-        if annotation is None:
-            self._apply(Heartbeat(frame.stream, self._clock.now_us()))
-        else:
-            self._apply(
-                Report(
-                    frame.stream,
-                    annotation.arrival_us,
-                    annotation,
-                    annotation.event_us,
-                    frame.identity,
-                    frame.revision,
-                    annotation.final,
-                )
-            )
+    def _on_outside_reports(self, event: OutsideReportsReceived) -> None:
+        for each in event.reports:
+            stream = f"{each.stream}{OUTSIDE}"
+            self._join(each.stream, stream)
+            if each.annotation is None:
+                self._apply(Heartbeat(stream, self._clock.now_us(), each.passed_us))
+            else:
+                self._apply(_report_of(stream, each.annotation, each.identity, each.revision))
         self._advance()
         self._news.set()
+
+    def _on_outside_stream_ended(self, event: OutsideStreamEnded) -> None:
+        stream = f"{event.stream}{OUTSIDE}"
+        if stream in self._joined:
+            self._joined.remove(stream)
+            self._apply(StreamEnded(stream))
+            self._advance()
+            self._news.set()
 
     def _report(
         self,
@@ -373,12 +398,14 @@ class Perception(FrameProcessor):
         self._apply(Report(stream, arrival_us, annotation, event_us, identity, revision, final))
         self._advance()
 
-    def _join(self, stream: Source) -> None:
+    def _join(self, source: Source, stream: str | None = None) -> None:
+        """Begin a stream of a specialist, unless it has begun; ``stream``: its name, where it differs."""
+        stream = stream or source
         if stream not in self._joined:
             self._joined.add(stream)
-            latency_us = self._settings.latency_ms.get(stream, 0) * 1000
-            engine = self._engines.get(stream)
-            prior_us = None if engine is None else self._latencies.prior_us(engine, stream)
+            latency_us = self._settings.latency_ms.get(source, 0) * 1000
+            engine = self._engines.get(source) if stream == source else None
+            prior_us = None if engine is None else self._latencies.prior_us(engine, source)
             self._apply(Join(stream, latency_us, self._clock.now_us(), prior_us))
 
     def _apply(self, operation: Operation[Annotation]) -> None:
@@ -392,7 +419,7 @@ class Perception(FrameProcessor):
             chosen = self._settings
             now_us += max(chosen.sequencer.deadline_us, chosen.fusion.deadline_us)
         committed = self._sequencer.advance(now_us)
-        passed_us = self._sequencer.passed_us(SPECIALISTS, now_us)
+        passed_us = self._sequencer.passed_us(TAG_STREAMS, now_us)
         fused = self._fusion.advance(committed, now_us=now_us, passed_us=passed_us)
         for one in fused:
             self._fused.pop(one.statement, None)
@@ -457,6 +484,20 @@ class Perception(FrameProcessor):
             final=committed.final,
             confidence=annotation.confidence,
         )
+
+
+def _report_of(
+    stream: str, annotation: Annotation, identity: str | None, revision: int
+) -> Report[Annotation]:
+    return Report(
+        stream,
+        annotation.arrival_us,
+        annotation,
+        annotation.event_us,
+        identity,
+        revision,
+        annotation.final,
+    )
 
 
 def _as_json(token: EnrichedToken) -> dict[str, object]:

@@ -62,9 +62,11 @@ def _same_mood(one: EnrichedToken, other: EnrichedToken) -> bool:
 def _speakers(carriers: Sequence[EnrichedToken | None]) -> list[str | None]:
     """Return the speaker of each word; a word without one takes that of its neighbours, when they agree."""
     speakers: list[str | None] = [None] * len(carriers)
-    known = [at for at, carrier in enumerate(carriers) if carrier is not None]
+    known = [
+        at for at, carrier in enumerate(carriers) if carrier is not None and carrier.speaker_id is not None
+    ]
     for at, carrier in enumerate(carriers):
-        if carrier is not None:
+        if carrier is not None and carrier.speaker_id:
             speakers[at] = carrier.speaker_id
             continue
         before = next((n for n in reversed(known) if n < at), None)

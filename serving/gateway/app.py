@@ -6,7 +6,8 @@ accepted call, run by ``run_call`` in a task that the app owns (``serving.gatewa
 request gets a 4xx with the reason and affects no other request. The number of concurrent conversations is
 capped (``limits``). A call beyond the cap waits in the queue for a line where its protocol has messages for
 that. Any other gets 503, or 429 where one client or one session has used up its share. Routers:
-``health``, ``webrtc.routes``, ``sockets``, ``session_api``, ``phone``, ``admin``; pages: ``pages``.
+``health``, ``webrtc.routes``, ``sockets``, ``session_api``, ``annotations_api``, ``phone``, ``admin``; pages:
+``pages``.
 """
 
 import asyncio
@@ -25,12 +26,13 @@ from pydantic import ValidationError
 from starlette.datastructures import State
 from starlette.middleware.cors import CORSMiddleware
 
-from parley.core.errors import CapacityError, PeerError, StoreError, StoreUnavailableError
+from parley.core.errors import CapacityError, MediaError, PeerError, StoreError, StoreUnavailableError
 from parley.core.grants import ClientIdentity
 from parley.core.tuning import tuned
 from parley.runtime.shutdown import Shutdown
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
+from parley.serving.gateway.annotations_api import AnnotationEntries, annotations_api
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.auth_failures import AuthFailures
@@ -42,7 +44,14 @@ from parley.serving.gateway.calls import CallTasks, RunCall
 from parley.serving.gateway.desk.desk import Desk
 from parley.serving.gateway.desk.desk_api import desk_api
 from parley.serving.gateway.health import entrances, health_router
-from parley.serving.gateway.http.middleware import BodyLimit, Failures, KnownHosts, PageHeaders, known_hosts
+from parley.serving.gateway.http.middleware import (
+    BodyLimit,
+    Failures,
+    KnownHosts,
+    LongerBodies,
+    PageHeaders,
+    known_hosts,
+)
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
 from parley.serving.gateway.pages import serve_page
@@ -52,7 +61,14 @@ from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.reference_voices.decoder import VoiceError
-from parley.serving.gateway.session_api import IMPORT_PATH, PATH, AnswerTyped, on_store_error, session_api
+from parley.serving.gateway.session_api import (
+    IMPORT_PATH,
+    MESSAGES_PATH,
+    PATH,
+    AnswerTyped,
+    on_store_error,
+    session_api,
+)
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.sockets.chat_sockets import ChatSockets
 from parley.serving.gateway.sockets.eval_socket import EvalSocket
@@ -80,6 +96,7 @@ def create_app(
     open_door: Callable[[OnConnection], Door],
     conversations: Conversations | None = None,
     type_turn: AnswerTyped | None = None,
+    annotations: AnnotationEntries | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,
@@ -106,6 +123,7 @@ def create_app(
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
+        annotations: live calls that outside specialists report about; without them there are no such routes.
         modes: that a call may request (``mode`` of its body); without any there are no such sockets.
         default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for
@@ -292,6 +310,8 @@ def create_app(
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
         app.include_router(desk_api(human_desk, conversations, operators))
+        if annotations is not None:
+            app.include_router(annotations_api(annotations, conversations, settings, access))
         if book is not None:
             app.include_router(caller_api(book, conversations, settings, access, operators))
     serve_page(app, access)
@@ -316,6 +336,12 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         max_bytes=settings.max_body_bytes,
         within_s=settings.body_s,
         streamed=(IMPORT_PATH, *STREAMED_PATHS),
+        longer=LongerBodies(
+            MESSAGES_PATH,
+            max_bytes=settings.max_picture_body_bytes,
+            at_once=settings.max_picture_bodies,
+            trusted_proxies=settings.trusted_proxies,
+        ),
     )
     names = known_hosts(settings)
     if names is not None:
@@ -336,7 +362,8 @@ def add_error_answers(app: FastAPI) -> None:
     """Add the answers to errors that routes raise."""
 
     @app.exception_handler(PeerError)
-    async def on_peer_error(_request: Request, error: PeerError) -> JSONResponse:
+    @app.exception_handler(MediaError)
+    async def on_peer_error(_request: Request, error: PeerError | MediaError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, status_code=400)
 
     @app.exception_handler(AppDisabledError)

@@ -8,7 +8,8 @@
     GET    /api/sessions/{id}/events          server-sent events: every commit from ``after_seq`` on, live
     GET    /api/sessions/{id}/export          JSON lines
     POST   /api/sessions/import               stores them, also from a very large file; for the operator
-    POST   /api/sessions/{id}/messages        a typed turn; the answer streams as server-sent events
+    POST   /api/sessions/{id}/messages        a typed turn, also with pictures; the answer streams as
+                                              server-sent events
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
@@ -29,7 +30,7 @@ it. A refused request has changed nothing.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -48,6 +49,7 @@ from parley.core.errors import (
     UnknownSessionError,
 )
 from parley.core.grants import ClientIdentity
+from parley.core.pictures import PictureFile
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -70,6 +72,11 @@ IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
 # Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
+# Paths of typed turns, whose bodies may hold pictures.
+MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages")
+MAX_PICTURES = 8
+# Base64; the length of the whole body usually applies first.
+MAX_PICTURE_CHARS = 100_000_000
 # Other events have keys too, which contain a dot. A client's key contains none.
 CLIENT_KEY = r"^[A-Za-z0-9_-]{1,200}$"
 # A regular comment shows a proxy, and the server, that the reader is still connected.
@@ -96,16 +103,32 @@ class AnswerTyped(Protocol):
     """
 
     def __call__(
-        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
+        self,
+        session_id: str,
+        text: str,
+        *,
+        key: str | None,
+        identity: ClientIdentity,
+        pictures: Sequence[PictureFile] = (),
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
-class TypedMessage(BaseModel):
-    """Body of a typed turn."""
+class TypedPicture(BaseModel):
+    """Picture of a typed turn."""
 
     model_config = ConfigDict(extra="forbid")
 
-    text: str = Field(min_length=1, max_length=8_000)
+    media_type: Literal["image/jpeg", "image/png", "image/webp"]
+    data: str = Field(min_length=1, max_length=MAX_PICTURE_CHARS)
+
+
+class TypedMessage(BaseModel):
+    """Body of a typed turn: a text, pictures, or both."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field("", max_length=8_000)
+    pictures: tuple[TypedPicture, ...] = Field((), max_length=MAX_PICTURES)
 
 
 def known_id(session_id: str) -> str:
@@ -294,9 +317,10 @@ def session_api(
         """Answer a typed turn: server-sent events ``turn``, ``delta``, ``done`` or ``error``."""
         access.check_surface(identity, APP)
         text = body.text.strip()
-        if not text:
+        if not text and not body.pictures:
             raise HTTPException(422, "text: empty")
-        turn = type_turn(session_id, text, key=idempotency_key, identity=identity)
+        pictures = [PictureFile(each.data, each.media_type) for each in body.pictures]
+        turn = type_turn(session_id, text, key=idempotency_key, identity=identity, pictures=pictures)
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 

@@ -116,6 +116,15 @@ class ServerTuning(ServerSettings):
     max_body_bytes: int = Field(
         200_000, ge=1_000, le=10_000_000, description="longest request body; more gets 413"
     )
+    max_picture_body_bytes: int = Field(
+        4_000_000,
+        ge=1_000,
+        le=100_000_000,
+        description="longest body of a typed turn with pictures; more gets 413. Its length must be declared",
+    )
+    max_picture_bodies: int = Field(
+        16, ge=1, le=1_000, description="typed turns with pictures at the same time; more get 503"
+    )
     max_head_bytes: int = Field(
         16_384,
         ge=1_024,

@@ -6,6 +6,7 @@ import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from parley.session_store.conversation import Conversations
 from parley.session_store.database import read_only_database
 from parley.session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
 from parley.session_store.prompt import prompt_view
+from parley.session_store.reading import read_next_events
 from parley.session_store.store import SessionReader, SessionStore, SessionWriter, StoreTuning
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
@@ -740,6 +742,22 @@ async def test_a_follower_gets_long_histories_once_and_in_order(store: SessionSt
             if event.seq == 1_201:
                 break
     assert seen == list(range(1, 1_202))
+
+
+async def test_a_follower_gets_large_payloads_a_few_at_a_time(store: SessionStore) -> None:
+    writer = await new_writer(store)
+    for number in range(6):
+        await writer.append(said(f"{number}" + "x" * 600_000))
+    read: list[int] = []
+    async with asyncio.timeout(TIMEOUT_S), aclosing(store.follow(writer.session_id)) as follow:
+        async for event in follow:
+            read.append(event.seq)
+            if event.seq == 6:
+                break
+    assert read == [1, 2, 3, 4, 5, 6]
+    page = partial(read_next_events, session_id=writer.session_id, after_seq=0, limit=500)
+    events, is_last = await store._read(page)
+    assert ([event.seq for event in events], is_last) == ([1, 2], False)
 
 
 async def test_a_follower_gets_what_another_process_writes(opening: Opener, url: str) -> None:

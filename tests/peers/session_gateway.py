@@ -6,7 +6,7 @@ test.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from fastapi import FastAPI
 from pipecat.runner.types import RunnerArguments
 
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.pictures import PictureFile
+from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
@@ -47,7 +49,13 @@ class Turns:
         self._news = asyncio.Condition()
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity = ANONYMOUS
+        self,
+        session_id: str,
+        text: str,
+        *,
+        key: str | None,
+        identity: ClientIdentity = ANONYMOUS,
+        pictures: Sequence[PictureFile] = (),
     ) -> AsyncGenerator[TurnEvent, None]:
         self.asked.append(text)
         await self._notify()
@@ -75,7 +83,12 @@ async def no_call(_arguments: RunnerArguments) -> None:
 
 @asynccontextmanager
 async def application(
-    folder: Path, type_turn: AnswerTyped, *, audit: AuditLog | None = None, **settings: Any
+    folder: Path,
+    type_turn: AnswerTyped,
+    *,
+    audit: AuditLog | None = None,
+    annotations: AnnotationEntries | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
@@ -88,6 +101,7 @@ async def application(
             open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
             conversations=conversations,
             type_turn=type_turn,
+            annotations=annotations,
             operator_token=TOKEN,
             audit=audit,
         )

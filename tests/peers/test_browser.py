@@ -1,6 +1,8 @@
 """A user at the pages: Chromium with a fake microphone against a server in its own process."""
 
 import asyncio
+import base64
+import io
 import os
 import re
 import select
@@ -9,7 +11,7 @@ import subprocess
 import sys
 import time
 import wave
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 import pytest
+from PIL import Image
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
 from parley.session_store.events import Draft, Kind
@@ -319,6 +322,66 @@ async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_th
                 await person.part("talk").click()
                 await person.state("ready", within_s=1)
             assert person.complaints == []
+
+
+@pytest.mark.alone
+async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_person_wants_that(
+    chromium: str, tmp_path: Path
+):
+    flags = ("--use-fake-ui-for-media-stream",)
+    async with OpenAiServer([Turn(["I see it."])]) as model:
+        row = f"{{name: openai_compatible, settings: {{base_url: '{model.url}/v1', model: m, sees: true}}}}"
+        more = "bot: {greeting: ''}\n"
+        with serving(tmp_path, f"llm: {row}", more=more) as served:
+            async with visit(chromium, served.address, *flags) as person:
+                await expect(person.part("camera-control")).to_be_hidden()
+                await person.part("talk").click()
+                await person.state("listening", "speaking", within_s=15)
+                await person.type("Can you see me?")
+                await person.answered("I see it.", within_s=ANSWERED_WITHIN_S)
+                assert pictures_in(model.requests[-1]) == []
+
+                await person.part("camera").click()
+                await expect(person.part("preview")).to_be_visible()
+                await type_until(person, "And now?", lambda: len(pictures_in(model.requests[-1])) == 1)
+                [(width, height)] = pictures_in(model.requests[-1])
+                assert 1_024 >= width > height > 100
+
+                await person.part("camera").click()
+                await expect(person.part("preview")).to_be_hidden()
+                # A picture of the last two seconds may still be taken.
+                await type_until(person, "And now?", lambda: newest_turn(model.requests[-1]) == "And now?")
+                # The pictures of earlier turns are still there.
+                assert pictures_in(model.requests[-1])[0] == (width, height)
+                await person.part("talk").click()
+                await person.state("ready", within_s=1)
+            assert person.complaints == []
+
+
+async def type_until(person: Visit, text: str, condition: Callable[[], bool]) -> None:
+    """Type a turn again, and wait for its answer, until the model's request is as expected."""
+    async with asyncio.timeout(30):
+        while True:
+            # The answer before has been heard: this turn would interrupt it.
+            await person.state("listening", within_s=15)
+            answers = await person.part("bot-turn").count()
+            await person.type(text)
+            await expect(person.part("bot-turn")).to_have_count(answers + 1, timeout=15_000)
+            if condition():
+                return
+
+
+def newest_turn(request: dict[str, Any]) -> object:
+    """Return the content of the last message in a request: a text where it has no picture."""
+    return request["messages"][-1]["content"]
+
+
+def pictures_in(request: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return width and height of the pictures in a request of OpenAI's form."""
+    parts = [part for message in request["messages"] for part in message["content"] if isinstance(part, dict)]
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    files = [io.BytesIO(base64.b64decode(url.removeprefix("data:image/jpeg;base64,"))) for url in urls]
+    return [Image.open(file).size for file in files]
 
 
 async def test_without_a_microphone_one_can_type_and_a_second_person_is_told_that_the_line_is_taken(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from parley.pipelines.sessions import open_conversations
 from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.protocols.annotations import AnnotationBatch, placed
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.telemetry.turns import TurnRecord
@@ -82,6 +83,7 @@ async def hold(
     typed: str = "",
     patience_ms: int | None = None,
     grants: Grants | None = None,
+    concurrently: Callable[[Engines, Call], Coroutine[Any, Any, None]] | None = None,
 ) -> Held:
     output = tmp_path / "call.wav"
     choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
@@ -128,7 +130,10 @@ async def hold(
             )
             if typed:
                 types(transport, call, typed, behind_greeting=bool(greeting))
-            await run_duplex(engines, transport, call)
+            async with asyncio.TaskGroup() as tasks:
+                if concurrently is not None:
+                    tasks.create_task(concurrently(engines, call))
+                await run_duplex(engines, transport, call)
             played.recording.close()
         events = await conversations.store.events(conversation.session_id, limit=10_000)
     stereo, _ = soundfile.read(output, dtype="float32")
@@ -379,3 +384,27 @@ async def test_a_service_with_one_stream_is_heard_and_written_down(tmp_path: Pat
     assert len(held.bot_ms()) * 10 == pytest.approx(1_200, abs=60)
     # The silence that ended the utterance is a part of it; the silence around it is not.
     assert answered.payload["audio_ms"] == pytest.approx(1_200 + 800, abs=100)
+
+
+@pytest.mark.alone
+async def test_a_gesture_is_in_the_session_with_the_words_and_its_program_knows_that_no_model_reads_it(
+    tmp_path: Path,
+):
+    are_read: list[bool] = []
+
+    async def point(engines: Engines, call: Call) -> None:
+        while (entry := engines.annotations.find(call.conversation.session_id)) is None:
+            await asyncio.sleep(0.01)
+        are_read.append(entry.are_read)
+        pointing = {"stream": "vision", "age_ms": 0, "duration_ms": 500, "payload": {"ref": "the fee"}}
+        batch = AnnotationBatch.model_validate({"annotations": [pointing]})
+        while not entry.ended.is_set():
+            entry.take(placed(batch, now_us=entry.now_us(), began_us=entry.began_us))
+            await asyncio.sleep(0.1)
+
+    async with RealtimeServer([QUESTION]) as server:
+        held = await hold(server, [silence(300), voice(800), silence(600)], tmp_path, concurrently=point)
+    assert are_read == [False]
+    [said] = held.of(Kind.USER_TURN)
+    assert said.payload["text"] == "How much is it?"
+    assert said.payload["tokens"][0]["visual"]["ref"] == "the fee"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pipecat.frames.frames import CancelFrame, EndFrame, Frame
 
+from parley.core.call_events import AnnotationReported
 from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
-from parley.processors.fusion.perception import AnnotationFrame
 from parley.session_store.events import Event, Kind
 from parley.session_store.replay import recorded_calls, replay
 from tests.sim.call import OFF, RunningCall, silence, simulate, voice
@@ -162,7 +162,7 @@ def test_what_specialists_see_and_hear_is_in_the_question(tmp_path: Path):
         tense = ProsodyPayload(now_us - 600_000, now_us + 400_000, stress=0.9)
         for source, payload in ((Source.VISION, pointing), (Source.PROSODY, tense)):
             annotation = Annotation(now_us - 200_000, now_us, source, payload)
-            await running.call.live.input.queue(AnnotationFrame(stream=source, annotation=annotation))
+            running.call.events.publish(AnnotationReported(0, source, annotation))
 
     call = simulate([*QUESTION, silence(3_000)], tmp_path, concurrently=perceive, speculation=OFF)
     [question] = [message.text for message in call.model.asked[0] if message.role == "user"]
@@ -185,7 +185,7 @@ def test_a_specialist_that_falls_silent_costs_its_tags_and_nothing_else(tmp_path
         await asyncio.sleep(0.2)
         seen = VisionPayload(clock.now_us() - 100_000, clock.now_us(), ref="the fee", gesture="pointing")
         annotation = Annotation(clock.now_us() - 100_000, clock.now_us(), Source.VISION, seen)
-        await running.call.live.input.queue(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+        running.call.events.publish(AnnotationReported(0, Source.VISION, annotation))
 
     plain = simulate([*QUESTION, silence(3_000)], tmp_path / "plain")
     call = simulate([*QUESTION, silence(3_000)], tmp_path / "frozen", concurrently=perceive)

@@ -23,7 +23,7 @@ const choices = () => parts.modes.querySelectorAll("input");
 
 export class Mode {
   #mode = "cascade";
-  #sees = false;
+  #sees = { duplex: false, cascade: false };
   #votes = "";
   #offered = () => {};
   /** @type {Promise<void>} */
@@ -42,7 +42,7 @@ export class Mode {
 
   /** True when the engine of the next call uses a camera. */
   get sees() {
-    return this.#sees && this.#mode === "duplex";
+    return this.#mode === "duplex" ? this.#sees.duplex : this.#sees.cascade;
   }
 
   /** Resolves once the abilities of the server are known: an earlier call waits for that. */
@@ -53,12 +53,12 @@ export class Mode {
   /**
    * Offer what the server can do; without a status that cannot be found out.
    *
-   * @param {Partial<Pick<Status, "mode" | "omni" | "sees">>} [status]
+   * @param {Partial<Pick<Status, "mode" | "omni" | "sees" | "cascade_sees">>} [status]
    */
-  offer({ mode, omni, sees } = {}) {
+  offer({ mode, omni, sees, cascade_sees: cascadeSees } = {}) {
     this.#offered();
+    this.#sees = { duplex: Boolean(sees), cascade: Boolean(cascadeSees) };
     if (!omni) return;
-    this.#sees = Boolean(sees);
     const asked = location.pathname.replace(/\/+$/, "") === "/duplex" ? "duplex" : null;
     const chosen = asked ?? localStorage.getItem(CHOSEN) ?? mode;
     this.#mode = chosen && MODES.includes(chosen) ? chosen : "cascade";

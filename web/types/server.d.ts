@@ -30,6 +30,15 @@ export interface BotTurn {
   transport?: string;
 }
 
+/** Picture that a user turn after it names by its key. */
+export interface Picture {
+  media_type: string;
+  width: number;
+  height: number;
+  /** The file, in base64. */
+  data: string;
+}
+
 export interface Visit {
   transport: string;
 }
@@ -48,6 +57,7 @@ export type SessionEvent =
   | EventOf<"user_turn", UserTurn>
   | EventOf<"heard", Heard>
   | EventOf<"bot_turn", BotTurn>
+  | EventOf<"picture", Picture>
   | EventOf<"joined" | "left", Visit>
   | EventOf<
       "tool_call" | "tool_result" | "state" | "tier" | "summary" | "annotation" | "journal",
@@ -202,6 +212,7 @@ export interface Status {
   tts?: string;
   omni?: string;
   sees?: boolean;
+  cascade_sees?: boolean;
   telephone?: string;
   exposure?: string;
   calls: number;

@@ -4,8 +4,8 @@ from importlib import import_module
 
 # In the order of the report.
 MODULES = (
-    "floods", "identity", "places", "engines", "ending", "sharing", "overload", "prompts", "mutating",
-    "readers", "storage",
+    "floods", "annotations", "identity", "places", "engines", "ending", "sharing", "overload", "prompts",
+    "mutating", "readers", "storage",
 )  # fmt: skip
 
 

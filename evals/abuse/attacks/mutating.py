@@ -15,10 +15,11 @@ import aiohttp
 from websockets.asyncio.client import ClientConnection
 
 from parley.core.errors import AgentError
+from parley.evals.abuse.attacks.annotations import own_call, when_live
 from parley.evals.abuse.attacks.floods import drain
 from parley.evals.abuse.attacks.requests import GONE, new_session
 from parley.evals.abuse.mutations import mutated, mutated_bytes, mutated_text
-from parley.evals.abuse.protocols import PROTOCOLS, RTVI, Protocol, twilio_messages
+from parley.evals.abuse.protocols import ANNOTATIONS, PROTOCOLS, RTVI, Protocol, twilio_messages
 from parley.evals.abuse.registry import Attack, AttackRun, Outcome, Run, add
 from parley.evals.abuse.routes import TELEPHONE, Entry, entries
 from parley.evals.abuse.samples import FORM, OFFER, body_of, path_of
@@ -80,6 +81,16 @@ async def _send_mutated(
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _annotations(run: AttackRun) -> Outcome:
+    """Report about a call of the attacker's own."""
+
+    async def one(number: int, tally: Tally) -> None:
+        async with own_call(run, number) as path, await when_live(run, path, number) as socket:
+            await _send_mutated(run, socket, list(ANNOTATIONS.messages), tally)
+
+    return await _many(run, one)
 
 
 async def _twilio(run: AttackRun) -> Outcome:
@@ -213,6 +224,7 @@ def _judged(outcome: Outcome, statuses: Counter[int]) -> Outcome:
 
 _RUNS: dict[str, Run] = {
     **{protocol.name: partial(_socket, protocol=protocol) for protocol in PROTOCOLS},
+    ANNOTATIONS.name: _annotations,
     "twilio": _twilio,
     "twilio-webhooks": _webhooks,
     "rtvi": _rtvi,

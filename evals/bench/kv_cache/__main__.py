@@ -1,11 +1,13 @@
 """``python -m evals.bench kv_cache``: measure the effect of keeping a conversation's cache.
 
 ``trace``: hits, false hits and tokens that were read again, of three policies on the same conversations.
+``prompts``: share of its history that each request of a call leaves in place, turn by turn and in all.
 ``ttft``: time to the first token with the cache kept and with everything read anew, turn by turn, and a plot.
 """
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,9 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from parley.evals.harness.command import exit_code, machine
+from parley.evals.harness.command import exit_code, machine, positive
 from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import as_json, picture
+from parley.runtime.event_loop import run
 
 TURNS = 40
 # State of the cache at the end of a question, and its label in the plot.
@@ -33,6 +36,12 @@ def build_parser() -> argparse.ArgumentParser:
     parts = parser.add_subparsers(dest="part", required=True)
     trace = parts.add_parser("trace", help="measure hits and false hits")
     trace.add_argument("--seeds", type=int, default=3)
+    prompts = parts.add_parser("prompts", help="measure what each request keeps of a call's history")
+    prompts.add_argument("--turns", type=positive, default=20, help="turns of the call")
+    prompts.add_argument("--answer-tokens", type=positive, default=440, help="length of each answer")
+    prompts.add_argument(
+        "--budget-tokens", type=positive, default=4_500, help="budget of the conversation's settings"
+    )
     ttft = parts.add_parser("ttft", help="measure the time to the first token")
     ttft.add_argument("--turns", type=int, default=TURNS)
     ttft.add_argument("--repeats", type=int, default=3)
@@ -50,6 +59,8 @@ def _run(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         if given.part == "trace":
             found = _trace(Path(folder), given.seeds)
+        elif given.part == "prompts":
+            found = _prompts(Path(folder), given.turns, given.answer_tokens, given.budget_tokens)
         else:
             found = _ttft(Path(folder), given.turns, given.repeats)
             if given.plot is not None:
@@ -59,7 +70,8 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _trace(folder: Path, seeds: int) -> dict[str, Any]:
-    from parley.evals.bench.kv_cache.trace import POLICIES, Counts, run, trace
+    from parley.evals.bench.kv_cache.trace import POLICIES, Counts, trace
+    from parley.evals.bench.kv_cache.trace import run as run_trace
     from parley.evals.tiny_qwen3 import install_tiny_qwen3
 
     install_tiny_qwen3(folder, is_ascii=True)
@@ -69,7 +81,7 @@ def _trace(folder: Path, seeds: int) -> dict[str, Any]:
         steps = trace(seed)
         for name, policy in POLICIES.items():
             progress.step(f"{name}, seed {seed}")
-            for fact, value in asdict(run(policy(folder, steps), steps)).items():
+            for fact, value in asdict(run_trace(policy(folder, steps), steps)).items():
                 setattr(whole[name], fact, getattr(whole[name], fact) + value)
     bound = whole["clairvoyant"].hits
     return {
@@ -78,6 +90,42 @@ def _trace(folder: Path, seeds: int) -> dict[str, Any]:
             for name, counts in whole.items()
         }
     }
+
+
+def _prompts(folder: Path, turns: int, answer_tokens: int, budget_tokens: int) -> dict[str, Any]:
+    """Hold the call without and with documents."""
+    from parley.evals.bench.kv_cache.prompts import run_call, script
+    from parley.evals.tiny_qwen3 import install_tiny_qwen3
+
+    calls: dict[str, Any] = {}
+    for name, has_documents in (("without_documents", False), ("with_documents", True)):
+        counts = run(
+            run_call(
+                install_tiny_qwen3(folder / name, is_ascii=True),
+                script(turns),
+                has_documents=has_documents,
+                answer_tokens=answer_tokens,
+                budget_tokens=budget_tokens,
+            )
+        )
+        for each in counts.requests:
+            causes = f" ({', '.join(each.causes)})" if each.causes else ""
+            print(
+                f"{name}, turn {each.turn}: kept {each.kept_tokens} of {each.history_tokens} tokens of "
+                f"history, {each.earlier_tokens} before the words; Claude {each.sent_kept_chars} of "
+                f"{each.sent_history_chars} characters{causes}",
+                file=sys.stderr,
+            )
+        calls[name] = {
+            "turns": turns,
+            "summaries": counts.summaries,
+            "history_tokens": sum(each.history_tokens for each in counts.requests),
+            "kept_tokens": sum(each.kept_tokens for each in counts.requests),
+            "kept_share": round(counts.kept_share, 4),
+            "kept_share_of_all_before_the_words": round(counts.strict_share, 4),
+            "claude_kept_share": round(counts.claude_share, 4),
+        }
+    return calls
 
 
 def _ttft(folder: Path, turns: int, repeats: int) -> dict[str, Any]:

@@ -96,6 +96,8 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", f"{_SESSION}/events"): _S,
     ("GET", f"{_SESSION}/export"): _S,
     ("POST", f"{_SESSION}/messages"): _S,
+    ("POST", f"{_SESSION}/annotations"): _S,
+    (SOCKET, f"{_SESSION}/annotations/socket"): _S,
     ("POST", f"{_SESSION}/call-code"): _S,
     ("DELETE", f"{_SESSION}/caller"): _S,
     ("DELETE", _SESSION): Audience.OWNER,

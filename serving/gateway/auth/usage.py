@@ -171,12 +171,20 @@ class UsageLimits:
             return False
         return True
 
+    def check(self, identity: ClientIdentity) -> None:
+        """Check that ``take`` would count another turn; counts none.
+
+        Raises:
+            ShareError: as ``take`` does.
+        """
+        for client, limit in self._limits(identity):
+            self._requests.check(client, limit=limit)
+        self._budgets.check(identity.grants)
+
     def has_request(self, identity: ClientIdentity) -> bool:
         """Return whether ``take`` would count another turn; counts none."""
         try:
-            for client, limit in self._limits(identity):
-                self._requests.check(client, limit=limit)
-            self._budgets.check(identity.grants)
+            self.check(identity)
         except ShareError:
             return False
         return True

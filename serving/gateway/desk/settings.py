@@ -11,7 +11,7 @@ Phrase = Annotated[str, Field(min_length=1, max_length=400)]
 
 
 class DeskSettings(StrictModel):
-    """When a human is fetched, how long callers wait for one, and what they hear meanwhile."""
+    """Settings of the desk: when a human is fetched, the deadlines of both sides, and the phrases."""
 
     wait_s: float = Field(
         120.0, ge=1, le=3_600, description="longest wait for a human; the agent goes on after it"

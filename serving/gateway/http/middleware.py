@@ -11,9 +11,13 @@ import ipaddress
 import re
 from collections.abc import Collection
 
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from parley.core.errors import CapacityError
+from parley.serving.gateway.http.requests import client_of
+from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.settings import ServerSettings
 from parley.session_store.faults import log_failure
 
@@ -41,15 +45,23 @@ class BodyLimit:
         max_bytes: of a body.
         within_s: longest wait for it.
         streamed: paths whose route reads its body itself, with bounds of its own.
+        longer: bodies of some paths that may be longer; None for none.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_bytes: int, within_s: float, streamed: Collection[str] = ()
+        self,
+        app: ASGIApp,
+        *,
+        max_bytes: int,
+        within_s: float,
+        streamed: Collection[str] = (),
+        longer: "LongerBodies | None" = None,
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._within_s = within_s
         self._streamed = frozenset(streamed)
+        self._longer = longer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,21 +70,46 @@ class BodyLimit:
         if scope["path"] in self._streamed:
             await self._pass_on(scope, receive, send)
             return
-        too_long = refusal(413, f"body over {self._max_bytes} bytes")
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if not declared.isdigit() or len(declared) > 12 or int(declared) > self._max_bytes:
+        length = int(declared) if declared.isdigit() and len(declared) <= 12 else None
+        longer = self._longer
+        if longer is None or length is None or length <= self._max_bytes or not longer.has(scope["path"]):
+            await self._take_whole(scope, receive, send, length, self._max_bytes)
+            return
+        try:
+            place = longer.take(scope)
+        except CapacityError as full:
+            await refusal(503, str(full))(scope, receive, send)
+            return
+        with place:
+            await self._take_whole(scope, receive, send, length, longer.max_bytes)
+
+    async def _take_whole(
+        self, scope: Scope, receive: Receive, send: Send, length: int | None, max_bytes: int
+    ) -> None:
+        """Read the body, and pass the request on with it.
+
+        Args:
+            scope: of the request.
+            receive: of the request.
+            send: of the request.
+            length: as declared; None when that is no number.
+            max_bytes: of the body.
+        """
+        too_long = refusal(413, f"body over {max_bytes} bytes")
+        if length is None or length > max_bytes:
             await too_long(scope, receive, send)
             return
         try:
             async with asyncio.timeout(self._within_s):
-                body = await self._read(receive)
+                body = await self._read(receive, max_bytes)
         except TimeoutError:
             too_late = refusal(408, f"the body did not arrive within {self._within_s} s")
             await too_late(scope, receive, send)
             return
         if body is None:
             return
-        if len(body) > self._max_bytes:
+        if len(body) > max_bytes:
             await too_long(scope, receive, send)
             return
         await self._app(scope, replayed(body, receive), send)
@@ -97,7 +134,7 @@ class BodyLimit:
 
         await self._app(scope, receive_and_see, send_and_close)
 
-    async def _read(self, receive: Receive) -> bytes | None:
+    async def _read(self, receive: Receive, max_bytes: int) -> bytes | None:
         """Return the body, or its beginning once it is too long; None when the client has left.
 
         A chunked body declares no length: it is read here, up to the limit.
@@ -108,8 +145,45 @@ class BodyLimit:
             if message["type"] == "http.disconnect":
                 return None
             body += message.get("body", b"")
-            if not message.get("more_body", False) or len(body) > self._max_bytes:
+            if not message.get("more_body", False) or len(body) > max_bytes:
                 return bytes(body)
+
+
+class LongerBodies:
+    """Bodies that may be longer than others, a few at a time: each is in memory until its request is over.
+
+    Args:
+        paths: whose bodies they are.
+        max_bytes: of a body, whose length must be declared.
+        at_once: number of such requests at the same time; an address has a quarter of them.
+        trusted_proxies: proxies whose statement about the client is believed.
+    """
+
+    def __init__(
+        self, paths: re.Pattern[str], *, max_bytes: int, at_once: int, trusted_proxies: Collection[str]
+    ) -> None:
+        self._paths = paths
+        self.max_bytes = max_bytes
+        self._trusted_proxies = trusted_proxies
+        each = max(1, at_once // 4)
+        self._places = ConcurrencyLimit(
+            at_once,
+            f"{at_once} requests with long bodies are under way, try again in a moment",
+            each=each,
+            each_full=f"{each} requests with long bodies from this address are under way, try again later",
+        )
+
+    def take(self, scope: Scope) -> Slot:
+        """Take a place for a request, before anything of its body is read.
+
+        Raises:
+            CapacityError: all are taken, or those of its address.
+        """
+        return self._places.take(client_of(HTTPConnection(scope), trusted_proxies=self._trusted_proxies))
+
+    def has(self, path: str) -> bool:
+        """Return whether a body of this path may be longer."""
+        return self._paths.fullmatch(path) is not None
 
 
 def refusal(status: int, why: str) -> JSONResponse:

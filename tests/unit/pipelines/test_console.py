@@ -126,6 +126,14 @@ async def test_control_characters_of_an_answer_do_not_reach_the_terminal(tmp_pat
     assert "We[2J open 31mat\tten,\nnot at n\u00efne.\n" in shown
 
 
+async def test_a_model_that_sees_nothing_is_shown_nothing(tmp_path: Path, keys: PipeInput):
+    async with console(tmp_path, keys) as terminal:
+        terminal.type("/image", "/image photo.png", "/quit")
+        shown = await terminal.ends()
+    assert "Which file? /image PATH\n" in shown
+    assert "This deployment's language model sees no pictures.\n" in shown
+
+
 async def test_the_commands(tmp_path: Path, keys: PipeInput):
     async with console(tmp_path, keys, ("Hello.",)) as terminal:
         terminal.type("/help", "/session", "/sesion", "/quit")

@@ -121,7 +121,9 @@ def test_a_turn_that_was_given_up_is_asked_again_as_it_was_said(tmp_path: Path):
         async with world.conversations.open() as conversation:
             await world.leave(conversation, OPEN, "a")
             await world.answer(conversation, FEE, "b")
-            assert [text.split(" [")[0] for _, text in world.asked(1)][1:] == ["We open", FEE]
+            piece, question = [text for _, text in world.asked(1)][1:]
+            # The first remark is explained before the question that comes after it.
+            assert piece.split(" [")[0] == "We open" and question.endswith(f"[End of notes]\n\n{FEE}")
             again = await world.answer(conversation, OPEN, "a")
             assert world.asked(2) == [("user", OPEN)]
             assert again.turn.payload["text"] == "We open at ten."

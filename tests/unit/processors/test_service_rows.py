@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from parley.core.errors import ConfigError
 from parley.core.registry import Registry
-from parley.processors.dialogue.services import LLM_SERVICES, AnthropicSettings
+from parley.processors.dialogue.services import LLM_SERVICES, AnthropicSettings, sees_pictures
 from parley.processors.perception.services import STT_SERVICES
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.services import TTS_SERVICES
@@ -184,3 +184,13 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     attempts: list[object] = []
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: attempts.append(address))
     return lambda: len(attempts)
+
+
+@pytest.mark.parametrize("name", list(LLM_SERVICES))
+def test_a_row_states_whether_its_model_sees(name: str):
+    assert sees_pictures(create(LLM_SERVICES, name)) == (name == "anthropic")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["openai_compatible", "vllm", "ollama", "groq"])
+def test_a_model_of_an_openai_compatible_server_sees_where_the_settings_say_so(name: str):
+    assert sees_pictures(create(LLM_SERVICES, name, sees=True))  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from parley.protocols.chat_ws import (
     ChatRequest,
     CompleteTurn,
     Generate,
+    PictureItem,
     Prefill,
     Stop,
     chat_request,
@@ -162,3 +163,19 @@ def test_no_message_raises_anything_but_a_refusal(seed: int):
                     assert given(request).parts[-1].role == "user"
             except ProtocolError as refusal:
                 assert str(refusal)
+
+
+def test_a_model_that_sees_takes_pictures_of_the_user_alone():
+    looks = [{"type": "image", "data": "AAAA"}, {"type": "text", "text": "Well?"}]
+    request = chat_request(json.dumps({"messages": [{"role": "user", "content": looks}]}))
+    assert isinstance(request, ChatRequest)
+    [part] = given(request, sees=True).parts
+    assert part.pieces == ("Well?",)
+    assert part.pictures == (PictureItem("messages[0].content[0]", "AAAA"),)
+    with pytest.raises(ProtocolError, match="pictures are not understood"):
+        given(request)
+    messages = [{"role": "assistant", "content": looks}, {"role": "user", "content": "Well?"}]
+    answered = chat_request(json.dumps({"messages": messages}))
+    assert isinstance(answered, ChatRequest)
+    with pytest.raises(ProtocolError, match=r"messages\[0\]\.content\[0\]"):
+        given(answered, sees=True)

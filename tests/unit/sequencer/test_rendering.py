@@ -1,3 +1,5 @@
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +9,9 @@ from parley.sequencer.rendering import LEGEND, RenderingSettings, render, tags
 
 
 def said(text: str, *, who: str | None = None, truncated: bool = False, **perceived: object) -> EnrichedToken:
-    """Return a token; anger, joy, stress, certainty, ref, gesture and facial_affect go to their fields."""
-    voice = {key: perceived.pop(key) for key in ("anger", "joy", "stress", "certainty") if key in perceived}
+    """Return a token; the fields of the voice and of what is seen go to their payloads."""
+    names = {each.name for each in fields(ProsodyPayload)}
+    voice = {key: perceived.pop(key) for key in [*perceived] if key in names}
     return EnrichedToken(
         0,
         text,
@@ -37,6 +40,10 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
         ({"certainty": 0.31}, ()),
         ({"stress": 0.7, "anger": 0.9, "certainty": 0.2}, ("angry", "unsure", "tense")),
         ({"stress": 0.9, "anger": 0.9}, ("angry", "tense")),
+        ({"level_offset_db": 6.0}, ("louder than before",)),
+        ({"level_offset_db": 5.9, "pitch_offset_semitones": 6.9}, ()),
+        ({"pitch_offset_semitones": 7.0}, ("in a higher voice",)),
+        ({"stress": 0.7, "level_offset_db": 9.0}, ("tense", "louder than before")),
         ({"ref": "the card"}, ("showing the card",)),
         ({"gesture": "nodding"}, ("nodding",)),
         ({"gesture": "holding", "ref": "the card"}, ("holding the card",)),

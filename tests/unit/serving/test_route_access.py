@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from parley.pipelines.live_annotations import LiveAnnotations
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.auth_failures import AuthFailures
@@ -76,6 +77,7 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
         conversations=conversations,
         type_turn=_typed,
+        annotations=LiveAnnotations(),
         modes=("cascade", "duplex"),
         operations=Operations.open(OperationsSettings(data_dir=folder), pool=None),
         phone=phone,

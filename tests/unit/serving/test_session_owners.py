@@ -1,6 +1,6 @@
 """Sessions of an application's users, and of browsers without a credential."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from parley.core.grants import ClientIdentity
+from parley.core.pictures import PictureFile
 from parley.serving.gateway.auth.client_auth import COOKIE
 from parley.serving.gateway.auth.usage import UsageLimits
 from parley.serving.gateway.session_api import TurnEvent
@@ -34,7 +35,13 @@ class Typed:
         self._usage = usage
 
     async def __call__(
-        self, session_id: str, text: str, *, key: str | None, identity: ClientIdentity
+        self,
+        session_id: str,
+        text: str,
+        *,
+        key: str | None,
+        identity: ClientIdentity,
+        pictures: Sequence[PictureFile] = (),
     ) -> AsyncGenerator[TurnEvent, None]:
         if self._usage is not None:
             self._usage.take(identity)

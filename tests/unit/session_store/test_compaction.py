@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.errors import EngineError
+from parley.core.pictures import NO_LONGER_SHOWN, UNSEEN
 from parley.core.prompt_notes import parse_notes
 from parley.language import find_language
 from parley.models.llm import Message
@@ -93,6 +94,21 @@ def test_long_turns_are_summarised_although_they_are_new_but_for_the_last() -> N
     assert due(compacting(SMALL, budget_tokens=300), line).payload["until_seq"] == 2
 
 
+def test_a_long_summary_makes_the_next_one_due_earlier() -> None:
+    maker = compacting(SMALL, budget_tokens=1_000)
+    line = talk(22)
+    assert maker.due_until(line.events) is None
+    line.summary("", 2)
+    assert maker.due_until(line.visible()) is None
+    # The view would be longer than its budget before the turns alone fill two thirds of it.
+    line.summary("They talked about wires. " * 60, 2)
+    assert maker.due_until(line.visible()) is not None
+    # Half of the budget is for turns, however long it is.
+    shorter = talk(18)
+    shorter.summary("They talked about wires. " * 60, 2)
+    assert maker.due_until(shorter.visible()) is None
+
+
 def test_the_whole_log_stays() -> None:
     line = talk(5)
     before = list(line.events)
@@ -109,6 +125,19 @@ def test_the_language_model_writes_the_summary_from_all_that_is_covered() -> Non
     assert "Invent nothing" in system.text
     assert "Person: What does wire number 2 cost?" in user.text
     assert "wire number 3" not in user.text
+
+
+def test_a_summary_does_not_call_a_picture_unseen() -> None:
+    line = Timeline()
+    line.said("What is this?", pictures=[{"key": f"picture.{0:064x}", "width": 4, "height": 3, "number": 0}])
+    line.replied("A red lamp.")
+    for number in range(5):
+        line.said(f"What does wire number {number} cost?")
+        line.replied(f"It costs {number} dollars.")
+    maker, model = compactor("They talked about wires.")
+    due(maker, line)
+    asked = model.asked[0][1].text
+    assert f"Person: {NO_LONGER_SHOWN} What is this?" in asked and UNSEEN not in asked
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,18 @@ def test_notes_are_newer_than_the_turns_but_for_the_last() -> None:
     assert read("Hi.", "Hi.", "my name is Eva", notes=notes).facts == {"name": "Eva"}
 
 
+def test_notes_of_a_later_turn_replace_earlier_ones() -> None:
+    first, second = (write_notes(PromptNotes(facts={"plan": plan})) for plan in ("gold", "silver"))
+    conversation = read(f"{first}\n\nHello.", "Hi.", f"Yes.\n\n{second}\n\nWhich plan is it?")
+    assert conversation.facts == {"plan": "silver"}
+    assert [message.text for message in conversation.messages] == [
+        "Hello.",
+        "Hi.",
+        "Yes.",
+        "Which plan is it?",
+    ]
+
+
 def test_remarks_are_not_words() -> None:
     conversation = read(
         "this one [pointing at the fee]\n\nwhat is it [angry]",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from parley.core.errors import ConfigError, EngineError
+from parley.core.pictures import UNSEEN
 from parley.models.llm import Message
 from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from tests.fakes.embedder import WordCountEmbedder
@@ -194,3 +195,12 @@ async def test_a_cancelled_search_leaves_the_model_usable(folder: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         DocumentLlm(settings(tmp_path / "nowhere"), embedder=WordCountEmbedder())
+
+
+async def test_what_was_shown_is_not_passed_over_in_silence(model: DocumentLlm) -> None:
+    assert await talk(model, f"{UNSEEN} What does a wire cost?") == (
+        "I cannot see pictures. A wire costs twenty dollars."
+    )
+    assert await talk(model, UNSEEN) == "I cannot see pictures."
+    later = await talk(model, UNSEEN, "I cannot see pictures.", "What does a wire cost?")
+    assert later == "A wire costs twenty dollars."

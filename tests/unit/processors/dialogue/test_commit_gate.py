@@ -10,6 +10,7 @@ import pytest
 from pipecat.frames.frames import (
     CancelFrame,
     Frame,
+    InputImageRawFrame,
     InterruptionFrame,
     LLMContextFrame,
     TTSSpeakFrame,
@@ -23,9 +24,12 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import QuestionReopened
+from parley.core.pictures import UNSEEN, Picture, picture_key, referred_key
 from parley.language import find_language
+from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
+from parley.processors.perception.caller_camera import STALE_S, CallerCamera
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
@@ -92,6 +96,7 @@ def play(
     waits_again: Callable[[], None] | None = None,
     answers: Answers | None = None,
     turns: int | None = None,
+    camera: CallerCamera | None = None,
 ) -> Bench:
     left = [turns]
 
@@ -104,7 +109,8 @@ def play(
         url = new_session_file(folder / "sessions.db")
         store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
         compactor = Compactor(facts=find_language("en").facts)
-        opened = Conversations(store, ConversationTuning(max_pending=max_pending), compactor=compactor)
+        tuning = ConversationTuning(max_pending=max_pending, resent_pictures=2)
+        opened = Conversations(store, tuning, compactor=compactor)
         try:
             async with opened.open() as conversation:
                 events = CallEvents()
@@ -120,6 +126,7 @@ def play(
                     take_turn=take_turn,
                     has_turn=lambda: left[0] is None or left[0] > 0,
                     own_instructions=("Be brief.",),
+                    camera=camera,
                 )
                 bench = Bench(conversation, opened, folder, gate)
                 runner = WorkerRunner(handle_sigint=False)
@@ -384,7 +391,9 @@ def test_what_is_foreseen_of_a_turn_is_what_passes_then(tmp_path: Path):
     play(tmp_path, scenario)
     # The instruction comes first once a turn has passed with it.
     assert foreseen[1:] == passed[1:]
-    assert "Ann" in str(passed[-1][1])
+    # Facts stand where they were learned, and nothing before them moves.
+    assert "- name: Ann" in str(passed[-1][3]) and "- call back: at 5551234" in str(passed[-1][-1])
+    assert passed[-1][: len(passed[-2])] == passed[-2]
 
 
 def test_nothing_is_foreseen_when_the_session_is_not_ours(tmp_path: Path):
@@ -471,3 +480,67 @@ def test_a_turn_too_many_is_kept_and_not_asked_and_the_caller_hears_so(tmp_path:
     bench = play(tmp_path, scenario, turns=1)
     assert bench.model.asked == [["Hello."]]
     assert bench.model.spoken == [SETTINGS.over_limit]
+
+
+def frame(colour: int = 200) -> InputImageRawFrame:
+    return InputImageRawFrame(image=bytes([colour]) * (64 * 48 * 3), size=(64, 48), format="RGB")
+
+
+def test_what_the_caller_shows_is_committed_with_the_turn_and_stays_when_the_camera_is_off(tmp_path: Path):
+    camera = CallerCamera(VisionSettings())
+    views: list[list[dict[str, Any]]] = []
+
+    async def scenario(bench: Bench) -> None:
+        assert bench.gate.foreseen("What is this?") is not None
+        await camera.process_frame(frame(), FrameDirection.DOWNSTREAM)
+        assert bench.gate.foreseen("What is this?") is None, "a guess would lack the picture"
+        await bench.say("What is this?")
+        await asyncio.sleep(STALE_S + 1)
+        await bench.say("And now?")
+        await asyncio.sleep(1)
+        views.append(list(bench.conversation.view(pictures=True).messages))
+        views.append(list(bench.conversation.view().messages))
+        [key] = [key for part in views[0][0]["content"] if (key := referred_key(part))]
+        picture = await bench.conversation.picture(key)
+        assert picture is not None and (picture.width, picture.height) == (64, 48)
+
+    play(tmp_path, scenario, camera=camera)
+    seen, unseen = views
+    assert [part.get("text") for part in seen[0]["content"]] == [None, "What is this?", "And now?"]
+    assert unseen == [{"role": "user", "content": f"{UNSEEN} What is this?\n\nAnd now?"}]
+
+
+def test_a_frame_that_is_no_picture_costs_the_turn_nothing_else(tmp_path: Path):
+    camera = CallerCamera(VisionSettings(most_pixels=10_000))
+    broken = [
+        InputImageRawFrame(image=b"short", size=(64, 48), format="RGB"),
+        InputImageRawFrame(image=bytes(200 * 200 * 3), size=(200, 200), format="RGB"),
+        InputImageRawFrame(image=b"\xff\xd8\xff", size=(64, 48), format="JPEG"),
+    ]
+
+    async def scenario(bench: Bench) -> None:
+        for number, each in enumerate(broken):
+            await camera.process_frame(each, FrameDirection.DOWNSTREAM)
+            await bench.say(f"Question {number}?")
+            await asyncio.sleep(0.5)
+        assert await bench.turns() == ["Question 0?", "Question 1?", "Question 2?"]
+
+    bench = play(tmp_path, scenario, camera=camera)
+    assert len(bench.model.asked) == 3 and camera.refused == 3
+
+
+def test_while_the_store_is_away_only_a_few_pictures_wait_for_it(tmp_path: Path):
+    pictures = [Picture(picture_key(bytes([n])), "image/jpeg", 4, 3, "A" * 900_000) for n in range(9)]
+
+    async def scenario(bench: Bench) -> None:
+        with bench.away():
+            for picture in pictures:
+                if bench.conversation.take_pictures([picture]) == 0:
+                    bench.conversation.record(*bench.conversation.picture_drafts([picture]))
+            assert bench.conversation.take_pictures(pictures[:1]) > 0
+        await asyncio.sleep(10)
+        stored = await bench.opened.store.events(bench.conversation.session_id, limit=100)
+        assert [event.key for event in stored] == [picture.key for picture in pictures[:5]]
+        assert bench.conversation.take_pictures(pictures[:1]) == 0
+
+    play(tmp_path, scenario)

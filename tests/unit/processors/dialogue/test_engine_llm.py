@@ -11,11 +11,25 @@ from pipecat.metrics.metrics import TTFBMetricsData
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMSpecificMessage
 
 from parley.core.errors import EngineError
+from parley.core.pictures import UNSEEN, picture_key, reference
+from parley.core.prompt_notes import PromptNotes, parse_notes, write_notes
 from parley.models.llm import Message
 from parley.processors.dialogue.engine_llm import EngineLlmService, messages_of
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 from tests.virtual_time import run
+
+
+def test_notes_before_a_picture_stay_notes():
+    notes = write_notes(PromptNotes(facts={"name": "Ada"}))
+    parts = [
+        {"type": "text", "text": notes},
+        reference(picture_key(b"x")),
+        {"type": "text", "text": "What is it?"},
+    ]
+    [message] = messages_of(LLMContext([{"role": "user", "content": parts}]))
+    found, words = parse_notes(message.text)
+    assert found.facts == {"name": "Ada"} and words == f"{UNSEEN} What is it?"
 
 
 def test_a_context_becomes_plain_messages():
@@ -45,7 +59,7 @@ def test_a_context_becomes_plain_messages():
         Message("user", "hi"),
         Message("user", "Greet the caller."),
         Message("assistant", "Hello."),
-        Message("user", "Look: what is it?"),
+        Message("user", f"Look:\n\n{UNSEEN} what is it?"),
     ]
 
 

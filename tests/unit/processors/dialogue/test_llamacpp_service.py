@@ -34,6 +34,17 @@ def test_what_is_known_of_the_person_stays():
     assert notes == PromptNotes(summary=f"{NOTES.summary}\n{LEFT_OUT}", facts=NOTES.facts, remarks=True)
 
 
+def test_what_was_learned_in_left_out_turns_stays():
+    messages = dialogue()
+    messages[3]["content"] = f"{write_notes(PromptNotes(facts={'name': 'Ada'}))}\n\n{messages[3]['content']}"
+    messages[5]["content"] = f"{write_notes(PromptNotes(facts={'home': 'Bonn'}))}\n\n{messages[5]['content']}"
+    kept = without_oldest(messages, 0.6)
+    assert kept is not None
+    notes, said = parse_notes(kept[1]["content"])
+    assert said.startswith("user 2 ")
+    assert notes == PromptNotes(summary=LEFT_OUT, facts={"name": "Ada", "home": "Bonn"})
+
+
 def test_a_dialogue_that_is_cut_twice_says_once_that_something_is_missing():
     once = without_oldest(dialogue(f"{write_notes(NOTES)}\n\n"), 0.7)
     assert once is not None

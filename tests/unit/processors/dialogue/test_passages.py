@@ -64,7 +64,10 @@ async def test_notes_at_the_front_of_the_conversation_are_not_searched():
     notes = write_notes(PromptNotes(opened=True)) + "\n\n"
     documents = Documents()
     await asked(QuestionPassages(documents.find), {"role": "user", "content": notes + "Where are you?"})
-    assert documents.searched == [("Where are you?", "")]
+    learned = write_notes(PromptNotes(facts={"name": "Ada"}))
+    merged = {"role": "user", "content": f"My name is Ada.\n\n{learned}\n\nWho are you?"}
+    await asked(QuestionPassages(documents.find), merged)
+    assert documents.searched == [("Where are you?", ""), ("My name is Ada.\n\nWho are you?", "")]
 
 
 @pytest.mark.parametrize(

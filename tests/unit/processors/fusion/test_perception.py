@@ -10,11 +10,16 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import WordsDiscarded
+from parley.core.call_events import (
+    AnnotationReported,
+    OutsideReportsReceived,
+    OutsideStreamEnded,
+    WordsDiscarded,
+)
 from parley.core.media import WordTime
-from parley.core.timeline import Annotation, ProsodyPayload, Source, VisionPayload
+from parley.core.timeline import Annotation, OutsideReport, ProsodyPayload, Source, VisionPayload
 from parley.models.stt import Transcript
-from parley.processors.fusion.perception import AnnotationFrame, Perception, PerceptionSettings
+from parley.processors.fusion.perception import Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
 from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
@@ -68,15 +73,32 @@ class Bench:
         start_us = now_us - ago_ms * 1000
         seen = VisionPayload(start_us, start_us + lasts_ms * 1000, ref=ref, gesture="pointing")
         annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.VISION, seen)
-        await self.worker.queue_frame(AnnotationFrame(stream=Source.VISION, annotation=annotation))
+        self.events.publish(AnnotationReported(self.events.now_ms(), Source.VISION, annotation))
         await asyncio.sleep(0.01)
+
+    def outside(self, *, ago_ms: int = 0, ref: str = "", identity: str | None = None) -> None:
+        """Send what a program outside of this process sees; without ``ref``, that it sees nothing new."""
+        now_us = self.clock.now_us()
+        event_us = now_us - ago_ms * 1000
+        seen = Annotation(event_us, now_us, Source.VISION, VisionPayload(event_us, event_us, ref, "pointing"))
+        report = OutsideReport(Source.VISION, event_us, seen if ref else None, identity)
+        self.events.publish(OutsideReportsReceived(self.events.now_ms(), (report,)))
+
+    def outside_leaves(self) -> None:
+        self.events.publish(OutsideStreamEnded(self.events.now_ms(), Source.VISION))
+
+    async def wait_ms(self, said: str) -> int:
+        """End the turn; return how long it waited."""
+        before_us = self.clock.now_us()
+        await self.perception.take(said)
+        return (self.clock.now_us() - before_us) // 1000
 
     async def feels(self, stress: float, *, ago_ms: int, lasts_ms: int) -> None:
         now_us = self.clock.now_us()
         start_us = now_us - ago_ms * 1000
         how = ProsodyPayload(start_us, start_us + lasts_ms * 1000, stress=stress)
         annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.PROSODY, how)
-        await self.worker.queue_frame(AnnotationFrame(stream=Source.PROSODY, annotation=annotation))
+        self.events.publish(AnnotationReported(self.events.now_ms(), Source.PROSODY, annotation))
         await asyncio.sleep(0.01)
 
     async def hears_partial(self, text: str, *, began_ms_ago: int) -> None:
@@ -291,5 +313,58 @@ def test_words_alone_are_never_late(tmp_path: Path):
         found = await bench.reports()
         assert len(found) == 20 * 5
         assert not any(report.payload["late"] for report in found)
+
+    play(tmp_path, scenario)
+
+
+def test_a_turn_waits_briefly_for_a_program_that_is_silent_and_not_for_one_that_has_left(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        bench.outside(ref="the fee", ago_ms=100)
+        await bench.hears("this is fine")
+        assert await bench.wait_ms("this is fine") == 150
+        # It says nothing more, by a heartbeat.
+        bench.outside(ref="the fee", ago_ms=100)
+        await bench.hears("this is fine too")
+        bench.outside(ago_ms=0)
+        assert await bench.wait_ms("this is fine too") == 0
+        bench.outside(ref="the fee", ago_ms=100)
+        await bench.hears("and this")
+        bench.outside_leaves()
+        assert await bench.wait_ms("and this") == 0
+        # It is back, as another instance.
+        bench.outside(ref="the fee", ago_ms=100)
+        await bench.hears("and that")
+        assert await bench.wait_ms("and that") == 150
+        bench.outside_leaves()
+        bench.outside_leaves()
+
+    play(tmp_path, scenario)
+
+
+def test_a_turn_waits_for_no_program_that_has_been_silent_for_a_second(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        bench.outside(ref="the fee", ago_ms=100)
+        await asyncio.sleep(1.1)
+        await bench.hears("this is fine")
+        assert await bench.wait_ms("this is fine") == 0
+
+    play(tmp_path, scenario)
+
+
+def test_a_program_revises_and_ends_no_statement_of_this_process(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        bench.outside(ref="the fee", identity="g1")
+        now_us = bench.clock.now_us()
+        seen = Annotation(now_us, now_us, Source.VISION, VisionPayload(now_us, now_us, "the card"))
+        bench.events.publish(AnnotationReported(0, Source.VISION, annotation=seen, identity="g1"))
+        bench.outside_leaves()
+        # The specialist of this process is still waited for.
+        await bench.hears("this is fine")
+        assert await bench.wait_ms("this is fine") == 150
+        found = [each for each in await bench.reports() if each.source != Source.STT]
+        assert [(each.source, each.payload["body"]["ref"]) for each in found] == [
+            ("vision.outside", "the fee"),
+            ("vision", "the card"),
+        ]
 
     play(tmp_path, scenario)

@@ -90,3 +90,9 @@ ANNA, BEN = token("hello there", speaker_id="anna"), token("good morning", speak
 )
 def test_a_word_that_was_not_found_is_said_by_who_speaks_around_it(said: str, lines: list[str]):
     assert render(align_tags(said, [ANNA, BEN])).splitlines() == lines
+
+
+def test_a_word_of_which_no_speaker_is_known_is_said_by_who_speaks_around_it():
+    unnamed = token("you", speaker_id=None)
+    shown = align_tags("hello there you hello there good morning", [ANNA, unnamed, ANNA, BEN])
+    assert render(shown).splitlines() == ["[anna] hello there you hello there", "[ben] good morning"]

@@ -1,0 +1,151 @@
+"""Tell the speakers of one call apart, as they come: diarization on the caller's side of the line.
+
+Input: stretches of voice. Output: a ``DiarPayload`` with "speaker 1", "speaker 2" and so on, in the order in
+which they were first heard. Each stretch of at least ``LEAST_S`` is embedded
+(``models.specialists.voice_encoder``) and compared with the mean of each known speaker. It belongs to the
+most similar one, or to a new one when none is similar enough. A shorter stretch says too little by itself;
+its words take the speaker of their neighbours.
+
+The confidence is the margin over the next speaker. Two people with one voice are one speaker. Nothing is
+compared across calls, and no embedding leaves the process: a voiceprint is personal data.
+
+``same_from`` is the limit with the least error in ``python -m evals.perception.speakers --set tuning``;
+without ``--set`` the command reports the error on other people.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from parley.core.files import require_hashes
+from parley.core.pinned_models import PINNED_MODELS
+from parley.core.strict_model import StrictModel
+from parley.core.timeline import DiarPayload, Source
+from parley.models.specialists import Finding, VoiceStretch
+from parley.models.specialists.voice_encoder import ENCODER_RATE_HZ, VoiceEncoder
+
+ENGINE = "speakers"
+RATE_HZ = ENCODER_RATE_HZ
+FILE = "pretrained.pt"
+# A shorter stretch has fewer sounds than a voice is known by.
+LEAST_S = 0.8
+
+
+class SpeakerSettings(StrictModel):
+    """Limits of the clustering."""
+
+    models_dir: Path = Field(
+        Path("models-cache"), description="folder of the weights (``make models ARGS=speakers``)"
+    )
+    same_from: float = Field(
+        0.64, ge=0, le=1, description="cosine with a known speaker from which a stretch is theirs"
+    )
+    most_speakers: int = Field(
+        6, ge=1, le=32, description="speakers of a call; a further one is taken for the most similar"
+    )
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the weights."""
+        return self.models_dir / PINNED_MODELS[ENGINE].folder
+
+    def check(self) -> None:
+        """Check the file, as ``core.files.Checked`` requires.
+
+        Raises:
+            ModelFileError: it is missing, or differs from the one that was tested.
+        """
+        require_hashes(ENGINE, self.folder, PINNED_MODELS[ENGINE].sha256)
+
+
+@dataclass
+class Speaker:
+    """Known speaker of a call.
+
+    Attributes:
+        total: sum of the embeddings, each weighted by its seconds.
+        seconds: voice that it rests on.
+    """
+
+    total: np.ndarray
+    seconds: float
+
+    def likeness(self, embedding: np.ndarray) -> float:
+        """Return the cosine of the mean with an embedding."""
+        return float(self.total @ embedding / max(float(np.linalg.norm(self.total)), 1e-9))
+
+
+class SpeakerClusters:
+    """Speakers of one call.
+
+    Args:
+        settings: limits.
+    """
+
+    def __init__(self, settings: SpeakerSettings) -> None:
+        self._settings = settings
+        self.speakers: list[Speaker] = []
+
+    def assign(self, embedding: np.ndarray, seconds: float) -> tuple[int, float]:
+        """Return the place of the speaker and the confidence, 0..1, and learn the stretch."""
+        likenesses = [speaker.likeness(embedding) for speaker in self.speakers]
+        best = int(np.argmax(likenesses)) if likenesses else -1
+        is_known = best >= 0 and likenesses[best] >= self._settings.same_from
+        others = sorted(likenesses, reverse=True)
+        if not is_known and len(self.speakers) < self._settings.most_speakers:
+            self.speakers.append(Speaker(seconds * embedding, seconds))
+            margin = self._settings.same_from - max(others, default=0.0)
+            return len(self.speakers) - 1, _confidence(margin)
+        chosen = self.speakers[best]
+        chosen.total = chosen.total + seconds * embedding
+        chosen.seconds += seconds
+        # A single known speaker competes with one who is not known yet.
+        return best, _confidence(others[0] - (others[1] if len(others) > 1 else self._settings.same_from))
+
+
+def _confidence(margin: float) -> float:
+    """Return 0.5 for a tie of two speakers, 1 from a difference of 0.2 in cosine on."""
+    return min(1.0, 0.5 + 2.5 * max(0.0, margin))
+
+
+class SpeakerSpecialist:
+    """Specialist of the row ``speakers``. Thread-safe.
+
+    Raises:
+        EngineError: the weights are missing or altered.
+    """
+
+    rate_hz = RATE_HZ
+    source = Source.DIAR
+
+    def __init__(self, settings: SpeakerSettings | None = None) -> None:
+        self._settings = settings or SpeakerSettings()
+        self._settings.check()
+        self._encoder = VoiceEncoder.load(self._settings.folder / FILE)
+
+    def open_stream(self) -> "SpeakerStream":
+        """Return a stream for a call in which no one has spoken."""
+        return SpeakerStream(self._encoder, self._settings)
+
+
+class SpeakerStream:
+    """Speakers of one call."""
+
+    def __init__(self, encoder: VoiceEncoder, settings: SpeakerSettings) -> None:
+        self._encoder, self._settings = encoder, settings
+        self._clusters = SpeakerClusters(settings)
+
+    def judge(self, stretch: VoiceStretch) -> tuple[Finding, ...]:
+        """Return who speaks in a stretch; nothing when it is too short, silent or not a number."""
+        seconds = len(stretch.audio) / RATE_HZ
+        if seconds < LEAST_S or not np.isfinite(stretch.audio).all() or not stretch.audio.any():
+            return ()
+        place, confidence = self._clusters.assign(self._encoder.embed(stretch.audio), seconds)
+        payload = DiarPayload(stretch.start_us, stretch.end_us, f"speaker {place + 1}")
+        return (Finding(confidence, speaker=payload),)
+
+    def close(self) -> None:
+        """Forget the voices of the call."""
+        self._clusters = SpeakerClusters(self._settings)

@@ -1,0 +1,70 @@
+"""Child processes of the specialists of the voice, one for each row of ``hearing.specialists``."""
+
+import asyncio
+from collections.abc import Sequence
+
+from loguru import logger
+from pydantic import BaseModel
+
+from parley.core.errors import AgentError
+from parley.core.timeline import Source
+from parley.models.specialists import SPECIALISTS
+from parley.models.specialists.hosting import SpecialistSettings
+from parley.pipelines.engines.loading import pool_of
+from parley.runtime.engine_hosting.messages import EngineSpec
+from parley.runtime.engine_pool import EnginePool
+from parley.runtime.engine_process import EngineProcessSettings
+
+# Below recognisers: a finding that is late costs a remark, a late word costs the turn. A stretch of 2 s takes
+# milliseconds, and fusion waits for 500 ms.
+LIMITS = EngineProcessSettings(nice=10, request_timeout_s=2.0, late_timeout_s=5.0, hung_ms=2_000)
+
+
+class SpecialistProcesses:
+    """Processes of all specialists, for all calls. Owns one task for each until it has started.
+
+    Args:
+        planned: names and checked settings of the specialists.
+
+    Raises:
+        ConfigError: a name is unknown.
+    """
+
+    def __init__(self, planned: Sequence[tuple[str, BaseModel]]) -> None:
+        self._pools: list[tuple[str, Source, EnginePool[object]]] = []
+        for name, settings in planned:
+            pool: EnginePool[object] = pool_of(
+                "parley.models.specialists.hosting:load_specialist",
+                SpecialistSettings(specialist=EngineSpec.of(name, settings)),
+                decode=dict,
+                name=name,
+                limits=LIMITS,
+            )
+            self._pools.append((name, SPECIALISTS.factory(name).source, pool))  # type: ignore[attr-defined]
+        self._starting: list[asyncio.Task[None]] = []
+
+    @property
+    def started(self) -> list[tuple[Source, EnginePool[object]]]:
+        """Stream and process of each specialist that was started; a call waits for one that loads."""
+        return [(source, pool) for _, source, pool in self._pools] if self._starting else []
+
+    def start(self) -> None:
+        """Start the processes. A specialist that does not load is missing, which is logged."""
+        if not self._starting:
+            self._starting = [
+                asyncio.create_task(self._start(name, pool), name=f"load.{name}")
+                for name, _, pool in self._pools
+            ]
+
+    async def close(self) -> None:
+        """End the processes within their deadline."""
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        await asyncio.gather(*(pool.close() for _, _, pool in self._pools))
+
+    async def _start(self, name: str, pool: EnginePool[object]) -> None:
+        try:
+            await pool.start()
+        except AgentError as error:
+            logger.warning(f"the specialist {name} is missing: {error}")

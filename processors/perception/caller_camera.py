@@ -1,0 +1,95 @@
+"""Camera of the caller in a call by turns: the newest picture, for the turn that ends.
+
+    transport.input -> CallerCamera (pictures stop here) -> ...
+
+Input: camera frames, a few a second, as the transport has decoded them off the loop. Output: nothing; the
+commit gate takes the newest picture with ``look`` when a turn is over. One frame is kept, and a newer one
+replaces it. It is scaled and encoded only when a turn takes it, in a thread, with a deadline: a picture that
+is late or no picture costs the turn its picture and nothing else.
+
+A frame that is older than ``STALE_S`` is not taken. The camera is off, or it has frozen, and the caller does
+not show any more what is on it.
+"""
+
+import asyncio
+
+from loguru import logger
+from pipecat.frames.frames import Frame, InputImageRawFrame
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from parley.core.errors import MediaError
+from parley.core.pictures import Picture
+from parley.models.pictures import VisionSettings, decoded_file, picture_of_image, picture_of_pixels
+
+# Four times the interval of frames: a camera that is covered for a moment by loss on the network still shows.
+STALE_S = 2.0
+# Scaling and encoding take about 20 ms.
+ENCODE_S = 1.0
+
+
+class CallerCamera(FrameProcessor):
+    """Holder of the newest picture of a call.
+
+    Args:
+        settings: bounds of a picture.
+
+    Attributes:
+        refused: number of pictures that were taken for a turn and could not be used.
+    """
+
+    def __init__(self, settings: VisionSettings) -> None:
+        # It runs in the task that pushes the caller's audio.
+        super().__init__(enable_direct_mode=True)
+        self._settings = settings
+        self._newest: InputImageRawFrame | None = None
+        self._came_s = 0.0
+        self._is_stale = False
+        self.refused = 0
+
+    @property
+    def is_on(self) -> bool:
+        """True when a turn that ends now has a picture."""
+        if self._newest is None:
+            return False
+        return asyncio.get_running_loop().time() - self._came_s <= STALE_S
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, InputImageRawFrame):
+            self._newest, self._came_s = frame, asyncio.get_running_loop().time()
+            self._is_stale = False
+            return
+        await self.push_frame(frame, direction)
+
+    async def look(self) -> Picture | None:
+        """Return the newest picture; None when the camera is off, has frozen, or sent no picture."""
+        frame = self._newest
+        if frame is None:
+            return None
+        if not self.is_on:
+            # The frame is of no use any more.
+            self._newest = None
+            if not self._is_stale:
+                self._is_stale = True
+                logger.info(f"{self}: the camera has sent nothing for {STALE_S:g} s; the turn has no picture")
+            return None
+        try:
+            async with asyncio.timeout(ENCODE_S):
+                return await asyncio.to_thread(_picture_of, frame, self._settings)
+        except (MediaError, TimeoutError) as error:
+            self.refused += 1
+            if self.refused == 1:
+                logger.warning(f"{self}: a turn has no picture: {error or 'encoding it took too long'}")
+            return None
+
+    async def cleanup(self) -> None:
+        """Forget the picture."""
+        await super().cleanup()
+        self._newest = None
+
+
+def _picture_of(frame: InputImageRawFrame, settings: VisionSettings) -> Picture:
+    if frame.format == "RGB":
+        return picture_of_pixels(frame.image, frame.size, settings)
+    image = decoded_file(frame.image, most_pixels=settings.most_pixels, longest_px=settings.camera_px)
+    return picture_of_image(image, settings)

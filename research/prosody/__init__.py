@@ -1,0 +1,1 @@
+"""Fit of the prosody specialist's line."""

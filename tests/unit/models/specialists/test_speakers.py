@@ -1,0 +1,111 @@
+"""Distinguish the speakers of a call as they come."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parley.core.errors import AgentError
+from parley.core.timeline import DiarPayload, Source
+from parley.evals.perception.speakers import judged
+from parley.models.specialists import Finding, VoiceStretch
+from parley.models.specialists.speakers import (
+    LEAST_S,
+    RATE_HZ,
+    SpeakerClusters,
+    SpeakerSettings,
+    SpeakerSpecialist,
+    SpeakerStream,
+)
+from parley.models.specialists.voice_encoder import VoiceEncoder
+from tests.unit.models.specialists.test_prosody import voice
+from tests.unit.models.specialists.test_voice_encoder import weights
+
+
+def direction(*values: float) -> np.ndarray:
+    """Return an embedding of length 1."""
+    made = np.zeros(256, np.float32)
+    made[: len(values)] = values
+    return made / np.float32(np.linalg.norm(made))
+
+
+ADA, BEN, ALIKE = direction(1, 0.1), direction(0.1, 1), direction(1, 0.3)
+
+
+def test_two_voices_are_two_speakers_whatever_their_order():
+    clusters = SpeakerClusters(SpeakerSettings())
+    found = [clusters.assign(each, 1.5) for each in (ADA, BEN, ALIKE, BEN, ADA)]
+    assert [place for place, _ in found] == [0, 1, 0, 1, 0]
+    assert all(0 <= confidence <= 1 for _, confidence in found)
+
+
+def test_two_people_with_one_voice_are_one_speaker():
+    clusters = SpeakerClusters(SpeakerSettings())
+    assert {clusters.assign(each, 1.5)[0] for each in (ADA, ALIKE, ADA, ALIKE)} == {0}
+
+
+def test_a_voice_between_two_is_less_certain_than_a_clear_one():
+    clusters = SpeakerClusters(SpeakerSettings())
+    clusters.assign(ADA, 1.5), clusters.assign(BEN, 1.5)
+    _, between = clusters.assign(direction(1, 0.95), 0.1)
+    _, clear = clusters.assign(ADA, 0.1)
+    assert between < clear
+
+
+def test_the_number_of_speakers_is_bounded():
+    clusters = SpeakerClusters(SpeakerSettings(most_speakers=3))
+    places = {clusters.assign(direction(*([0] * at), 1), 1.5)[0] for at in range(10)}
+    assert places == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "audio",
+    [
+        voice(seconds=LEAST_S / 2),
+        np.zeros(2 * RATE_HZ, np.float32),
+        np.full(2 * RATE_HZ, np.nan, np.float32),
+    ],
+    ids=["short", "silent", "not a number"],
+)
+def test_sound_that_says_nothing_of_a_speaker_names_none(audio: np.ndarray):
+    stream = SpeakerStream(VoiceEncoder(weights()), SpeakerSettings())
+    assert stream.judge(VoiceStretch(audio, 0, 1)) == ()
+    (found,) = stream.judge(VoiceStretch(voice(), 3, 4))
+    assert found.source is Source.DIAR and found.speaker is not None
+    # The embedding stays in the process.
+    assert (found.speaker.speaker_id, found.speaker.start_us, found.speaker.embedding) == ("speaker 1", 3, ())
+
+
+def test_without_its_weights_the_specialist_does_not_load(tmp_path: Path):
+    with pytest.raises(AgentError, match="pretrained"):
+        SpeakerSpecialist(SpeakerSettings(models_dir=tmp_path))
+
+
+class Naming:
+    """Specialist that gives scripted names."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = iter(names)
+
+    def open_stream(self) -> "Naming":
+        return self
+
+    def judge(self, stretch: VoiceStretch) -> tuple[object, ...]:
+        name = next(self._names)
+        return (Finding(1.0, speaker=DiarPayload(0, 1, name)),) if name else ()
+
+
+@pytest.mark.parametrize(
+    ("names", "wrong_s", "count"),
+    [
+        (("a", "b", "a", "b"), 0, 2),
+        (("b", "a", "b", "a"), 0, 2),
+        (("a", "a", "a", "a"), 2, 1),
+        (("a", "b", "a", "c"), 1, 3),
+        (("", "", "", ""), 4, 0),
+    ],
+)
+def test_the_error_of_a_mix_is_that_of_the_best_mapping(names: tuple[str, ...], wrong_s: float, count: int):
+    second = np.ones(RATE_HZ, np.float32)
+    stretches = [(place % 2, second) for place in range(4)]
+    assert judged(Naming(*names), stretches) == (wrong_s, 4.0, count)  # type: ignore[arg-type]

@@ -1,0 +1,157 @@
+"""Stretches of a caller's voice, and what becomes of slow, failing and hanging specialists."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from parley.core.call_events import (
+    AnnotationReported,
+    SpecialistLeft,
+    VoiceEnded,
+    VoicePaused,
+    VoiceResumed,
+    VoiceStarted,
+)
+from parley.core.timeline import DiarPayload, Source
+from parley.pipelines.engines.specialist_processes import SpecialistProcesses
+from parley.processors.fusion.voice_specialists import (
+    BEFORE_MS,
+    LONGEST_MS,
+    MOST_PENDING,
+    VoiceSpecialists,
+)
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+from tests.fakes.specialists import StrangeSettings
+
+TARGET = "tests.fakes.specialists:StrangeSpecialist"
+VOICED_MS = 128
+
+
+class Call:
+    """Caller's audio and voice events of one call, and what was reported."""
+
+    def __init__(self, processes: SpecialistProcesses) -> None:
+        self.events, self.clock = CallEvents(), LoopClock()
+        self.reported: list[AnnotationReported] = []
+        self.left: list[Source] = []
+        self.events.subscribe(AnnotationReported, self.reported.append)
+        self.events.subscribe(SpecialistLeft, lambda event: self.left.append(event.stream))
+        self.specialists = VoiceSpecialists(
+            processes.started, clock=self.clock, events=self.events, rate_hz=16_000
+        )
+
+    def hear(self, ms: int) -> None:
+        for _ in range(ms // 20):
+            self.specialists.hear(bytes(640))
+
+    def say(self, ms: int) -> None:
+        """Speak, with the pause after it."""
+        self.hear(VOICED_MS)
+        self.events.publish(VoiceStarted(0, VOICED_MS))
+        self.hear(ms - VOICED_MS)
+        self.events.publish(VoicePaused(0))
+        self.events.publish(VoiceEnded(0, 128))
+
+    @property
+    def stretches_ms(self) -> list[int]:
+        """Lengths of the stretches that were judged."""
+        found = (each.annotation.payload for each in self.reported if each.annotation is not None)
+        return [round((one.end_us - one.start_us) / 1000) for one in found if isinstance(one, DiarPayload)]
+
+
+async def until(met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not met():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def call_with(**settings: object) -> AsyncIterator[Call]:
+    processes = SpecialistProcesses([(TARGET, StrangeSettings(**settings))])  # type: ignore[arg-type]
+    processes.start()
+    call = Call(processes)
+    running = asyncio.create_task(call.specialists.run())
+    try:
+        # The first sign of life that is reported needs an open stream.
+        def is_open() -> bool:
+            call.events.publish(VoiceEnded(0, 128))
+            return bool(call.reported)
+
+        await until(is_open)
+        call.reported.clear()
+        yield call
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await processes.close()
+
+
+async def test_a_stretch_ends_with_a_pause_and_the_next_begins_with_the_voice():
+    async with call_with() as call:
+        call.hear(3_000)
+        call.say(1_000)
+        await until(lambda: len(call.stretches_ms) == 1)
+        call.events.publish(VoiceResumed(0))
+        call.hear(600)
+        call.events.publish(VoicePaused(0))
+        await until(lambda: len(call.stretches_ms) == 2)
+        # The soft onset before the voice belongs to it; silence before that does not.
+        assert call.stretches_ms[0] == pytest.approx(1_000 + BEFORE_MS, abs=40)
+        assert call.stretches_ms[1] == pytest.approx(600 + BEFORE_MS, abs=120)
+        event = next(each.annotation for each in call.reported if each.annotation is not None)
+        assert event.speaker_id == "speaker 1" and event.event_us == event.payload.end_us
+        assert event.event_us <= event.arrival_us <= call.clock.now_us()
+
+
+async def test_a_long_voice_is_judged_in_pieces_and_a_click_is_not():
+    async with call_with() as call:
+        call.say(160)
+        call.say(2 * LONGEST_MS + 400)
+        await until(lambda: len(call.stretches_ms) == 3)
+        assert call.stretches_ms[:2] == [LONGEST_MS, LONGEST_MS]
+
+
+async def test_signs_of_life_pass_no_stretch_that_is_not_answered_yet():
+    async with call_with(fault="slow") as call:
+        began_us = call.clock.now_us()
+        call.say(500)
+        signs = [each.passed_us for each in call.reported if each.annotation is None]
+        assert signs and all(each is not None and each < began_us for each in signs)
+        await until(lambda: len(call.stretches_ms) == 1)
+        last = call.reported[-1]
+        assert last.annotation is None and last.passed_us is not None and last.passed_us >= began_us
+
+
+async def test_a_slow_specialist_is_not_sent_more_than_it_can_take():
+    async with call_with(fault="slow") as call:
+        for _ in range(3 * MOST_PENDING):
+            call.say(400)
+        await until(lambda: len(call.stretches_ms) == MOST_PENDING)
+        await asyncio.sleep(0.5)
+        assert len(call.stretches_ms) == MOST_PENDING
+        call.say(400)
+        await until(lambda: len(call.stretches_ms) == MOST_PENDING + 1)
+        assert call.left == []
+
+
+async def test_a_specialist_that_hangs_is_lost_and_comes_back(tmp_path: Path):
+    async with call_with(fault="hang", once=tmp_path / "hung") as call:
+        call.say(500)
+        await until(lambda: call.left == [Source.DIAR])
+
+        def is_back() -> bool:
+            call.say(500)
+            return bool(call.stretches_ms)
+
+        await until(is_back)
+
+
+async def test_a_stretch_that_fails_costs_itself_and_no_task():
+    async with call_with(fault="fail") as call:
+        call.say(500)
+        await until(lambda: call.left == [Source.DIAR])
+        assert call.stretches_ms == []
