@@ -9,9 +9,14 @@ import { ApiError, SessionApi, newKey } from "./session_api.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
-/** @import { SessionEvent } from "../types/server.js" */
+/** @import { SessionEvent, TierName } from "../types/server.js" */
 
 const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
+/** @type {Partial<Record<TierName, string>>} */
+const SPEAKERS = {
+  waiting: "You are waiting for a colleague. Write “never mind” to go on with Parley.",
+  human: "You are talking with a colleague.",
+};
 const NOT_ANSWERED = "Not answered.";
 const BACK = "The server answers again: press Try again.";
 const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";
@@ -20,6 +25,7 @@ const parts = {
   state: part("state", HTMLElement),
   hero: part("hero", HTMLElement),
   notice: part("notice", HTMLElement),
+  speaker: part("speaker", HTMLElement),
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLTextAreaElement),
   send: part("send", HTMLButtonElement),
@@ -52,6 +58,9 @@ class SessionPage {
   /** @type {AbortController | null} ends the answer that is streaming */
   #answering = null;
   #message = "";
+  /** @type {TierName} */
+  #tier = "agent";
+  #tierSeq = 0;
 
   /** @param {SessionApi} api */
   constructor(api) {
@@ -110,6 +119,7 @@ class SessionPage {
   /** @param {SessionEvent} event */
   #onEvent(event) {
     this.#record.take(event);
+    this.#noteTier(event);
     this.#timeline.take(event);
     this.#show();
   }
@@ -120,7 +130,10 @@ class SessionPage {
    * @param {SessionEvent[]} events
    */
   #onPast(events) {
-    for (const event of events) this.#record.take(event);
+    for (const event of events) {
+      this.#record.take(event);
+      this.#noteTier(event);
+    }
     for (const [key, text] of this.#unsent.all) {
       if (this.#record.isAnswered(key)) {
         this.#unsent.drop(key);
@@ -131,6 +144,13 @@ class SessionPage {
     }
     this.#loading = false;
     this.#record.fill(false);
+  }
+
+  /** @param {SessionEvent} event */
+  #noteTier(event) {
+    if (event.kind !== "tier" || event.seq < this.#tierSeq) return;
+    this.#tier = event.payload.tier;
+    this.#tierSeq = event.seq;
   }
 
   #submit() {
@@ -243,6 +263,7 @@ class SessionPage {
     parts.send.hidden = Boolean(this.#answering);
     parts.stop.hidden = !this.#answering;
     parts.send.disabled = this.#loading || !parts.typed.value.trim();
+    showNotice(parts.speaker, SPEAKERS[this.#tier] ?? "");
     const text = this.#message || (this.#away ? AWAY : "");
     showNotice(parts.notice, text, { bad: text !== BACK });
   }

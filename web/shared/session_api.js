@@ -231,11 +231,13 @@ export async function requestJson(method, path, options = {}) {
 }
 
 /**
+ * Send a request to the server and return its response. Throws ApiError.
+ *
  * @param {string} method
  * @param {string} path
  * @param {RequestInit} options
  */
-async function request(method, path, options) {
+export async function request(method, path, options) {
   await signedIn();
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;

@@ -15,6 +15,8 @@ export interface NextToken {
 export interface UserTurn {
   text: string;
   transport?: string;
+  /** Text that the model reads, with what was perceived in brackets. */
+  rendered?: string;
 }
 
 export interface Heard {
@@ -28,6 +30,38 @@ export interface BotTurn {
   truncated?: boolean;
   unheard?: string;
   transport?: string;
+  /** Author, where no model wrote it. */
+  by?: "human" | "deployment";
+}
+
+export type TierName = "agent" | "offered" | "waiting" | "human" | "back";
+
+/** Change of the tier of a session. */
+export interface TierChange {
+  tier: TierName;
+  epoch: number;
+  reason: string;
+  note?: string;
+}
+
+/** Session in the list of the desk. */
+export interface DeskSession {
+  id: string;
+  tier: TierName;
+  epoch: number;
+  reason: string;
+  /** Null for a session that never changed its tier. */
+  since_s: number | null;
+  place: number;
+  in_call: boolean;
+  /** The desk that asks has it. */
+  mine: boolean;
+  last: string;
+}
+
+export interface DeskView {
+  enabled: boolean;
+  sessions: DeskSession[];
 }
 
 /** Picture that a user turn after it names by its key. */
@@ -59,8 +93,9 @@ export type SessionEvent =
   | EventOf<"bot_turn", BotTurn>
   | EventOf<"picture", Picture>
   | EventOf<"joined" | "left", Visit>
+  | EventOf<"tier", TierChange>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "tier" | "summary" | "annotation" | "journal",
+      "tool_call" | "tool_result" | "state" | "summary" | "annotation" | "journal",
       Record<string, unknown>
     >;
 

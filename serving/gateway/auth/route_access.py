@@ -53,6 +53,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/omni"): _P,
     ("GET", "/s/{session_id}"): _P,
     ("GET", "/admin"): _P,
+    ("GET", "/desk"): _P,
     ("GET", "/shared"): _P,
     # Figures of the server and names of its engines.
     ("GET", "/health"): _P,
