@@ -6,6 +6,7 @@ A desk of the tests takes over by the API. The model is a scripted one, whose re
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.operations_gateway import BEARER
 from tests.peers.realtime_caller import RealtimeCaller, calling
-from tests.peers.server import running_server
+from tests.peers.server import RunningServer, running_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,6 +32,7 @@ JOINED = "A colleague is here."
 GONE = "Nobody is free."
 PATIENT = "wait_s: 300, grace_s: 300, reply_s: 10"
 HASTY = "wait_s: 1, grace_s: 5"
+ANSWER = Turn(["We open ", "at ten."])
 
 
 @dataclass
@@ -95,20 +97,28 @@ class Desked:
         return [(each["payload"]["tier"], each["payload"]["reason"]) for each in page.json()["events"]]
 
 
+@asynccontextmanager
+async def serving_desk(
+    folder: Path, llm: OpenAiServer, desk: str, *arguments: str, more: str = ""
+) -> AsyncIterator[tuple[Desked, RunningServer]]:
+    """Run a server with a desk, whose sessions are in this folder."""
+    (folder / "own.yaml").write_text(
+        'bot: {greeting: "", greeting_again: ""}\n'
+        "thinking: {llm: {name: openai_compatible, "
+        f"settings: {{base_url: '{llm.url}/v1', model: m}}}}}}\n"
+        f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
+        f'desk: {{{desk}, joined: "{JOINED}", expired: "{GONE}"}}\n{more}'
+    )
+    async with (
+        running_server("--config", str(folder / "own.yaml"), *arguments) as server,
+        httpx.AsyncClient(base_url=server.url, headers=BEARER, timeout=30) as client,
+    ):
+        yield Desked(client, llm), server
+
+
 async def deployed(folder: Path, desk: str) -> AsyncIterator[Desked]:
-    async with OpenAiServer([Turn(["We open ", "at ten."])]) as llm:
-        (folder / "own.yaml").write_text(
-            'bot: {greeting: "", greeting_again: ""}\n'
-            "thinking: {llm: {name: openai_compatible, "
-            f"settings: {{base_url: '{llm.url}/v1', model: m}}}}}}\n"
-            f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
-            f'desk: {{{desk}, joined: "{JOINED}", expired: "{GONE}"}}\n'
-        )
-        async with (
-            running_server("--config", str(folder / "own.yaml")) as server,
-            httpx.AsyncClient(base_url=server.url, headers=BEARER, timeout=30) as client,
-        ):
-            yield Desked(client, llm)
+    async with OpenAiServer([ANSWER]) as llm, serving_desk(folder, llm, desk) as (at, _):
+        yield at
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -6,14 +6,17 @@ import os
 import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
-from tests.peers.operations_gateway import TOKEN
-from tests.peers.test_browser import OFFLINE, Visit, chromium, open_page
+from tests.peers.operations_gateway import BEARER, TOKEN
+from tests.peers.server import free_port
+from tests.peers.test_browser import OFFLINE, Visit, chromium, open_page, serving
 from tests.peers.test_desk import JOINED, WAITING, WISH, Desked, deployed
 from tests.voices import RATE_HZ, say, silence
 
@@ -198,3 +201,37 @@ async def test_the_page_asks_for_the_token_of_the_operator(chromium: str, site: 
         await expect(desk.part("open")).to_be_visible()
         await desk.page.get_by_role("button", name="Log out").click()
         await desk.state("locked", within_s=5)
+
+
+async def test_the_page_keeps_its_session_when_the_server_starts_again(chromium: str, tmp_path: Path) -> None:
+    port = free_port()
+    start = partial(serving, tmp_path, "llm: {name: documents}", port=port, more="desk: {grace_s: 5}\n")
+    async with (
+        browser(chromium) as (_, desk),
+        httpx.AsyncClient(base_url=f"http://localhost:{port}", headers=BEARER, timeout=30) as client,
+    ):
+        with start():
+            session = (await client.post("/api/sessions")).json()["id"]
+            await client.post(f"/api/sessions/{session}/messages", json={"text": WISH})
+            await desk.page.goto(f"http://localhost:{port}/desk#token={TOKEN}")
+            await desk.part("caller").click()
+            await desk.part("take").click()
+            await expect(desk.part("tier")).to_have_text("with you")
+        await desk.state("away", within_s=10)
+        # Longer than the desk may be away: the time without a server does not count.
+        await asyncio.sleep(5)
+        with start():
+            # A server that starts again knows no login.
+            await desk.state("locked", within_s=20)
+            held = await client.post(f"/api/sessions/{session}/messages", json={"text": "Hello?"})
+            assert "event: held" in held.text
+            await desk.part("token").fill(TOKEN)
+            await desk.part("token").press("Enter")
+            await desk.part("caller").filter(has_text="with you").click(timeout=LISTED_MS)
+            await expect(desk.part("tier")).to_have_text("with you", timeout=LISTED_MS)
+            await answer(desk, "I am still here.")
+            said = desk.page.locator('[data-role="bot-turn"][data-by="human"]')
+            await expect(said).to_contain_text("I am still here.", timeout=LISTED_MS)
+            timeline = await client.get(f"/api/sessions/{session}/timeline", params={"kind": "tier"})
+            tiers = [each["payload"]["tier"] for each in timeline.json()["events"]]
+            assert tiers == ["waiting", "human"]

@@ -64,6 +64,8 @@ class DeskPage {
   /** @type {Transcript | null} the chosen session */
   #chosen = null;
   #looking = false;
+  /** @type {Set<string>} sessions that this desk has; a server that starts again does not know that */
+  #mine = new Set();
   #actions = 0; // a look that began before an action shows the state before it
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #noticeTimer;
@@ -107,13 +109,29 @@ class DeskPage {
       this.#show("live");
       parts.closed.hidden = enabled;
       parts.open.hidden = !enabled;
-      if (actions === this.#actions) this.#render(sessions);
+      if (actions !== this.#actions) return;
+      this.#render(sessions);
+      await this.#takeAgain(sessions);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.denied) await this.#lock();
       else this.#away(error);
     } finally {
       this.#looking = false;
+    }
+  }
+
+  /**
+   * Take the sessions again that this desk had before the server started again, once each.
+   *
+   * @param {DeskSession[]} sessions
+   */
+  async #takeAgain(sessions) {
+    for (const { id, tier, mine } of sessions) {
+      const had = this.#mine.has(id);
+      if (mine) this.#mine.add(id);
+      else this.#mine.delete(id);
+      if (had && !mine && tier === "human") await this.#do(() => this.#api.take(id));
     }
   }
 

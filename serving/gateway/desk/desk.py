@@ -49,6 +49,7 @@ class Desk:
         self._holders: BoundedDict[str, str] = BoundedDict(MOST_SESSIONS)
         self._seen_s: BoundedDict[str, float] = BoundedDict(MOST_SESSIONS)
         self._watches: dict[str, asyncio.Task[None]] = {}
+        self._watched_from_s: dict[str, float] = {}
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -157,10 +158,12 @@ class Desk:
         name = f"desk.{session_id[:SHOWN_CHARS]}"
         task = asyncio.create_task(self._watch_one(session_id), name=name)
         self._watches[session_id] = task
+        self._watched_from_s[session_id] = self._now_s()
         task.add_done_callback(lambda _task: self._end_watch(session_id))
 
     def _end_watch(self, session_id: str) -> None:
         self._watches.pop(session_id, None)
+        self._watched_from_s.pop(session_id, None)
         # It may have come back to the board meanwhile, under a new claim.
         self._board.news.set()
 
@@ -194,9 +197,10 @@ class Desk:
         in_tier_s = (conversation.clock.now_us() - tier.since_us) / 1e6
         if tier.tier is Tier.WAITING:
             return self.settings.wait_s - in_tier_s
-        # A session that was resumed after a crash has no known desk: that counts as seen at its change.
         seen_s = self._seen_s.get(self.holder(session_id))
-        absent_s = in_tier_s if seen_s is None else self._now_s() - seen_s
+        # A session that was resumed after a crash has no known desk, which takes it again when it sees it.
+        watched_s = self._now_s() - self._watched_from_s.get(session_id, self._now_s())
+        absent_s = min(in_tier_s, watched_s) if seen_s is None else self._now_s() - seen_s
         return self.settings.grace_s - absent_s
 
     def _end_overdue(self, session_id: str, conversation: Conversation) -> None:
