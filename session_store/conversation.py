@@ -334,6 +334,11 @@ class Conversation:
         for stream in list(self._streams):
             stream.publish(TextGiven(stream.now_ms(), text, by_human))
 
+    def record_human(self, text: str, *, transport: str) -> None:
+        """Record words that a human has spoken to the caller."""
+        payload: dict[str, object] = {"text": text, "reply_id": new_key(), "truncated": False, "unheard": ""}
+        self.record(self.draft(Kind.BOT_TURN, "bot", {**payload, "transport": transport, "by": BY_HUMAN}))
+
     @contextmanager
     def reporting(self, stream: CallEvents, *, speaks: bool) -> Iterator[None]:
         """Publish changes of the tier, and what is said (``say``), to a stream while the context lasts.

@@ -1,9 +1,9 @@
-"""Human tier in a voice call: what the caller hears of it, by the call's own voice."""
+"""Human tier in a voice call: what the caller hears of it, by the call's own voice or that of the human."""
 
 import asyncio
 from contextlib import suppress
 
-from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, TTSSpeakFrame
+from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, OutputAudioRawFrame, TTSSpeakFrame
 
 from parley.core.call_events import (
     BotTurnEnded,
@@ -17,23 +17,33 @@ from parley.core.call_events import (
 from parley.core.tiers import HELD, Tier
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.human_tier import human_tier
+from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.dialogue.commit_gate import Answers
+from parley.processors.dialogue.filler_processor import Say
 
 
 class DeskVoice:
     """Subscriber to the tier of the session, in one call.
 
-    A human who takes the session interrupts the agent. Their words are spoken like every phrase, and the
-    session has the part that was heard. A caller who waits hears how many wait, again and again.
+    A human who takes the session interrupts the agent. Words that they write are spoken like every phrase,
+    and the session has the part that was heard. Their voice comes over ``bridge`` and is played as it is. A
+    caller who waits hears how many wait, again and again.
 
     Args:
         engines: of the process.
         call: the call.
+        play: puts audio into the pipeline, before the output.
+
+    Attributes:
+        bridge: audio of the caller and of a human who speaks.
     """
 
-    def __init__(self, engines: Engines, call: Call) -> None:
+    def __init__(self, engines: Engines, call: Call, play: Say) -> None:
         self._call, self._conversation = call, call.conversation
+        self._play, self._bridges = play, engines.bridges
+        self.bridge = VoiceBridge()
         self._human = human_tier(engines.deployment, call.conversation)
         self._offer = self._human.new_offer()
         self._news = asyncio.Event()
@@ -65,7 +75,10 @@ class DeskVoice:
 
     async def run(self) -> None:
         """Report the tier to the call, and speak to a caller who waits, until cancelled."""
-        with self._conversation.reporting(self._call.events, speaks=True):
+        with (
+            self._conversation.reporting(self._call.events, speaks=True),
+            self._bridges.opened(self._conversation.session_id, self.bridge),
+        ):
             self._note_wait()
             while True:
                 again_s = self._human.settings.again_s if self._is_waiting else None
@@ -76,6 +89,17 @@ class DeskVoice:
                         continue
                 if self._is_waiting:
                     self._say(self._human.waiting)
+
+    async def speak(self) -> None:
+        """Play the voice of a human to the caller, until cancelled."""
+        while True:
+            await self.bridge.begun.wait()
+            # A phrase that is still spoken would delay the voice by its length for good.
+            self._call.live.input.put(InterruptionFrame())
+            while self.bridge.begun.is_set():
+                pcm = await self.bridge.to_caller.get()
+                if self._conversation.tier.tier is Tier.HUMAN and not self._call.live.floor.holds_reply():
+                    await self._play(OutputAudioRawFrame(pcm, INPUT_RATE_HZ, 1))
 
     @property
     def _is_waiting(self) -> bool:

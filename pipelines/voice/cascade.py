@@ -94,9 +94,10 @@ async def _build(
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
     background.append(specialists.run)
-    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=[specialists.hear])
-    desk = DeskVoice(engines, call)
-    background.append(desk.run)
+    desk = DeskVoice(engines, call, entry.push_frame)
+    background += [desk.run, desk.speak]
+    hearers = [specialists.hear, desk.bridge.hear]
+    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=hearers)
     dialogue = dialogue_of(
         *(engines, call, context, perception, thinking, tts),
         say=thought.push_frame,

@@ -41,7 +41,7 @@ from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
 from parley.serving.gateway.calls import CallTasks, RunCall
-from parley.serving.gateway.desk.desk import Desk
+from parley.serving.gateway.desk.desk import DESK_CALL, Desk, DeskError
 from parley.serving.gateway.desk.desk_api import desk_api
 from parley.serving.gateway.health import entrances, health_router
 from parley.serving.gateway.http.middleware import (
@@ -170,7 +170,18 @@ def create_app(
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
+        if body.get("mode") == DESK_CALL:
+            check_desk_call(body, identity)
+            return
         await check_body(body, identity)
+
+    def check_desk_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
+        if human_desk is None or not identity.is_operator:
+            raise PeerError("mode: a call of the desk is for the operator of a server that has a desk")
+        try:
+            human_desk.check_speaker(str(body.get("session")), str(body.get("desk")))
+        except DeskError as error:
+            raise PeerError(str(error)) from error
 
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):

@@ -18,7 +18,8 @@ from tests.peers.operations_gateway import BEARER, TOKEN
 from tests.peers.server import free_port
 from tests.peers.test_browser import OFFLINE, Visit, chromium, open_page, serving
 from tests.peers.test_desk import JOINED, WAITING, WISH, Desked, deployed
-from tests.voices import RATE_HZ, say, silence
+from tests.peers.test_desk_voice import CALLER_HZ, HEARD_SHARE, HUMAN_HZ, called, share_at, until_tone
+from tests.voices import RATE_HZ, say, silence, tone
 
 __all__ = ["chromium"]
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -166,6 +167,51 @@ async def test_a_caller_in_a_voice_call_hears_what_a_human_types(
         await caller.part("talk").click()
         await caller.state("ready", within_s=5)
         assert caller.complaints == [] and desk.complaints == []
+
+
+@pytest.mark.alone
+async def test_a_human_speaks_from_the_page_and_the_caller_hears_them(
+    chromium: str, site: Desked, tmp_path: Path
+) -> None:
+    microphone = tmp_path / "microphone.wav"
+    with wave.open(str(microphone), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE_HZ)
+        file.writeframes(tone(10_000, HUMAN_HZ))
+    flags = (
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={microphone}",
+    )
+    session = await site.new_session()
+    async with browser(chromium, *flags) as (_, desk), called(site, session=session) as caller:
+        await desk.page.goto(f"{address(site)}/desk?raw=1#token={TOKEN}")
+        row = desk.part("caller").filter(has_text=session[:8])
+        await row.click(timeout=LISTED_MS)
+        await expect(desk.part("speak")).to_be_hidden()
+        await desk.part("take").click()
+        await desk.part("speak").click()
+        await until_tone(caller, HUMAN_HZ)
+        caller.microphone.say(tone(4_000, CALLER_HZ))
+        playing = "document.querySelector('[data-role=remote-audio]').srcObject?.active ?? false"
+        assert await desk.page.evaluate(playing)
+        await expect(desk.part("speak")).to_have_text("Stop speaking")
+        await take_a_shot(desk, "desk-speaking")
+        await desk.part("speak").click()
+        await expect(desk.part("speak")).to_have_text("Speak")
+        assert not await desk.page.evaluate(playing)
+        await asyncio.sleep(1)
+        heard = len(caller.heard)
+        await asyncio.sleep(2)
+        assert share_at(bytes(caller.heard[heard:]), HUMAN_HZ) < HEARD_SHARE
+        # Handing the session back ends a call of the human, too.
+        await desk.part("speak").click()
+        await expect(desk.part("speak")).to_have_text("Stop speaking")
+        await hand_back(desk, "")
+        await expect(desk.part("take")).to_be_visible()
+        await expect(desk.part("speak")).to_be_hidden()
+        assert desk.complaints == []
 
 
 async def test_a_desk_that_is_closed_gives_its_session_back(chromium: str, site: Desked) -> None:

@@ -4,6 +4,7 @@
 
 import * as admin from "./admin_api.js";
 import { Bubbles } from "./bubbles.js";
+import { Call, CallError, openMicrophone } from "./call.js";
 import { ApiError, DeskApi, deskId } from "./desk_api.js";
 import { element, found, part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
@@ -46,6 +47,8 @@ const parts = {
   tier: part("tier", HTMLElement),
   facts: part("facts", HTMLElement),
   page: part("page", HTMLAnchorElement),
+  speak: part("speak", HTMLButtonElement),
+  sound: part("remote-audio", HTMLAudioElement),
   take: part("take", HTMLButtonElement),
   earlier: part("earlier", HTMLButtonElement),
   conversation: part("conversation", HTMLElement),
@@ -57,8 +60,15 @@ const parts = {
   note: part("handover", HTMLInputElement),
 };
 
+// Labels of the button.
+const SPEAKING = { off: "Speak", connecting: "Connecting", on: "Stop speaking" };
+// Leaves the microphone's signal as it is (studio microphones, tests).
+const RAW = new URLSearchParams(location.search).has("raw");
+
 class DeskPage {
-  #api = new DeskApi(deskId());
+  #desk = deskId();
+  #api = new DeskApi(this.#desk);
+  #voice = new Voice(() => this.#showChosen());
   /** @type {DeskSession[]} */
   #sessions = [];
   /** @type {Transcript | null} the chosen session */
@@ -75,6 +85,7 @@ class DeskPage {
     if (offered) history.replaceState(null, "", location.pathname + location.search);
     on(parts.login, () => this.#do(() => this.#logIn(parts.token.value)));
     parts.logOut.addEventListener("click", () => this.#do(() => this.#logOut()));
+    parts.speak.addEventListener("click", () => this.#do(() => this.#speak()));
     parts.take.addEventListener("click", () => this.#act((id) => this.#api.take(id)));
     on(parts.answering, () => this.#say());
     parts.words.addEventListener("keydown", (event) => {
@@ -217,6 +228,7 @@ class DeskPage {
   #choose(id) {
     if (id === (this.#chosen?.id ?? null)) return;
     this.#chosen?.close();
+    this.#voice.close();
     this.#chosen = id === null ? null : new Transcript(id, () => this.#showChosen());
     for (const field of [parts.words, parts.whisper, parts.note]) field.value = "";
     this.#render(this.#sessions);
@@ -235,9 +247,19 @@ class DeskPage {
     write(parts.facts, session ? factsOf(session) : "The caller has left; you may still take it over.");
     const mine = Boolean(session?.mine);
     parts.take.hidden = mine;
+    parts.speak.hidden = !(mine && session?.in_call);
+    parts.speak.setAttribute("aria-pressed", String(this.#voice.isOpen));
+    write(parts.speak, SPEAKING[this.#voice.state]);
+    if (!mine) this.#voice.close();
     parts.answering.hidden = !mine;
     parts.returning.hidden = !mine;
     parts.earlier.hidden = !chosen.record.hasEarlier;
+  }
+
+  async #speak() {
+    const chosen = this.#chosen;
+    if (this.#voice.isOpen) this.#voice.close();
+    else if (chosen) await this.#voice.open(chosen.id, this.#desk);
   }
 
   async #say() {
@@ -287,9 +309,9 @@ class DeskPage {
       await work();
       return true;
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
+      if (!(error instanceof ApiError || error instanceof CallError)) throw error;
       this.#tell(error.message, { bad: true });
-      if (error.denied && document.body.dataset.state !== "locked") await this.#lock();
+      if (error instanceof ApiError && error.denied && document.body.dataset.state !== "locked") await this.#lock();
       return false;
     }
   }
@@ -303,6 +325,82 @@ class DeskPage {
     showNotice(parts.notice, text, { bad });
     if (text && !bad) this.#noticeTimer = setTimeout(() => showNotice(parts.notice, ""), NOTICE_MS);
   }
+}
+
+/** Call in which the human speaks to the caller. */
+class Voice {
+  #changed;
+  /** @type {Call | null} */
+  #call = null;
+  /** @type {MediaStream | null} */
+  #microphone = null;
+  #connected = false;
+
+  /** @param {() => void} changed */
+  constructor(changed) {
+    this.#changed = changed;
+  }
+
+  get isOpen() {
+    return this.#call !== null;
+  }
+
+  /** @returns {keyof typeof SPEAKING} */
+  get state() {
+    if (!this.#call) return "off";
+    return this.#connected ? "on" : "connecting";
+  }
+
+  /**
+   * Begin to speak. Throws CallError.
+   *
+   * @param {string} session
+   * @param {string} desk
+   */
+  async open(session, desk) {
+    const call = new Call({
+      message: () => {},
+      sound: (stream) => {
+        parts.sound.srcObject = stream;
+      },
+      end: () => this.close(),
+    });
+    this.#call = call;
+    this.#changed();
+    try {
+      const microphone = await openMicrophone({ raw: RAW });
+      if (call.closed) {
+        stop(microphone);
+        return;
+      }
+      this.#microphone = microphone;
+      await call.open(microphone, session, { raw: RAW, mode: "desk", sees: false, desk });
+      this.#connected = true;
+      this.#changed();
+    } catch (error) {
+      const wanted = !call.closed;
+      this.close();
+      if (wanted) throw error;
+    }
+  }
+
+  /** Stop speaking. Safe to call twice. */
+  close() {
+    const call = this.#call;
+    if (!call) return;
+    this.#call = null;
+    this.#connected = false;
+    call.close();
+    stop(this.#microphone);
+    this.#microphone = null;
+    parts.sound.srcObject = null;
+    this.#changed();
+  }
+}
+
+/** @param {MediaStream | null} microphone */
+function stop(microphone) {
+  for (const track of microphone?.getTracks() ?? []) track.stop();
 }
 
 /** Transcript of one session, which grows while it is shown. */

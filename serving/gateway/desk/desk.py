@@ -26,6 +26,10 @@ MOST_SESSIONS = 1_000
 CLOSE_S = 2.0
 
 
+# Mode of a browser call in which a human speaks to the caller of a session that their desk has.
+DESK_CALL = "desk"
+
+
 class DeskError(AgentError):
     """A request of the desk that does not fit the state of its session."""
 
@@ -130,6 +134,16 @@ class Desk:
         if conversation.change_tier(TierEvent.RETURNED, note=note):
             conversation.say(self.settings.returned, by_human=False)
         await conversation.in_time(conversation.flushed())
+
+    def check_speaker(self, session_id: str, desk_id: str) -> None:
+        """Check that a desk may speak in the call of a session.
+
+        Raises:
+            DeskError: this desk does not have the session, or there is no call.
+        """
+        self._held_by(session_id, desk_id)
+        if not self._conversations.is_in_call(session_id):
+            raise DeskError("the caller is in no call: write to them")
 
     def _held_by(self, session_id: str, desk_id: str) -> Conversation:
         conversation = self._conversations.get(session_id)

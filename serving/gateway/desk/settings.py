@@ -58,7 +58,7 @@ class DeskSettings(StrictModel):
         description="to a caller who waits no longer",
     )
     joined: Phrase = Field(
-        "You are now connected to a colleague, whose words I read to you.",
+        "You are now connected to a colleague.",
         description="when a human takes the session over",
     )
     expired: Phrase = Field(
