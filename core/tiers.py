@@ -39,6 +39,8 @@ class TierEvent(Enum):
     """The caller does not take the offer, or talks about something else."""
     REQUESTED = "requested"
     """The caller asks for a human."""
+    POLICY = "policy"
+    """The deployment leaves what the caller asks for to humans."""
     WITHDRAWN = "withdrawn"
     """The waiting caller goes on with the agent."""
     EXPIRED = "expired"
@@ -57,9 +59,11 @@ _T, _E = Tier, TierEvent
 _CHANGES: Mapping[tuple[Tier, TierEvent], Tier] = {
     (_T.AGENT, _E.OFFERED): _T.OFFERED,
     (_T.AGENT, _E.REQUESTED): _T.WAITING,
+    (_T.AGENT, _E.POLICY): _T.WAITING,
     (_T.AGENT, _E.TAKEN): _T.HUMAN,
     (_T.OFFERED, _E.ACCEPTED): _T.WAITING,
     (_T.OFFERED, _E.REQUESTED): _T.WAITING,
+    (_T.OFFERED, _E.POLICY): _T.WAITING,
     (_T.OFFERED, _E.DECLINED): _T.AGENT,
     (_T.OFFERED, _E.TAKEN): _T.HUMAN,
     (_T.WAITING, _E.WITHDRAWN): _T.AGENT,
@@ -69,6 +73,7 @@ _CHANGES: Mapping[tuple[Tier, TierEvent], Tier] = {
     (_T.HUMAN, _E.DESK_LOST): _T.BACK,
     (_T.BACK, _E.REPLIED): _T.AGENT,
     (_T.BACK, _E.REQUESTED): _T.WAITING,
+    (_T.BACK, _E.POLICY): _T.WAITING,
     (_T.BACK, _E.TAKEN): _T.HUMAN,
 }
 TRANSITIONS: Mapping[tuple[Tier, TierEvent], Tier | None] = {
@@ -88,6 +93,7 @@ class SessionTier:
         reason: event that led to it; empty at the beginning.
         note: note of the last human who handed the session back; later changes keep it.
         since_us: session time of the change.
+        cause: why a human was offered; it stays when the caller accepts.
     """
 
     tier: Tier = Tier.AGENT
@@ -95,32 +101,36 @@ class SessionTier:
     reason: str = ""
     note: str = ""
     since_us: int = 0
+    cause: str = ""
 
     @property
     def is_held(self) -> bool:
         """True when no model is asked."""
         return self.tier in HELD
 
-    def after(self, event: TierEvent, *, at_us: int, note: str = "") -> "SessionTier | None":
+    def after(self, event: TierEvent, *, at_us: int, note: str = "", cause: str = "") -> "SessionTier | None":
         """Return the tier after an event; None when the event changes nothing."""
         tier = TRANSITIONS[self.tier, event]
         if tier is None:
             return None
-        return SessionTier(tier, self.epoch + 1, event.value, note or self.note, at_us)
+        kept = self.cause if event is TierEvent.ACCEPTED else ""
+        return SessionTier(tier, self.epoch + 1, event.value, note or self.note, at_us, cause or kept)
 
     def payload(self) -> dict[str, Any]:
         """Return the payload of the event that records this tier."""
         known = {"tier": self.tier.value, "epoch": self.epoch, "reason": self.reason}
-        return {**known, "note": self.note} if self.note else known
+        more = {"note": self.note, "cause": self.cause}
+        return known | {name: text for name, text in more.items() if text}
 
 
 def read_tier(payload: Mapping[str, Any], *, at_us: int) -> SessionTier | None:
     """Return the tier that an event records; None for a payload that no release writes."""
-    epoch, reason, note = payload.get("epoch"), payload.get("reason"), payload.get("note", "")
+    epoch, reason = payload.get("epoch"), payload.get("reason")
+    note, cause = payload.get("note", ""), payload.get("cause", "")
     try:
         tier = Tier(payload.get("tier"))
     except ValueError:
         return None
-    if type(epoch) is not int or not isinstance(reason, str) or not isinstance(note, str):
+    if type(epoch) is not int or not all(isinstance(text, str) for text in (reason, note, cause)):
         return None
-    return SessionTier(tier, epoch, reason, note, at_us)
+    return SessionTier(tier, epoch, str(reason), note, at_us, cause)

@@ -14,8 +14,12 @@ from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import current_events, text_in
+from parley.session_store.prompt import is_tense
 from parley.turn_taking.clarification import is_made_of
 from parley.turn_taking.human_offer import HumanOffer
+
+# Cause of an offer that the words of the caller led to.
+BY_WORDS = "words"
 
 
 class HumanTier:
@@ -72,7 +76,7 @@ class HumanTier:
             case Tier.OFFERED:
                 return self._offered_answer(said)
             case Tier.AGENT | Tier.BACK:
-                return self._requested(TierEvent.REQUESTED) if self._requests_human(said) else None
+                return self._agents_answer(said)
 
     def new_offer(self) -> HumanOffer:
         """Return counts for the offer of a human, with the turns since the last change of the tier."""
@@ -81,19 +85,30 @@ class HumanTier:
             self._language,
             after_unknown=chosen.offer_after_unknown,
             after_repairs=chosen.offer_after_repairs,
+            after_tense=chosen.offer_after_tense,
             repair_phrases=self._repair_phrases,
         )
         for event in _since_change(self._conversation.events):
             text = text_in(event.payload, "text")
             if event.kind is Kind.USER_TURN:
-                offer.on_caller(text)
+                offer.on_caller(text, is_tense=is_tense(event.payload))
             elif event.payload.get("by") is None:
                 offer.on_reply(text)
         return offer
 
-    def offers(self) -> bool:
+    def offers(self, cause: str) -> bool:
         """Offer a human if the tier permits it; return whether it does."""
-        return self.is_open and self._conversation.change_tier(TierEvent.OFFERED)
+        return self.is_open and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
+
+    def _agents_answer(self, said: str) -> str | None:
+        if self._requests_human(said):
+            return self._requested(TierEvent.REQUESTED)
+        words = plain(said)
+        if _holds_one_of(words, self.settings.fetch_on):
+            return self._requested(TierEvent.POLICY)
+        if _holds_one_of(words, self.settings.offer_on) and self.offers(BY_WORDS):
+            return self.settings.offer
+        return None
 
     def _waiting_answer(self, said: str) -> str | None:
         if self._language.intents.is_farewell(said):
@@ -112,6 +127,8 @@ class HumanTier:
         words = plain(said)
         if self._requests_human(said):
             return self._requested(TierEvent.REQUESTED)
+        if _holds_one_of(words, self.settings.fetch_on):
+            return self._requested(TierEvent.POLICY)
         if is_made_of(words, vocabulary.affirmative | vocabulary.polite) and not is_made_of(
             words, vocabulary.polite
         ):
@@ -133,6 +150,12 @@ def human_tier(deployment: Deployment, conversation: Conversation) -> HumanTier:
     if (asking := deployment.hearing.ask_back) is not None:
         phrases += [asking.repeat, asking.again]
     return HumanTier(conversation, deployment.desk, deployment.language(), phrases)
+
+
+def _holds_one_of(words: Sequence[str], phrases: Sequence[str]) -> bool:
+    """Return whether the words of one of the phrases are among the words, in a row."""
+    text = f" {' '.join(words)} "
+    return any(f" {' '.join(wanted)} " in text for phrase in phrases if (wanted := plain(phrase)))
 
 
 def _since_change(events: Sequence[Event]) -> list[Event]:

@@ -296,12 +296,12 @@ class Conversation:
         """True while a call of the session speaks what is said for the agent."""
         return any(self._streams.values())
 
-    def change_tier(self, event: TierEvent, *, note: str = "") -> bool:
+    def change_tier(self, event: TierEvent, *, note: str = "", cause: str = "") -> bool:
         """Apply an event to the tier, record the change and report it; return False when it has no effect.
 
         The change is in force at once and durable soon (``record``).
         """
-        changed = self._tier.after(event, at_us=self.clock.now_us(), note=note)
+        changed = self._tier.after(event, at_us=self.clock.now_us(), note=note, cause=cause)
         if changed is None:
             return False
         self._tier = changed

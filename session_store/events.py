@@ -53,7 +53,8 @@ class Kind(StrEnum):
     TOOL_RESULT = "tool_result"
     # State of the conversation; a later key wins. speaker, intent, slots
     STATE = "state"
-    # Change of the tier (core.tiers). tier, epoch, reason, note (of the human who handed the session back)
+    # Change of the tier (core.tiers). tier, epoch, reason, note (of the human who handed the session back),
+    # cause (why a human was offered)
     TIER = "tier"
     # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"

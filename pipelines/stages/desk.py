@@ -9,7 +9,6 @@ from parley.core.call_events import (
     BotTurnEnded,
     TextGiven,
     TierChanged,
-    TurnEnded,
     Wait,
     WaitBegan,
     WaitEnded,
@@ -22,6 +21,9 @@ from parley.pipelines.human_tier import human_tier
 from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.filler_processor import Say
+from parley.session_store.events import Kind
+from parley.session_store.memory import text_in
+from parley.session_store.prompt import is_tense
 
 
 class DeskVoice:
@@ -46,12 +48,13 @@ class DeskVoice:
         self.bridge = VoiceBridge()
         self._human = human_tier(engines.deployment, call.conversation)
         self._offer = self._human.new_offer()
+        # Last turn of the caller that was counted.
+        self._counted_seq = call.conversation.last_seq
         self._news = asyncio.Event()
         self._waits = False
         events = call.events
         events.subscribe(TierChanged, self._on_tier_changed)
         events.subscribe(TextGiven, self._on_text_given)
-        events.subscribe(TurnEnded, self._on_turn_ended)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
 
     def answers(self) -> Answers:
@@ -124,14 +127,17 @@ class DeskVoice:
     def _on_text_given(self, event: TextGiven) -> None:
         self._say(event.text)
 
-    def _on_turn_ended(self, event: TurnEnded) -> None:
-        if event.text.strip():
-            self._offer.on_caller(event.text)
-
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
         if self._conversation.tier.tier is not Tier.AGENT or event.interrupted:
             return
-        if self._offer.on_reply(event.text) and self._human.offers():
+        said = next(
+            (each for each in reversed(self._conversation.events) if each.kind is Kind.USER_TURN), None
+        )
+        if said is not None and said.seq > self._counted_seq:
+            self._counted_seq = said.seq
+            self._offer.on_caller(text_in(said.payload, "text"), is_tense=is_tense(said.payload))
+        cause = self._offer.on_reply(event.text)
+        if cause is not None and self._human.offers(cause):
             self._say(self._human.settings.offer)
 
     def _say(self, text: str) -> None:

@@ -226,7 +226,8 @@ async def ask(
                 conversation.record(_bot_turn(conversation, turn, replies, spoken, rules, truncated=True))
         if not spoken:
             raise EngineError("no model answered", engine="language model")
-        if human is not None and human.new_offer().on_reply(spoken) and human.offers():
+        cause = None if human is None else human.new_offer().on_reply(spoken)
+        if human is not None and cause is not None and human.offers(cause):
             spoken = f"{spoken} {human.settings.offer}"
             yield AnswerPiece(f" {human.settings.offer}")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)

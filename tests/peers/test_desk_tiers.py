@@ -37,6 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # Of a session whatever its place in the queue: those of other tests may wait, too.
 FETCHING = "I am fetching a colleague."
 OFFER = "Shall I fetch a colleague?"
+POLICY = "fetch_on: [close my account], offer_on: [complain]"
 UNKNOWN = Turn(["I don't know that one. I can tell you about cards."])
 # A wish that the recogniser of the embedded deployment understands in the voice of the tests.
 SPOKEN_WISH = "Can I speak to a person please?"
@@ -49,7 +50,13 @@ SAID = 0.6
 async def patient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desked]:
     async with (
         OpenAiServer([ANSWER]) as llm,
-        serving_desk(tmp_path_factory.mktemp("tiers"), llm, PATIENT) as (at, _),
+        # The voice of the tests is judged by the tests alone.
+        serving_desk(
+            tmp_path_factory.mktemp("tiers"),
+            llm,
+            f"{PATIENT}, {POLICY}",
+            more="hearing: {specialists: []}\n",
+        ) as (at, _),
     ):
         yield at
 
@@ -76,6 +83,24 @@ async def test_an_offer_in_writing_is_declined_or_accepted(
     assert (await patient.type(session, answer))[-1][1]["text"].startswith(told)
     assert len(patient.llm.requests) == asked
     assert await patient.tiers(session) == [("offered", "offered"), (tier, reason)]
+
+
+async def test_what_the_deployment_leaves_to_humans_is_not_asked_of_a_model(patient: Desked):
+    session = await patient.new_session()
+    asked = len(patient.llm.requests)
+    answer = (await patient.type(session, "I'd like to close my account, please."))[-1][1]["text"]
+    assert answer.startswith(FETCHING) and len(patient.llm.requests) == asked
+    assert await patient.tiers(session) == [("waiting", "policy")]
+
+
+async def test_an_offer_by_the_words_of_the_caller_has_its_cause_in_the_list(patient: Desked):
+    session = await patient.new_session()
+    asked = len(patient.llm.requests)
+    assert (await patient.type(session, "I want to complain."))[-1][1]["text"] == OFFER
+    assert len(patient.llm.requests) == asked
+    await patient.type(session, "Yes, please.")
+    listed = await patient.until_tier(session, "waiting")
+    assert listed["reason"] == "accepted" and listed["cause"] == "words"
 
 
 async def test_another_question_declines_an_offer_and_is_answered(patient: Desked):
@@ -111,6 +136,27 @@ async def test_an_offer_in_a_call_is_declined_or_accepted(
         caller.say(answer)
         await until_heard(caller, told)
     assert (await patient.tiers(session))[:2] == [("offered", "offered"), change]
+
+
+async def test_a_caller_in_a_call_who_sounds_tense_again_and_again_is_offered_a_human(patient: Desked):
+    patient.llm.turns = [ANSWER]
+    session = await patient.new_session()
+    tense = {"stream": "prosody", "age_ms": 0, "duration_ms": 400, "payload": {"stress": 0.95}}
+    async with calling(patient.url, query={"session": session}) as caller:
+        await caller.until("session.created")
+        for turn in range(1, 4):
+            caller.say("When do you open on Saturday?")
+            async with asyncio.timeout(30):
+                # As a program that listens along reports: all through the turn.
+                while len([by for by, _ in await patient.said(session) if by == "caller"]) < turn:
+                    body = {"annotations": [tense]}
+                    await patient.client.post(f"/api/sessions/{session}/annotations", json=body)
+                    await asyncio.sleep(0.2)
+                while len([by for by, _ in await patient.said(session) if by == "model"]) < turn:
+                    await asyncio.sleep(0.1)
+        await until_heard(caller, OFFER)
+    timeline = await patient.client.get(f"/api/sessions/{session}/timeline", params={"kind": "tier"})
+    assert timeline.json()["events"][0]["payload"]["cause"] == "tension"
 
 
 async def test_a_takeover_ends_the_answer_that_a_model_is_writing(patient: Desked):

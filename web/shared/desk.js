@@ -22,7 +22,9 @@ const TIERS = { waiting: "waits", human: "with a colleague", offered: "offered a
 /** @type {Partial<Record<TierName, string>>} */
 const TONES = { waiting: "wait", human: "good" };
 /** @type {Record<string, string>} */
-const REASONS = { requested: "asked for a human", accepted: "accepted the offer of a human" };
+const REASONS = { requested: "asked for a human", accepted: "accepted a human", policy: "left to humans by your settings" };
+/** @type {Record<string, string>} */
+const CAUSES = { unknown: "the agent did not know", repairs: "they did not understand each other", tension: "sounds tense" };
 
 /** @typedef {"loading" | "locked" | "live" | "away"} PageState */
 
@@ -475,10 +477,10 @@ function showBadge(badge, text, tone) {
 }
 
 /** @param {DeskSession} session */
-function factsOf({ in_call: inCall, since_s: since, tier, reason }) {
+function factsOf({ in_call: inCall, since_s: since, tier, reason, cause }) {
   const how = inCall ? "in a call" : "in writing";
   const why = tier === "waiting" ? REASONS[reason] : undefined;
-  return [how, why, since === null ? "" : `for ${span(since)}`].filter(Boolean).join(", ");
+  return [how, why, CAUSES[cause], since === null ? "" : `for ${span(since)}`].filter(Boolean).join(", ");
 }
 
 /** @type {(id: string) => string} */

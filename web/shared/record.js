@@ -29,6 +29,7 @@ const CHANGES = {
   offered: "A colleague was offered",
   requested: "Waiting for a colleague",
   accepted: "Waiting for a colleague",
+  policy: "Waiting for a colleague",
   declined: "No colleague wanted",
   withdrawn: "No longer waiting for a colleague",
   expired: "No colleague came",

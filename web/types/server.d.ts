@@ -50,6 +50,8 @@ export interface DeskSession {
   tier: TierName;
   epoch: number;
   reason: string;
+  /** Why a human was offered; empty where none was. */
+  cause: string;
   /** Null for a session that never changed its tier. */
   since_s: number | null;
   place: number;

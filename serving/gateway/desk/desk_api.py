@@ -71,6 +71,7 @@ class DeskSession(BaseModel):
         tier: its tier.
         epoch: number of changes of the tier so far.
         reason: event that led to the tier.
+        cause: why a human was offered; empty where none was.
         since_s: time in the tier; None for one that never changed.
         place: place among those that wait, from 1; 0 for others.
         in_call: a call holds it.
@@ -82,6 +83,7 @@ class DeskSession(BaseModel):
     tier: str
     epoch: int
     reason: str
+    cause: str
     since_s: float | None
     place: int
     in_call: bool
@@ -180,6 +182,7 @@ def _shown(conversation: Conversation, desk_id: str, desk: Desk, *, in_call: boo
         tier=tier.tier.value,
         epoch=tier.epoch,
         reason=tier.reason,
+        cause=tier.cause,
         since_s=None if since_s is None else round(since_s, 1),
         place=conversation.place,
         in_call=in_call,

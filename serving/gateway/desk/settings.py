@@ -47,6 +47,22 @@ class DeskSettings(StrictModel):
         description="exchanges in a row in which one side had to ask again, after which a human is offered; "
         "0: never",
     )
+    offer_after_tense: int = Field(
+        3,
+        ge=0,
+        le=20,
+        description="turns in a row that were said tensely, after which a human is offered, where a "
+        "specialist judges the voice; 0: never",
+    )
+    offer_on: tuple[Phrase, ...] = Field(
+        (), max_length=200, description="words of the caller on which a human is offered at once"
+    )
+    fetch_on: tuple[Phrase, ...] = Field(
+        (),
+        max_length=200,
+        description="words of the caller on which a human is fetched without an offer: what the deployment "
+        "leaves to humans, such as a complaint, or a change for which the caller must be verified",
+    )
     offer: Phrase = Field("Shall I fetch a colleague?", description="offer of a human")
     waiting: Phrase = Field(
         "I am fetching a colleague. You are number {place}. Say never mind to go on with me.",

@@ -13,6 +13,7 @@ EXPECTED = {
     E.ACCEPTED: {T.OFFERED: T.WAITING},
     E.DECLINED: {T.OFFERED: T.AGENT},
     E.REQUESTED: {T.AGENT: T.WAITING, T.OFFERED: T.WAITING, T.BACK: T.WAITING},
+    E.POLICY: {T.AGENT: T.WAITING, T.OFFERED: T.WAITING, T.BACK: T.WAITING},
     E.WITHDRAWN: {T.WAITING: T.AGENT},
     E.EXPIRED: {T.WAITING: T.BACK},
     E.TAKEN: {T.AGENT: T.HUMAN, T.OFFERED: T.HUMAN, T.WAITING: T.HUMAN, T.BACK: T.HUMAN},
@@ -54,6 +55,16 @@ def test_a_new_note_replaces_the_last_one_and_other_changes_keep_it() -> None:
     assert back is not None and back.note == "second"
     agent = back.after(TierEvent.REPLIED, at_us=2)
     assert agent is not None and agent.note == "second"
+
+
+def test_the_cause_of_an_offer_stays_when_it_is_accepted_and_no_longer() -> None:
+    offered = SessionTier().after(TierEvent.OFFERED, at_us=1, cause="tension")
+    assert offered is not None and offered.payload()["cause"] == "tension"
+    accepted = offered.after(TierEvent.ACCEPTED, at_us=2)
+    assert accepted is not None and accepted.cause == "tension"
+    assert read_tier(accepted.payload(), at_us=2) == accepted
+    taken = accepted.after(TierEvent.TAKEN, at_us=3)
+    assert taken is not None and "cause" not in taken.payload()
 
 
 def test_a_tier_is_read_as_it_was_recorded() -> None:

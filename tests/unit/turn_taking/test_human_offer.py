@@ -3,7 +3,7 @@
 import pytest
 
 from parley.language import find_language
-from parley.turn_taking.human_offer import HumanOffer
+from parley.turn_taking.human_offer import HumanOffer, OfferCause
 
 UNKNOWN = "I don't know that one. I can tell you about cards, fees or hours."
 OTHER_UNKNOWN = "Sorry, I don't know. You can ask me about cards."
@@ -11,11 +11,12 @@ KNOWN = "A card costs ten euros."
 AGAIN = "Sorry, I did not catch that."
 
 
-def offer(*, unknown: int = 0, repairs: int = 0) -> HumanOffer:
+def offer(*, unknown: int = 0, repairs: int = 0, tense: int = 0) -> HumanOffer:
     return HumanOffer(
         find_language(),
         after_unknown=unknown,
         after_repairs=repairs,
+        after_tense=tense,
         repair_phrases=[AGAIN, "I heard: {words}. Is that right?"],
     )
 
@@ -24,7 +25,7 @@ def due(counts: HumanOffer, *exchanges: tuple[str, str]) -> list[bool]:
     found = []
     for caller, reply in exchanges:
         counts.on_caller(caller)
-        found.append(counts.on_reply(reply))
+        found.append(counts.on_reply(reply) is not None)
     return found
 
 
@@ -60,3 +61,15 @@ def test_nothing_is_offered_where_the_counts_are_off() -> None:
 def test_a_silent_reply_counts_for_nothing() -> None:
     counts = offer(unknown=1)
     assert not counts.on_reply("  ") and counts.on_reply(UNKNOWN)
+
+
+def test_turns_said_tensely_count_in_a_row_and_the_cause_is_stated() -> None:
+    counts = offer(tense=2)
+    causes = []
+    for tense in (True, False, True, True):
+        counts.on_caller("This is fine.", is_tense=tense)
+        causes.append(counts.on_reply(KNOWN))
+    assert causes == [None, None, None, OfferCause.TENSION]
+    counts = offer(tense=0)
+    counts.on_caller("This is fine.", is_tense=True)
+    assert counts.on_reply(KNOWN) is None
