@@ -290,6 +290,28 @@ class TextGiven(CallEvent):
     by_human: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PhraseChosen(CallEvent):
+    """The deployment, and not the model, says these words: a phrase of the human tier, or of the call itself.
+
+    Attributes:
+        text: the words.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CameraChanged(CallEvent):
+    """The camera of the caller has begun to show something, or has stopped: a step to video, or back.
+
+    Attributes:
+        is_on: pictures come.
+    """
+
+    is_on: bool
+
+
 # Waits of the caller.
 
 

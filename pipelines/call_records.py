@@ -13,6 +13,8 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import (
     BotTurnEnded,
     CallAnswered,
+    CameraChanged,
+    PhraseChosen,
     ReplyBrought,
     ReplyCorrected,
     ReplyFinished,
@@ -24,6 +26,8 @@ from parley.pipelines.call import Call
 from parley.session_store.events import Draft, Kind
 from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
+# Name of the camera among the transports of a record.
+CAMERA = "camera"
 # Number of replies for which corrections of their client are remembered.
 MOST_CORRECTED = 16
 
@@ -42,6 +46,8 @@ class CallRecords:
         self._authors: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
         events = call.events
         events.subscribe(TextGiven, self._on_text_given)
+        events.subscribe(PhraseChosen, self._on_phrase_chosen)
+        events.subscribe(CameraChanged, self._on_camera_changed)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(ReplyCorrected, self._on_reply_corrected)
@@ -58,6 +64,15 @@ class CallRecords:
 
     def _on_text_given(self, event: TextGiven) -> None:
         self._authors[_words(event.text)] = BY_HUMAN if event.by_human else BY_DEPLOYMENT
+
+    def _on_camera_changed(self, event: CameraChanged) -> None:
+        """Record the step to video, or back, like the coming and going of a transport."""
+        call, kind = self._call, Kind.JOINED if event.is_on else Kind.LEFT
+        payload = {"transport": CAMERA, "call_id": call.call_id}
+        call.conversation.record(call.conversation.draft(kind, "system", payload))
+
+    def _on_phrase_chosen(self, event: PhraseChosen) -> None:
+        self._authors[_words(event.text)] = BY_DEPLOYMENT
 
     def _by(self, text: str) -> dict[str, str]:
         """Return the author of a reply as payload; empty for the model."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from parley.core.errors import PeerError
 
-# Pieces of 10 to 20 ms. A queue that holds more is a loop that stood still, whose past nobody wants to hear.
+# Pieces of 10 to 20 ms. A queue that holds more is a loop that stood still, whose past is of no use.
 MOST_PIECES = 50
 
 

@@ -28,7 +28,8 @@ def new_key() -> str:
 class Kind(StrEnum):
     """Type of an event. The comments list the keys of its payload, in addition to ``v``."""
 
-    # A transport joined or left. transport, call_id; for the end of an outbound call, answered_by
+    # A transport, or the camera of a call ("camera"), joined or left. transport, call_id; for the end of an
+    # outbound call, answered_by
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,

@@ -7,6 +7,7 @@ from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, OutputAudi
 
 from parley.core.call_events import (
     BotTurnEnded,
+    PhraseChosen,
     TextGiven,
     TierChanged,
     Wait,
@@ -91,7 +92,7 @@ class DeskVoice:
                         await self._news.wait()
                         continue
                 if self._is_waiting:
-                    self._say(self._human.waiting)
+                    self._say_phrase(self._human.waiting)
 
     async def speak(self) -> None:
         """Play the voice of a human to the caller, until cancelled."""
@@ -138,7 +139,11 @@ class DeskVoice:
             self._offer.on_caller(text_in(said.payload, "text"), is_tense=is_tense(said.payload))
         cause = self._offer.on_reply(event.text)
         if cause is not None and self._human.offers(cause):
-            self._say(self._human.settings.offer)
+            self._say_phrase(self._human.settings.offer)
+
+    def _say_phrase(self, text: str) -> None:
+        self._call.events.publish(PhraseChosen(self._call.events.now_ms(), text))
+        self._say(text)
 
     def _say(self, text: str) -> None:
         self._call.live.input.put(TTSSpeakFrame(text, append_to_context=True))

@@ -110,7 +110,7 @@ def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
     """Return the stage that holds the newest picture of the caller; None where the model does not see it."""
     if not engines.cascade_sees or not call.capabilities.video:
         return None
-    return CallerCamera(engines.deployment.thinking.vision)
+    return CallerCamera(engines.deployment.thinking.vision, call.events)
 
 
 def asking_back(engines: Engines) -> Clarification | None:

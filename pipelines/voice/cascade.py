@@ -90,7 +90,8 @@ async def _build(
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 
-    camera = camera_of(engines, call)
+    if (camera := camera_of(engines, call)) is not None:
+        background.append(camera.watch)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
     background.append(specialists.run)

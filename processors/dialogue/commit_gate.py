@@ -61,6 +61,7 @@ from pydantic import Field
 from parley.core.call_events import (
     BotTurnEnded,
     FinalWords,
+    PhraseChosen,
     QuestionDropped,
     QuestionReopened,
     WordsDiscarded,
@@ -292,6 +293,7 @@ class CommitGate(FrameProcessor):
         if self._asking is not None:
             self._asking.close()
         if answer:
+            self._events.publish(PhraseChosen(self._events.now_ms(), answer))
             await self._say_instead(answer)
         else:
             self._events.publish(QuestionDropped(self._events.now_ms()))

@@ -132,7 +132,7 @@ async def test_an_offer_in_a_call_is_declined_or_accepted(
         await patient.until_said(session, "model", "I don't know that one.")
         caller.say("What about the ships?")
         await until_heard(caller, OFFER)
-        await patient.until_said(session, "model", OFFER)
+        await patient.until_said(session, "deployment", OFFER)
         caller.say(answer)
         await until_heard(caller, told)
     assert (await patient.tiers(session))[:2] == [("offered", "offered"), change]
@@ -157,6 +157,22 @@ async def test_a_caller_in_a_call_who_sounds_tense_again_and_again_is_offered_a_
         await until_heard(caller, OFFER)
     timeline = await patient.client.get(f"/api/sessions/{session}/timeline", params={"kind": "tier"})
     assert timeline.json()["events"][0]["payload"]["cause"] == "tension"
+
+
+async def test_a_phrase_in_a_call_uses_up_no_whisper(patient: Desked):
+    patient.llm.turns = [ANSWER]
+    session = await patient.new_session()
+    async with calling(patient.url, query={"session": session}) as caller:
+        await caller.until("session.created")
+        await patient.act(session, "whisper", text="Mention the app.")
+        caller.say(SPOKEN_WISH)
+        await patient.until_said(session, "deployment", FETCHING)
+        await patient.act(session, "take")
+        await patient.act(session, "return", note="")
+        await until_heard(caller, HANDED_BACK)
+        caller.say("When do you open on Saturday?")
+        await patient.until_said(session, "model", "We open at ten.")
+    assert any("Mention the app." in json.dumps(each) for each in patient.llm.requests[-1:])
 
 
 async def test_a_takeover_ends_the_answer_that_a_model_is_writing(patient: Desked):

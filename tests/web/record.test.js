@@ -158,6 +158,15 @@ test("a record that grows for hours keeps its last 400 entries in the page, and 
   assert.deepEqual([texts().length, texts()[0]], [450, "text 1"]);
 });
 
+test("the camera that goes on and off is a line each", () => {
+  const { record, root } = shown();
+  record.take(event("joined", 1, { transport: "camera" }));
+  record.take(event("left", 2, { transport: "camera" }));
+  const [on, off] = root.querySelectorAll('[data-role="note"]');
+  assert.match(on.textContent, /^The camera is on, /);
+  assert.match(off.textContent, /^The camera is off, /);
+});
+
 test("the words of a human are marked as theirs, and a change of the tier is a line", () => {
   const { record, root } = shown();
   record.take(event("tier", 1, { tier: "human", epoch: 2, reason: "taken" }));

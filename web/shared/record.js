@@ -37,6 +37,8 @@ const CHANGES = {
   returned: "The colleague handed back to Parley",
   desk_lost: "The colleague left",
 };
+// In place of a transport: the step from voice to video, and back.
+const CAMERA = "camera";
 // Turns that are not committed yet come after all that are.
 /** @type {Place} */
 const PENDING = { us: Infinity, seq: Infinity };
@@ -122,10 +124,10 @@ export class SessionRecord {
         this.#botTurn(event.payload, place);
         break;
       case "joined":
-        this.#note(event.key, `${callOf(event.payload.transport)} began`, place);
+        this.#note(event.key, beganOf(event.payload.transport), place);
         break;
       case "left":
-        this.#note(event.key, `${callOf(event.payload.transport)} ended`, place);
+        this.#note(event.key, endedOf(event.payload.transport), place);
         break;
       case "tier":
         this.#tier(event.key, event.payload, place);
@@ -399,6 +401,16 @@ function via(transport) {
   const mark = element("span", "via", name);
   mark.dataset.role = "via";
   return [mark];
+}
+
+/** @param {string} transport */
+function beganOf(transport) {
+  return transport === CAMERA ? "The camera is on" : `${callOf(transport)} began`;
+}
+
+/** @param {string} transport */
+function endedOf(transport) {
+  return transport === CAMERA ? "The camera is off" : `${callOf(transport)} ended`;
 }
 
 /** @param {string} transport */
