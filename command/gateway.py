@@ -56,6 +56,7 @@ async def gateway(
     from parley.serving.gateway.app import create_app
     from parley.serving.gateway.auth.audit import AuditLog
     from parley.serving.gateway.auth.exposure import describe_exposure
+    from parley.serving.gateway.desk.desk import Desk
     from parley.serving.gateway.http.idle_memory import returning_memory
     from parley.serving.gateway.http.server import http_server
     from parley.serving.gateway.phone.caller_directory import CallerDirectory
@@ -66,7 +67,7 @@ async def gateway(
     data_dir = deployment.operations.data_dir
     if token is None:
         token = await asyncio.to_thread(operator_token, data_dir)
-    typed = TypedTurns(conversations, engines.answering)
+    typed = TypedTurns(conversations, engines.answering, deployment)
     desk = open_desk(deployment.phone) if desk is None else desk
     book = None
     if (phone := deployment.phone) is not None:
@@ -108,6 +109,7 @@ async def gateway(
         served=TRANSPORTS.served,
         phone=deployment.phone,
         desk=desk,
+        human_desk=None if deployment.desk is None else Desk(conversations, deployment.desk),
         book=book,
         operator_token=token.text,
         audit=AuditLog(data_dir / "audit.jsonl"),

@@ -20,6 +20,7 @@ from parley.processors.dialogue.commit_gate import CommitGateSettings
 from parley.processors.dialogue.llm_timeouts import GuardSettings
 from parley.processors.duplex.settings import DuplexSettings
 from parley.serving.gateway.admin.operations import OperationsSettings
+from parley.serving.gateway.desk.settings import DeskSettings
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.settings import ServerSettings
 from parley.serving.pool.settings import PoolSettings
@@ -385,6 +386,9 @@ class Deployment(StrictModel):
         SocketSettings(), description="limits of clients of /v1/realtime and /ws/..."
     )
     phone: Phone | None = Field(None, description="phone calls; null: none")
+    desk: DeskSettings | None = Field(
+        None, description="desk at which humans take sessions over (/desk); null: none"
+    )
     operations: OperationsSettings = OperationsSettings()
     observers: tuple[Choice, ...] = Field(
         (),

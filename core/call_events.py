@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from parley.core.passage_notes import CitedPassage
+from parley.core.tiers import Tier
 from parley.core.timeline import (
     Annotation,
     HeardReply,
@@ -280,6 +281,57 @@ class QuestionDropped(CallEvent):
 @dataclass(frozen=True, slots=True)
 class QuestionReopened(CallEvent):
     """A turn whose wait was interrupted is still to be answered; the caller waits again."""
+
+
+# The tier of the session.
+
+
+@dataclass(frozen=True, slots=True)
+class TierChanged(CallEvent):
+    """The session has changed its tier: the agent, a wait for a human, or a human at the desk.
+
+    Attributes:
+        tier: the new tier.
+        epoch: number of changes of the session; a reply of an older epoch is not sent.
+    """
+
+    tier: Tier
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextGiven(CallEvent):
+    """A text that no model wrote is to be said to the caller.
+
+    Attributes:
+        text: the words.
+        by_human: a human at the desk wrote it; otherwise the deployment.
+    """
+
+    text: str
+    by_human: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseChosen(CallEvent):
+    """The deployment, and not the model, says these words: a phrase of the human tier, or of the call itself.
+
+    Attributes:
+        text: the words.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CameraChanged(CallEvent):
+    """The camera of the caller has begun to show something, or has stopped: a step to video, or back.
+
+    Attributes:
+        is_on: pictures come.
+    """
+
+    is_on: bool
 
 
 # Waits of the caller.

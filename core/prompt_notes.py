@@ -26,6 +26,8 @@ _EARLIER = "Earlier in this conversation:"
 _SPEAKER = "Speaking: "
 _INTENT = "Reason for the conversation: "
 _FACTS = "Known about the person:"
+_HANDED_BACK = "Note of the colleague who spoke with the person: "
+_WHISPER = "Instruction of a colleague for the next answer, which the person must not hear of: "
 _REMARKS = (
     "Remarks in square brackets are not spoken. They tell where the person stopped hearing a reply, or what "
     "was perceived. Do not write such remarks."
@@ -48,6 +50,8 @@ class PromptNotes:
         speaker: identity of the speaker, where it is known other than by a name among the facts.
         remarks: true when messages hold remarks in brackets; the notes then explain them.
         opened: true when a message of the assistant comes first.
+        handed_back: note of a human who had the session before the assistant.
+        whisper: instruction of a human for the next answer.
     """
 
     summary: str = ""
@@ -56,10 +60,17 @@ class PromptNotes:
     speaker: str | None = None
     remarks: bool = False
     opened: bool = False
+    handed_back: str = ""
+    whisper: str = ""
 
     def __bool__(self) -> bool:
         """Return whether there is anything to note."""
-        return bool(self.summary or self.facts or self.intent or self.speaker or self.remarks or self.opened)
+        return any(
+            (
+                *(self.summary, self.facts, self.intent, self.speaker, self.remarks, self.opened),
+                *(self.handed_back, self.whisper),
+            )
+        )
 
 
 def write_notes(notes: PromptNotes) -> str:
@@ -78,6 +89,10 @@ def write_notes(notes: PromptNotes) -> str:
             _FACTS,
             *(f"- {_line(name.replace(':', ' '))}: {_line(value)}" for name, value in notes.facts.items()),
         ]
+    if notes.handed_back:
+        lines.append(f"{_HANDED_BACK}{_line(notes.handed_back)}")
+    if notes.whisper:
+        lines.append(f"{_WHISPER}{_line(notes.whisper)}")
     if notes.opened:
         lines.append(_OPENED)
     if notes.remarks:
@@ -95,6 +110,8 @@ def merge_notes(earlier: PromptNotes, later: PromptNotes) -> PromptNotes:
         speaker=later.speaker or earlier.speaker,
         remarks=earlier.remarks or later.remarks,
         opened=earlier.opened or later.opened,
+        handed_back=later.handed_back or earlier.handed_back,
+        whisper=later.whisper or earlier.whisper,
     )
 
 
@@ -118,6 +135,7 @@ def _parse_body(body: str) -> PromptNotes:
     facts: dict[str, str] = {}
     intent = speaker = None
     part = ""
+    handed_back = whisper = ""
     opened = remarks = False
     for line in body.splitlines():
         if line in (_EARLIER, _FACTS):
@@ -126,6 +144,10 @@ def _parse_body(body: str) -> PromptNotes:
             speaker, part = line.removeprefix(_SPEAKER), ""
         elif line.startswith(_INTENT):
             intent, part = line.removeprefix(_INTENT), ""
+        elif line.startswith(_HANDED_BACK):
+            handed_back, part = line.removeprefix(_HANDED_BACK), ""
+        elif line.startswith(_WHISPER):
+            whisper, part = line.removeprefix(_WHISPER), ""
         elif line == _OPENED:
             opened, part = True, ""
         elif line == _REMARKS:
@@ -135,7 +157,7 @@ def _parse_body(body: str) -> PromptNotes:
             facts[name] = value
         elif part == _EARLIER:
             summary.append(line.removeprefix("- "))
-    return PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened)
+    return PromptNotes("\n".join(summary), facts, intent, speaker, remarks, opened, handed_back, whisper)
 
 
 def _line(text: str) -> str:

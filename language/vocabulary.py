@@ -23,6 +23,7 @@ class UtteranceVocabulary:
         stop_tails: words that may follow a stop.
         hums: words that recognisers write for a hum, which alone are no evidence.
         questions: questions of one word.
+        withdrawals: phrases that take back a request.
     """
 
     affirmative: frozenset[str] = frozenset()
@@ -35,6 +36,7 @@ class UtteranceVocabulary:
     stop_tails: frozenset[str] = frozenset()
     hums: frozenset[str] = frozenset()
     questions: frozenset[str] = frozenset()
+    withdrawals: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

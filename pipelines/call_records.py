@@ -13,17 +13,23 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import (
     BotTurnEnded,
     CallAnswered,
+    CameraChanged,
     PassagesCited,
+    PhraseChosen,
     ReplyBrought,
     ReplyCorrected,
     ReplyFinished,
     ReplyProgressed,
+    TextGiven,
 )
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.timeline import HeardMark, HeardReply
 from parley.pipelines.call import Call
 from parley.session_store.events import Draft, Kind
+from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
+# Name of the camera among the transports of a record.
+CAMERA = "camera"
 # Number of replies for which corrections of their client are remembered, and of those whose passages are.
 MOST_CORRECTED = 16
 MOST_CITED = 16
@@ -42,7 +48,12 @@ class CallRecords:
         # Passages of each reply, and those of the bot's present turn.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITED)
         self._cited_in_turn: tuple[CitedPassage, ...] = ()
+        # Authors of texts that no model wrote, by their words.
+        self._authors: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
         events = call.events
+        events.subscribe(TextGiven, self._on_text_given)
+        events.subscribe(PhraseChosen, self._on_phrase_chosen)
+        events.subscribe(CameraChanged, self._on_camera_changed)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(ReplyCorrected, self._on_reply_corrected)
@@ -57,6 +68,23 @@ class CallRecords:
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
         key = f"{kind.value}.{call.call_id}"
         call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
+
+    def _on_text_given(self, event: TextGiven) -> None:
+        self._authors[_words(event.text)] = BY_HUMAN if event.by_human else BY_DEPLOYMENT
+
+    def _on_camera_changed(self, event: CameraChanged) -> None:
+        """Record the step to video, or back, like the coming and going of a transport."""
+        call, kind = self._call, Kind.JOINED if event.is_on else Kind.LEFT
+        payload = {"transport": CAMERA, "call_id": call.call_id}
+        call.conversation.record(call.conversation.draft(kind, "system", payload))
+
+    def _on_phrase_chosen(self, event: PhraseChosen) -> None:
+        self._authors[_words(event.text)] = BY_DEPLOYMENT
+
+    def _by(self, text: str) -> dict[str, str]:
+        """Return the author of a reply as payload; empty for the model."""
+        words = _words(text)
+        return {"by": self._authors[words]} if words in self._authors else {}
 
     def _on_call_answered(self, event: CallAnswered) -> None:
         self._more = {"answered_by": event.by}
@@ -97,7 +125,8 @@ class CallRecords:
 
     def _write_shown(self, text: str, **more: object) -> None:
         call, reply_id = self._call, uuid.uuid4().hex
-        payload = {"reply_id": reply_id, "text": text, "unheard": "", **more, **call.rules.mark}
+        payload: dict[str, object] = {"reply_id": reply_id, "text": text, "unheard": "", **self._by(text)}
+        payload |= {**more, **call.rules.mark}
         call.conversation.record(
             call.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=call.transport)
         )
@@ -114,6 +143,7 @@ class CallRecords:
             transport=self._call.transport,
             **_position(reply.mark),
             **_passages(self._cited.get(reply.reply_id) or ()),
+            **self._by(f"{reply.text} {reply.unheard}"),
             **more,
         )
 
@@ -129,6 +159,10 @@ class CallRecords:
 def _passages(passages: tuple[CitedPassage, ...]) -> dict[str, Any]:
     """Return the field with the passages of a reply; none where it rests on none."""
     return {"passages": cited_as_json(passages)} if passages else {}
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _position(mark: HeardMark) -> dict[str, Any]:

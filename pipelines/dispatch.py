@@ -15,7 +15,7 @@ from pipecat.runner.types import RunnerArguments
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.audio.comfort_noise import ComfortNoise
-from parley.core.errors import CapacityError
+from parley.core.errors import CapacityError, PeerError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
@@ -28,9 +28,11 @@ from parley.pipelines.pipeline import Pipeline
 from parley.pipelines.sockets.chat_sockets import hold_chat
 from parley.pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
 from parley.pipelines.voice.cascade import run_conversation
+from parley.pipelines.voice.desk_call import run_desk_call
 from parley.pipelines.voice.duplex import run_duplex
 from parley.pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
 from parley.processors.fusion.camera_specialist import WATCHED_PER_S, WATCHED_PX
+from parley.serving.gateway.desk.desk import DESK_CALL
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.settings import MAX_SOCKET_BYTES
 from parley.serving.gateway.sockets.chat_sockets import ChatArguments
@@ -90,6 +92,9 @@ async def run_session(
     row = TRANSPORTS.of_arguments(runner_args)
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     identity: ClientIdentity = getattr(runner_args, "identity", ANONYMOUS)
+    if body.get("mode") == DESK_CALL and identity.is_operator:
+        await converse_as_human(engines, conversations, row, runner_args, str(body.get("session")))
+        return
     async with conversations.open(
         body.get("session"), owner=identity.session_owner, for_call=True
     ) as conversation:
@@ -113,6 +118,27 @@ async def run_session(
             rules=engines.answering.rules(identity),
         )
         await pipeline_of(chosen)(engines, transport, call)
+
+
+async def converse_as_human(
+    engines: Engines,
+    conversations: Conversations,
+    row: TransportRow,
+    arguments: RunnerArguments,
+    session_id: str,
+) -> None:
+    """Hold the call of a human at the desk who has a session, whose caller is in a call here.
+
+    Raises:
+        PeerError: the caller is in no call whose audio can be heard.
+    """
+    bridge = engines.bridges.find(session_id)
+    if bridge is None:
+        raise PeerError("the caller is in no call of the cascade: write to them")
+    async with conversations.open(session_id) as conversation:
+        live = LiveCall(conversation.clock, follows_packets=row.capabilities.reports_playout)
+        transport = await open_transport(engines, row, arguments, live, sees=False)
+        await run_desk_call(engines, transport, Call(conversation, row.name, live), bridge)
 
 
 async def converse_by_socket(

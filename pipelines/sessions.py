@@ -15,7 +15,16 @@ from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.pictures import Picture, PictureFile
 from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime
-from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from parley.pipelines.human_tier import human_tier
+from parley.pipelines.text.typed_turns import (
+    CLOSE_S,
+    AnswerCommitted,
+    AnswerPiece,
+    TurnCommitted,
+    TurnHeld,
+    TypedEvent,
+    ask,
+)
 from parley.serving.gateway.session_api import TurnEvent
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import (
@@ -89,9 +98,16 @@ class TypedTurns:
     Args:
         conversations: sessions of this process.
         answering: language model and tools.
+        deployment: with the rules of the human tier; None: no human is fetched.
     """
 
-    def __init__(self, conversations: Conversations, answering: LlmRuntime) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        answering: LlmRuntime,
+        deployment: Deployment | None = None,
+    ) -> None:
+        self._deployment = deployment
         self._conversations = conversations
         self._answering = answering
         self._turns: set[asyncio.Task[None]] = set()
@@ -143,6 +159,7 @@ class TypedTurns:
             # One thread decodes pictures for all clients: none of one that gets no answer.
             self._answering.usage.check(rules.counted)
         async with self._conversations.open(session_id) as conversation:
+            human = None if self._deployment is None else human_tier(self._deployment, conversation)
             pictures = [await self._read(conversation, file) for file in files]
             async with (
                 conversation.turn,
@@ -154,12 +171,13 @@ class TypedTurns:
                         key=key,
                         store=self._conversations.store,
                         rules=rules,
+                        human=human,
                         pictures=pictures,
                     )
                 ) as answer,
             ):
                 async for event in answer:
-                    await events.put(_turn_event(event, session_id, text))
+                    await events.put(_turn_event(event, conversation, text))
 
     async def _read(self, conversation: Conversation, file: PictureFile) -> Picture:
         """Return a picture as it is stored; that of the session where it is there already."""
@@ -183,14 +201,14 @@ class TypedTurns:
             turn.cancel()
 
 
-def _turn_event(
-    event: TurnCommitted | AnswerPiece | AnswerCommitted, session_id: str, text: str
-) -> TurnEvent:
+def _turn_event(event: TypedEvent, conversation: Conversation, text: str) -> TurnEvent:
     match event:
         case TurnCommitted(said):
-            return TurnEvent("turn", {"session": session_id, "seq": said.seq, "text": text})
+            return TurnEvent("turn", {"session": conversation.session_id, "seq": said.seq, "text": text})
         case AnswerPiece(more):
             return TurnEvent("delta", {"text": more})
+        case TurnHeld(said):
+            return TurnEvent("held", {"seq": said.seq, "tier": conversation.tier.tier.value})
         case AnswerCommitted(reply):
             return TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)})
 

@@ -27,7 +27,16 @@ view. When another process claims the session or it is deleted, the conversation
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +46,7 @@ from loguru import logger
 from pydantic import Field
 
 from parley.core.bounded_dict import BoundedDict
+from parley.core.call_events import TextGiven, TierChanged
 from parley.core.errors import (
     AgentError,
     CapacityError,
@@ -49,9 +59,11 @@ from parley.core.errors import (
 )
 from parley.core.pictures import MEDIA_TYPES, Picture
 from parley.core.strict_model import StrictModel
+from parley.core.tiers import SessionTier, TierEvent, read_tier
 from parley.core.tuning import tuned
+from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import CompactionSettings, Compactor
-from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.events import Draft, Event, Kind, new_key
 from parley.session_store.memory import (
     SessionState,
     covered_seq,
@@ -61,9 +73,17 @@ from parley.session_store.memory import (
     newest_summary,
     odd_events,
 )
-from parley.session_store.prompt import PromptView, next_picture, pictures_in, prompt_view
+from parley.session_store.prompt import (
+    BY_DEPLOYMENT,
+    BY_HUMAN,
+    PromptView,
+    next_picture,
+    pictures_in,
+    prompt_view,
+)
 from parley.session_store.rows import SHOWN_CHARS, shown_id
 from parley.session_store.store import SessionStore, SessionWriter
+from parley.session_store.tier_board import TierBoard
 from parley.session_store.typed_share import TypedShares
 from parley.session_store.writer import LONGEST_PAUSE_S
 
@@ -76,9 +96,14 @@ READ_EVENTS = 1_000
 LEAST_BUDGET_TOKENS = 200
 # After a whole deadline of the writer, which has backed off already.
 RETRY_PAUSE_S = 0.2
+# Transport of what is said without a call.
+TYPED_TRANSPORT = "text"
 REUSED = "this key belongs to another turn already, send other words with a key of their own"
 _IN_VIEW = frozenset(
-    {Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.STATE, Kind.SUMMARY}
+    {
+        *(Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.STATE),
+        *(Kind.SUMMARY, Kind.TIER),
+    }
 )
 # Reports of specialists, and the data for their replay. A later report supersedes an earlier one, and the
 # relevant part of them is stored in the person's turn: the conversation is complete without them.
@@ -168,6 +193,7 @@ class Conversation:
         settings: ConversationTuning,
         compactor: Compactor,
         typed: TypedShares,
+        board: TierBoard,
         *,
         turn_deadline_s: float,
         read_key: ReadKey,
@@ -189,6 +215,12 @@ class Conversation:
         self._compactor = compactor
         self._facts = compactor.facts
         self._turn_deadline_s = turn_deadline_s
+        self._board = board
+        self._tier = _tier_of(self._events)
+        # Set at the next change, and then replaced.
+        self._tier_changed = asyncio.Event()
+        # Streams of the calls and sockets of the session; the value is true for one that speaks what is said.
+        self._streams: dict[CallEvents, bool] = {}
         # Events that a summary covers, while an old turn is answered once more.
         self._recalled: dict[int, Sequence[Event]] = {}
         self._queue: deque[_Waiting] = deque()
@@ -242,6 +274,88 @@ class Conversation:
         """Speaker, intent and slots, folded from the events."""
         return fold_state(self._events, self._facts)
 
+    @property
+    def tier(self) -> SessionTier:
+        """Tier of the session now, which may not be durable yet."""
+        return self._tier
+
+    @property
+    def has_desk(self) -> bool:
+        """True when a human can be fetched in this process."""
+        return self._board.is_staffed
+
+    @property
+    def place(self) -> int:
+        """Place of the waiting session among those of this process, from 1; 0 when it does not wait."""
+        return self._board.place_of(self.session_id)
+
+    @property
+    def has_stream(self) -> bool:
+        """True while a call or a socket of the session receives what is said."""
+        return bool(self._streams)
+
+    @property
+    def speaks(self) -> bool:
+        """True while a call of the session speaks what is said for the agent."""
+        return any(self._streams.values())
+
+    def change_tier(self, event: TierEvent, *, note: str = "", cause: str = "") -> bool:
+        """Apply an event to the tier, record the change and report it; return False when it has no effect.
+
+        The change is in force at once and durable soon (``record``).
+        """
+        changed = self._tier.after(event, at_us=self.clock.now_us(), note=note, cause=cause)
+        if changed is None:
+            return False
+        self._tier = changed
+        reached, self._tier_changed = self._tier_changed, asyncio.Event()
+        reached.set()
+        logger.info(f"session {self.shown_id}: tier {changed.tier.value} ({changed.reason})")
+        self.record(self.draft(Kind.TIER, "system", changed.payload()))
+        self._board.put(self.session_id, changed)
+        for stream in list(self._streams):
+            stream.publish(TierChanged(stream.now_ms(), changed.tier, changed.epoch))
+        return True
+
+    async def tier_after(self, epoch: int) -> SessionTier:
+        """Return the tier once its epoch is another."""
+        while self._tier.epoch == epoch:
+            await self._tier_changed.wait()
+        return self._tier
+
+    def say(self, text: str, *, by_human: bool) -> None:
+        """Say something to the caller that no model wrote: by the voice of the calls, or in writing.
+
+        A call records the part that was heard. Without one the text is recorded here, as read.
+        """
+        if not self.speaks:
+            payload: dict[str, object] = {"text": text, "reply_id": new_key()}
+            payload |= {"truncated": False, "unheard": ""}
+            payload["transport"] = TYPED_TRANSPORT
+            payload["by"] = BY_HUMAN if by_human else BY_DEPLOYMENT
+            self.record(self.draft(Kind.BOT_TURN, "bot", payload))
+        for stream in list(self._streams):
+            stream.publish(TextGiven(stream.now_ms(), text, by_human))
+
+    def record_human(self, text: str, *, transport: str) -> None:
+        """Record words that a human has spoken to the caller."""
+        payload: dict[str, object] = {"text": text, "reply_id": new_key(), "truncated": False, "unheard": ""}
+        self.record(self.draft(Kind.BOT_TURN, "bot", {**payload, "transport": transport, "by": BY_HUMAN}))
+
+    @contextmanager
+    def reporting(self, stream: CallEvents, *, speaks: bool) -> Iterator[None]:
+        """Publish changes of the tier, and what is said (``say``), to a stream while the context lasts.
+
+        Args:
+            stream: of a call or a socket.
+            speaks: its pipeline speaks what is said, and records how much of it was heard.
+        """
+        self._streams[stream] = speaks
+        try:
+            yield
+        finally:
+            del self._streams[stream]
+
     def take_typed(self, text: str) -> float:
         """Count a typed turn before it is accepted; return 0, or the seconds until it may be."""
         return self._typed.take(self.session_id, text)
@@ -293,6 +407,7 @@ class Conversation:
             budget_tokens=self._settings.budget_tokens,
             turn=turn,
             facts=self._facts,
+            whisper=self._board.whispers.get(self.session_id, ""),
             pictures=self._settings.resent_pictures if pictures else 0,
         )
 
@@ -676,10 +791,15 @@ class Conversation:
             self._events = _from_last_summary(self._events)
         if any(event.kind is Kind.BOT_TURN for event in new):
             self.keep_short_now()
+        if any(_is_of_agent(event) for event in new):
+            self._board.whispers.pop(self.session_id, None)
+            if not self._tier.is_held:
+                self.change_tier(TierEvent.REPLIED)
 
     def lose(self, error: StoreError) -> None:
         """Mark the session as lost: every waiter gets the error, and nothing is written any more."""
         self._reason = error
+        self._board.remove(self.session_id)
         self._log_drops()
         if self._queue and isinstance(error, StoreClosedError):
             # No other process has the session: the pending drafts are gone.
@@ -721,6 +841,9 @@ class Conversations:
         store: open; its owner closes it after this.
         settings: of the conversations.
         compactor: summarises older turns; facts are extracted by its rules.
+
+    Attributes:
+        board: sessions that wait for a human, or that a human has.
     """
 
     def __init__(
@@ -733,12 +856,23 @@ class Conversations:
         self._typed = TypedShares(
             self._settings.typed_bytes_per_minute, self._settings.picture_bytes_per_minute
         )
+        self.board = TierBoard()
         self._viewing = asyncio.Lock()
 
     def get(self, session_id: str) -> Conversation | None:
         """Return the session if it has a holder in this process, otherwise None."""
         entry = self._open.get(session_id)
         return None if entry is None or not entry.users else _opened(entry)
+
+    def live(self) -> list[Conversation]:
+        """Return the sessions that have a holder in this process."""
+        found = [self.get(session_id) for session_id in self._open]
+        return [each for each in found if each is not None and not each.lost.is_set()]
+
+    def is_in_call(self, session_id: str) -> bool:
+        """Return whether a call holds a session here."""
+        entry = self._open.get(session_id)
+        return entry is not None and entry.is_in_call
 
     @asynccontextmanager
     async def open(
@@ -915,16 +1049,24 @@ class Conversations:
 
     async def _claim(self, session_id: str) -> Conversation:
         writer = await self.store.claim(session_id)
-        return Conversation(
+        events = await self._read(session_id)
+        if not any(event.kind is Kind.TIER for event in events):
+            # A summary may cover it.
+            tier = await self.store.newest_event(session_id, Kind.TIER)
+            events = events if tier is None else [tier, *events]
+        conversation = Conversation(
             writer,
-            await self._read(session_id),
+            events,
             self._settings,
             self._compactor,
             self._typed,
+            self.board,
             turn_deadline_s=self.store.turn_deadline_s,
             read_key=partial(self.store.event_of_key, session_id),
             read_newest=partial(self.store.newest_event, session_id),
         )
+        self.board.put(session_id, conversation.tier)
+        return conversation
 
     async def _read(self, session_id: str) -> list[Event]:
         """Return the events from which the view is made: from the newest summary on."""
@@ -946,6 +1088,19 @@ class Conversations:
             if len(page) < READ_EVENTS:
                 return events
             after_seq = page[-1].seq
+
+
+def _tier_of(events: Iterable[Event]) -> SessionTier:
+    """Return the tier that the newest valid record states."""
+    changes = sorted((event for event in events if event.kind is Kind.TIER), key=lambda event: event.seq)
+    found = [read_tier(event.payload, at_us=event.event_us) for event in changes]
+    known = [tier for tier in found if tier is not None]
+    return known[-1] if known else SessionTier()
+
+
+def _is_of_agent(event: Event) -> bool:
+    """Return whether an event is a reply of the agent's model, and not of a human or of the deployment."""
+    return event.kind is Kind.BOT_TURN and event.payload.get("by") is None
 
 
 def _says(turn: Draft | Event, text: str, pictures: Sequence[str]) -> bool:
@@ -978,8 +1133,15 @@ def _opened(entry: _Open) -> Conversation | None:
 def _from_last_summary(events: Sequence[Event]) -> list[Event]:
     """Return the events without those that the newest summary replaces."""
     summary = newest_summary(current_events(events))
+    tier = _newest_tier(events)
     until_seq = _stands_until(summary)
-    return [event for event in events if event.seq > until_seq or event is summary]
+    return [event for event in events if event.seq > until_seq or event is summary or event is tier]
+
+
+def _newest_tier(events: Sequence[Event]) -> Event | None:
+    """Return the newest record of a tier, which no summary replaces."""
+    changes = [event for event in events if event.kind is Kind.TIER]
+    return max(changes, key=lambda event: event.seq, default=None)
 
 
 def _stands_until(summary: Event | None) -> int:

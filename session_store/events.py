@@ -28,7 +28,8 @@ def new_key() -> str:
 class Kind(StrEnum):
     """Type of an event. The comments list the keys of its payload, in addition to ``v``."""
 
-    # A transport joined or left. transport, call_id; for the end of an outbound call, answered_by
+    # A transport, or the camera of a call ("camera"), joined or left. transport, call_id; for the end of an
+    # outbound call, answered_by
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,
@@ -43,7 +44,8 @@ class Kind(StrEnum):
     HEARD = "heard"
     # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
     # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
-    # it rests on documents, passages (of each: document, heading, number in the document from 1)
+    # it rests on documents, passages (of each: document, heading, number in the document from 1); by ("human"
+    # for words of a human at the desk)
     BOT_TURN = "bot_turn"
     # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
     # call), turn (seq of the USER_TURN for which it was made)
@@ -53,6 +55,9 @@ class Kind(StrEnum):
     TOOL_RESULT = "tool_result"
     # State of the conversation; a later key wins. speaker, intent, slots
     STATE = "state"
+    # Change of the tier (core.tiers). tier, epoch, reason, note (of the human who handed the session back),
+    # cause (why a human was offered)
+    TIER = "tier"
     # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"
     # Voiceprints of the speakers so far; the last one counts. call_id, voices (of each: speaker, embedding,

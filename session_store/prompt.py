@@ -62,8 +62,15 @@ CountTokens = Callable[[str], int]
 # Every provider's template adds a role and separators around the words of a message: 3 to 5 tokens.
 MESSAGE_TOKENS = 5
 UNKNOWN_RESULT = "No result was recorded. Nobody knows whether it took effect."
+# Value of ``by`` in the payload of a reply that a human wrote, and the remark by which a model recognises it.
+BY_HUMAN = "human"
+# The same for a phrase of the deployment that stands in place of an answer.
+BY_DEPLOYMENT = "deployment"
+SAID_BY_HUMAN = "[said by a human colleague]"
 # Enough for the model to avoid repeating itself; the whole of a long answer would push turns out.
 _UNHEARD_WORDS = 60
+# Tags of the rendering that count as tension.
+TENSE = frozenset({"tense", "angry"})
 _OUTCOMES = ("done", "failed", "unknown")
 # Pattern that every provider accepts as the name and as the id of a call.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -181,6 +188,7 @@ def prompt_view(
     instruction: str | None = None,
     count_tokens: CountTokens = approximate_tokens,
     facts: FactRules | None = None,
+    whisper: str = "",
     pictures: int = 0,
 ) -> PromptView:
     """Return the messages that the events give.
@@ -195,6 +203,7 @@ def prompt_view(
         instruction: how to answer, as the system message; None where the service has its own.
         count_tokens: of a text.
         facts: rules by which facts are extracted from the person's turns; None: they are not.
+        whisper: instruction of a human at the desk for this answer, which no event holds.
         pictures: number of pictures at most; 0 for a model that sees none. They do not count as tokens.
     """
     known = list(events)
@@ -211,7 +220,11 @@ def prompt_view(
         speaker=None if "name" in history.start.slots else history.start.speaker,
     )
     seen_from = first_shown(known, pictures) if pictures else None
-    front, turns = _noted(front, turns_of(known, pictures_from=seen_from), history.changes)
+    learned = [(change.at, _learned(change)) for change in history.changes]
+    front, turns = _noted(
+        front, turns_of(known, pictures_from=seen_from), sorted([*learned, *_handed_back(known)], key=_place)
+    )
+    front, turns = _with_whisper(front, turns, whisper)
     if asked is not None:
         turns = [*turns[:-1], *map(_asking, turns[-1:])]
     fitting = _Fitting(budget_tokens, instruction, count_tokens)
@@ -223,6 +236,22 @@ def prompt_view(
         until_seq=until_seq,
         state=history.end,
     )
+
+
+def _handed_back(events: Iterable[Event]) -> list[tuple[tuple[int, int], PromptNotes]]:
+    """Return the notes of humans who handed the session back, with event time and seq of their change.
+
+    Every later change keeps the note, so that the newest alone has it where a summary covers the others.
+    """
+    changes = sorted((event for event in events if event.kind is Kind.TIER), key=lambda event: event.seq)
+    found: list[tuple[tuple[int, int], PromptNotes]] = []
+    known = ""
+    for event in changes:
+        note = clean(text_in(event.payload, "note"))
+        if note and note != known:
+            found.append(((event.event_us, event.seq), PromptNotes(handed_back=note)))
+        known = note
+    return found
 
 
 def pictures_in(turn: Event | Draft) -> list[PictureRef]:
@@ -291,8 +320,33 @@ def without_remarks(text: str) -> str:
     return " ".join((re.sub(r"\[[^\]]*\]", " ", text[:end]) + text[end:]).split())
 
 
+def _learned(change: StateChange) -> PromptNotes:
+    return PromptNotes(facts=change.slots, intent=change.intent, speaker=change.speaker)
+
+
+def _place(noted: tuple[tuple[int, int], PromptNotes]) -> tuple[int, int]:
+    return noted[0]
+
+
+def _with_whisper(front: PromptNotes, turns: Sequence[Turn], whisper: str) -> tuple[PromptNotes, list[Turn]]:
+    """Return the notes and turns with an instruction for the next answer at the newest words of the person.
+
+    There, what the model has read before stays as it was.
+    """
+    noted, shown = PromptNotes(whisper=whisper), list(turns)
+    if not whisper:
+        return front, shown
+    for place, turn in reversed(list(enumerate(shown))):
+        for at, entry in reversed(list(enumerate(turn.entries))):
+            if entry.role == "user":
+                words = replace(entry, notes=merge_notes(entry.notes, noted))
+                shown[place] = Turn((*turn.entries[:at], words, *turn.entries[at + 1 :]))
+                return front, shown
+    return merge_notes(front, noted), shown
+
+
 def _noted(
-    front: PromptNotes, turns: Sequence[Turn], changes: Iterable[StateChange]
+    front: PromptNotes, turns: Sequence[Turn], changes: Iterable[tuple[tuple[int, int], PromptNotes]]
 ) -> tuple[PromptNotes, list[Turn]]:
     """Return the notes before all turns, and the turns with notes on what was learned in them.
 
@@ -301,9 +355,8 @@ def _noted(
     """
     words = sorted(entry.at for turn in turns for entry in turn.entries if entry.role == "user")
     learned: dict[tuple[int, int], PromptNotes] = {}
-    for change in changes:
-        notes = PromptNotes(facts=change.slots, intent=change.intent, speaker=change.speaker)
-        place = bisect_right(words, change.at)
+    for changed, notes in changes:
+        place = bisect_right(words, changed)
         if place:
             at = words[place - 1]
             learned[at] = merge_notes(learned.get(at, PromptNotes()), notes)
@@ -552,6 +605,13 @@ def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
     return (rendered, rendered != text) if rendered else (text, False)
 
 
+def is_tense(payload: Mapping[str, Any]) -> bool:
+    """Return whether the words of a turn were said tensely, or angrily, as far as that was perceived."""
+    stored = payload.get("tokens")
+    tokens = stored if isinstance(stored, Sequence) and not isinstance(stored, str) else ()
+    return any(not TENSE.isdisjoint(tags(_token(token))) for token in tokens if isinstance(token, Mapping))
+
+
 def _token(stored: Mapping[str, Any]) -> EnrichedToken:
     """Return a token from its JSON; fields of an older or newer release are left out."""
     event_us = stored.get("event_us")
@@ -595,10 +655,12 @@ def _reply_entries(events: Iterable[Event]) -> Iterable[Entry]:
 
 
 def _reply_text(event: Event) -> tuple[str, bool]:
-    """Return the part of a reply that was heard, and whether a remark follows it."""
+    """Return the part of a reply that was heard, and whether it has a remark."""
     heard = text_in(event.payload, "text").strip()
+    is_human = event.payload.get("by") == BY_HUMAN and bool(heard)
+    heard = f"{SAID_BY_HUMAN} {heard}" if is_human else heard
     if event.kind is Kind.BOT_TURN and not event.payload.get("truncated"):
-        return heard, False
+        return heard, is_human
     unheard = _plain(text_in(event.payload, "unheard"))
     words = unheard.split()
     if len(words) > _UNHEARD_WORDS:

@@ -37,6 +37,10 @@ UTTERANCES = UtteranceVocabulary(
         "though, us, had, head, huh, men, man, may, move, ooh, op, half, i, see, you, he, oh, ah"
     ),
     questions=phrases("what, why, how, when, where, who, which"),
+    withdrawals=phrases(
+        "never mind, nevermind, forget it, forget about it, cancel, cancel that, don't bother, "
+        "i don't want to wait, i do not want to wait, go on with you, no need"
+    ),
 )
 
 _MACHINE = (

@@ -50,6 +50,7 @@ from parley.pipelines.engines.plan import plan
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
+from parley.pipelines.voice_bridges import VoiceBridges
 from parley.pipelines.voiceprints import recall_voices
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
@@ -97,6 +98,7 @@ class Engines:
         latencies: latencies of perception's streams, as learnt from the calls so far.
         answers: ``AnswerHeard`` of all calls.
         annotations: live calls, for outside specialists that report about them.
+        bridges: live calls, for humans at the desk who speak in them.
         shutdown: progress of the process's shutdown.
     """
 
@@ -113,6 +115,7 @@ class Engines:
         self.shutdown = Shutdown()
         self.answers = CallEvents()
         self.annotations = LiveAnnotations()
+        self.bridges = VoiceBridges()
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
         self._specialists = SpecialistProcesses(loaded.specialists)

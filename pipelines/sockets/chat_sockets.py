@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar
 from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
+from parley.core.call_events import CallEvent, TextGiven
 from parley.core.client_rules import ClientRules
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
@@ -33,10 +34,19 @@ from parley.core.pictures import Picture
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
+from parley.pipelines.human_tier import human_tier
 from parley.pipelines.lifecycle import EXPIRED, OVER_LIMIT
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
-from parley.pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, TurnCommitted, ask, context_of
+from parley.pipelines.text.typed_turns import (
+    AnswerCommitted,
+    AnswerPiece,
+    TurnCommitted,
+    TurnHeld,
+    TypedEvent,
+    ask,
+    context_of,
+)
 from parley.processors.speech.engine_tts import EngineTtsSettings
 from parley.protocols.chat_ws import (
     AUDIO_RATE_HZ,
@@ -55,6 +65,7 @@ from parley.protocols.chat_ws import (
     streaming_message,
 )
 from parley.protocols.client_protocol import STOPPING, Message, ProtocolError
+from parley.runtime.event_stream import CallEvents, EventQueue
 from parley.session_store.conversation import Conversation, Conversations
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import DisplayedMessage, Parting, parting
@@ -66,6 +77,8 @@ READ_EVENTS = 1_000
 # Words of recordings that a client sends with every request; the least recently used are forgotten.
 KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
+# Texts of a human that wait for the next answer to this client; the oldest are dropped.
+MOST_GIVEN = 32
 # Each is decoded once; a message of 4 MB holds no more photographs than that.
 MOST_PICTURES = 16
 IGNORED = "instructions of a client without the grant for them are ignored; the conversation continues"
@@ -93,7 +106,7 @@ class _Question:
     """
 
     given: ChatParts
-    answer: AsyncGenerator[TurnCommitted | AnswerPiece | AnswerCommitted, None]
+    answer: AsyncGenerator[TypedEvent, None]
     cached_tokens: int | None = None
     read_tokens: int | None = None
 
@@ -108,6 +121,7 @@ class _Made:
         voice_error: reason for which there is no more audio.
         generated_tokens: tokens of a complete answer, where the model reports them.
         passages: passages that a complete answer rests on.
+        is_held: true when a human has the session, and no model answers.
     """
 
     text: str = ""
@@ -115,6 +129,7 @@ class _Made:
     voice_error: str = ""
     generated_tokens: int | None = None
     passages: tuple[CitedPassage, ...] = ()
+    is_held: bool = False
 
 
 class _Talk:
@@ -140,6 +155,10 @@ class _Talk:
         # Instruction of this client while it is connected; the session's next client begins with the
         # deployment's.
         self._instruction: str | None = None
+        self.events = CallEvents()
+        self._human = human_tier(engines.deployment, conversation)
+        # Words of a human for this client; its protocol delivers them only as an answer.
+        self._given: EventQueue[CallEvent] = self.events.open_queue(TextGiven, size=MOST_GIVEN)
         self._recordings: BoundedDict[str, str] = BoundedDict(KNOWN_RECORDINGS)
 
     @property
@@ -196,6 +215,7 @@ class _Talk:
                 instruction=self._instruction,
                 memory=self._memory,
                 rules=self._rules,
+                human=self._human,
                 pictures=last.pictures,
             )
             try:
@@ -370,14 +390,14 @@ class _Talk:
             async with self._conversation.turn, aclosing(question.answer) as answer:
                 async for event in answer:
                     if isinstance(event, AnswerPiece):
-                        made.text += event.text
-                        if question.given.streaming:
-                            await self._socket.send({"type": "chunk", "text_delta": event.text})
-                        if spoken is not None:
-                            spoken.write(event.text)
+                        await self._deliver(event.text, question, made, spoken)
                     elif isinstance(event, AnswerCommitted):
                         made.passages = event.passages
-            if self._memory is not None:
+                    made.is_held = made.is_held or isinstance(event, TurnHeld)
+            if made.is_held:
+                # The turn is free meanwhile: the caller may write again elsewhere.
+                await self._deliver(await self._words_of_human(), question, made, spoken)
+            if self._memory is not None and not made.is_held:
                 made.generated_tokens = self._memory.generated_tokens(made.text)
             if spoken is not None and speaking is not None:
                 spoken.end()
@@ -386,6 +406,29 @@ class _Talk:
             if speaking is not None:
                 speaking.cancel()
                 await asyncio.wait({speaking})
+
+    async def _deliver(self, text: str, question: _Question, made: _Made, spoken: Spoken | None) -> None:
+        """Deliver a piece of the answer in writing, and by the voice."""
+        if not text:
+            return
+        made.text += text
+        if question.given.streaming:
+            await self._socket.send({"type": "chunk", "text_delta": text})
+        if spoken is not None:
+            spoken.write(text)
+
+    async def _words_of_human(self) -> str:
+        """Return the words that the human has for this client; empty when none come in time."""
+        words: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._human.settings.reply_s):
+                by_human = False
+                while not by_human:
+                    event = await self._given.get()
+                    if isinstance(event, TextGiven):
+                        words.append(event.text)
+                        by_human = event.by_human or not self._conversation.tier.is_held
+        return " ".join(words)
 
     def _spoken(self) -> Spoken:
         voice, speaking = self._engines.voice, self._engines.deployment.speaking
@@ -449,6 +492,8 @@ class _Talk:
             message["voice_error"] = made.voice_error
         if was_stopped:
             message["stopped"] = True
+        if made.is_held:
+            message["held"] = True
         return message
 
     async def respond(self, question: _Question, *, speaks: bool) -> Message:
@@ -526,7 +571,8 @@ async def hold_chat(
             ]
             try:
                 run = _chat if protocol == "chat" else _stream
-                code, reason = await run(talk, socket, engines, facts or {})
+                with conversation.reporting(talk.events, speaks=False):
+                    code, reason = await run(talk, socket, engines, facts or {})
             finally:
                 for watch in watches:
                     watch.cancel()

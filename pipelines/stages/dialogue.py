@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipecat.frames.frames import LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.phone.answering_machine import Screening
+from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.shared import asking_back, commit_gate, speculation_of, wait_guard
 from parley.processors.dialogue.commit_gate import CommitGate
 from parley.processors.dialogue.engine_llm import EngineLlmService
@@ -43,11 +45,16 @@ def dialogue_of(
     *,
     say: Say,
     screening: Screening,
+    desk: DeskVoice,
     camera: CallerCamera | None,
 ) -> DialogueStages:
     """Return the stages from a turn to its answer."""
     usage = engines.answering.usage
-    waits = wait_guard(engines, call, say, is_asked=lambda _question: not screening.holds())
+
+    def is_asked(question: LLMContextFrame) -> bool:
+        return not screening.holds() and desk.is_asked(question)
+
+    waits = wait_guard(engines, call, say, is_asked=is_asked)
     gate = commit_gate(
         engines,
         call,
@@ -55,6 +62,7 @@ def dialogue_of(
         perception,
         asking_back(engines),
         take_turn=lambda _question: usage.try_take(call.rules.counted),
+        answers=desk.answers(),
         camera=camera,
     )
     return DialogueStages(

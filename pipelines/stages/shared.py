@@ -11,7 +11,7 @@ from pipecat.transports.base_transport import BaseTransport
 from parley.core.timeline import Source
 from parley.pipelines.call import OPENING, Call
 from parley.pipelines.engines.engines import Engines
-from parley.processors.dialogue.commit_gate import CommitGate
+from parley.processors.dialogue.commit_gate import Answers, CommitGate
 from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.dialogue.speculation import Speculation
 from parley.processors.front_end.hosted import HostedFrontEnd
@@ -112,7 +112,7 @@ def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
     """Return the stage that holds the pictures of the caller; None where the model does not see them."""
     if not engines.answering.sees or not call.capabilities.video:
         return None
-    return CallerCamera(engines.deployment.thinking.vision)
+    return CallerCamera(engines.deployment.thinking.vision, call.events)
 
 
 def watcher_of(engines: Engines, call: Call) -> CameraSpecialist | None:
@@ -143,9 +143,13 @@ def commit_gate(
     asking: Clarification | None,
     *,
     take_turn: Callable[[LLMContextFrame], bool],
+    answers: Answers | None = None,
     camera: CallerCamera | None = None,
 ) -> CommitGate:
-    """Return the stage that holds a question until its turn is durable."""
+    """Return the stage that holds a question until its turn is durable.
+
+    ``answers`` replaces those of the call.
+    """
     usage = engines.answering.usage
     return CommitGate(
         call.conversation,
@@ -155,7 +159,7 @@ def commit_gate(
         settings=engines.deployment.remembering.gate,
         perceive=perception.take,
         asking=asking,
-        answers=call.answers,
+        answers=answers or call.answers,
         take_turn=take_turn,
         has_turn=lambda: usage.has_request(call.rules.counted),
         own_instructions=(OPENING,),

@@ -41,11 +41,13 @@ from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
+from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import DROPPABLE, Conversation
 from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.prompt import BY_DEPLOYMENT
 from parley.session_store.store import SessionReader
 
 TRANSPORT = "text"
@@ -82,6 +84,16 @@ class AnswerCommitted:
         # A session that was imported may hold anything.
         read = map(CitedPassage.from_json, stored if isinstance(stored, list) else ())
         return tuple(passage for passage in read if passage is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHeld:
+    """Report that no model answers the turn: a human has the session, whose words come on their own."""
+
+    turn: Event
+
+
+TypedEvent = TurnCommitted | AnswerPiece | AnswerCommitted | TurnHeld
 
 
 class _Collector(FrameProcessor):
@@ -126,8 +138,9 @@ async def ask(
     instruction: str | None = None,
     memory: Memory | None = None,
     rules: ClientRules | None = None,
+    human: HumanTier | None = None,
     pictures: Sequence[Picture] = (),
-) -> AsyncGenerator[TurnCommitted | AnswerPiece | AnswerCommitted, None]:
+) -> AsyncGenerator[TypedEvent, None]:
     """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
     On cancellation, the delivered text is queued for the session before anything else is ended. The pipeline
@@ -146,6 +159,7 @@ async def ask(
         instruction: text that the client adds to the deployment's prompt, where its rules permit it.
         memory: memory that the model has of the conversation so far.
         rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
+        human: rules of the human tier; None where no human can be fetched.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
 
     Raises:
@@ -182,10 +196,23 @@ async def ask(
             yield AnswerPiece(str(replies[-1].payload.get("text", "")))
             yield AnswerCommitted(replies[-1])
             return
+        instead = None if human is None else human.answer(text, is_again=turn.seq <= before_seq)
+        if instead is not None:
+            if not instead:
+                yield TurnHeld(turn)
+                return
+            yield AnswerPiece(instead)
+            phrase = _bot_turn(
+                conversation, turn, replies, instead, rules, (), truncated=False, by=BY_DEPLOYMENT
+            )
+            [answer] = await conversation.in_time(conversation.append(phrase))
+            yield AnswerCommitted(answer)
+            return
         # From here on the model is asked: the turn stays counted, also when no answer comes.
         unasked.pop_all()
     said: list[str] = []
     whole = False
+    epoch = conversation.tier.epoch
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
     async with (
         _remembering(conversation, store, turn),
@@ -193,6 +220,10 @@ async def ask(
     ):
         try:
             while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
+                if conversation.tier.epoch != epoch:
+                    # A human took the session meanwhile; the rest of the answer is of an older epoch.
+                    yield TurnHeld(turn)
+                    return
                 said.append(piece)
                 yield AnswerPiece(piece)
             if collector.failed is not None:
@@ -212,6 +243,10 @@ async def ask(
                 )
         if not spoken:
             raise EngineError("no model answered", engine="language model")
+        cause = None if human is None else human.new_offer().on_reply(spoken)
+        if human is not None and cause is not None and human.offers(cause):
+            spoken = f"{spoken} {human.settings.offer}"
+            yield AnswerPiece(f" {human.settings.offer}")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
         yield AnswerCommitted(answer)
@@ -226,8 +261,12 @@ def _bot_turn(
     passages: tuple[CitedPassage, ...],
     *,
     truncated: bool,
+    by: str = "",
 ) -> Draft:
-    """Return the event of an answer, or of its delivered part; it supersedes earlier partial answers."""
+    """Return the event of an answer, or of its delivered part; it supersedes earlier partial answers.
+
+    ``by`` names the author of an answer that no model made.
+    """
     reply_id = _reply_id(turn, len(replies))
     payload: dict[str, object] = {
         "reply_id": reply_id,
@@ -240,6 +279,8 @@ def _bot_turn(
     }
     if passages:
         payload["passages"] = cited_as_json(passages)
+    if by:
+        payload["by"] = by
     if replies:
         payload["supersedes"] = [reply.key for reply in replies]
     return conversation.draft(Kind.BOT_TURN, "bot", payload, key=reply_id)

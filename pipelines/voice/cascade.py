@@ -6,7 +6,8 @@ returns. It owns everything of the call. Pipecat's worker owns the tasks, and ev
 transport of a session, which exists before and after it.
 
     transport.input -> (camera) -> (echo control) -> VAD -> STT -> (audio stops) -> (perceived) -> user turns
-        -> (waits) -> (committed) -> (guessed) guarded LLM -> TTS -> transport.output -> (heard) -> bot turns
+        -> (waits) -> (committed) -> (guessed) guarded LLM -> (of this epoch) -> TTS -> transport.output
+        -> (heard) -> bot turns
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.phone.answering_machine import Screening, open_screening
 from parley.pipelines.sockets.client_tools import offered_tools
+from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import dialogue_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.shared import (
@@ -35,6 +37,7 @@ from parley.pipelines.stages.turns import backchannels, guards_protected, turns_
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
+from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.processors.turns.audio_stop import AudioStop
@@ -93,22 +96,22 @@ async def _build(
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]
 
-    camera = camera_of(engines, call)
+    if (camera := camera_of(engines, call)) is not None:
+        background.append(camera.watch)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
     background.append(specialists.run)
     if (watcher := watcher_of(engines, call)) is not None:
         background.append(watcher.run)
-    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=[specialists.hear])
+    desk = DeskVoice(engines, call, entry.push_frame)
+    background += [desk.run, desk.speak]
+    hearers = [specialists.hear, desk.bridge.hear]
+    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=hearers)
     dialogue = dialogue_of(
-        engines,
-        call,
-        context,
-        perception,
-        thinking,
-        tts,
+        *(engines, call, context, perception, thinking, tts),
         say=thought.push_frame,
         screening=screening,
+        desk=desk,
         camera=camera,
     )
     stages = Stages(
@@ -127,6 +130,7 @@ async def _build(
             dialogue.gate,
             *screening.hold,
             *dialogue.speculation.around(thinking),
+            EpochGuard(call.conversation),
         ],
         speech=[thought, tts, *screening.gate],
         playout=[entry, transport.output(), exit_],

@@ -23,6 +23,9 @@ asked either. Its answer is said in place of the model's, and at once: it waits 
 not need the session for it. A question without new words (the reply was cut off by a noise) repeats the last
 turn's.
 
+While a human has the session, or the caller waits for one (``core.tiers``), no model is asked, neither for a
+turn nor ahead of its end.
+
 Where the model sees, the newest picture of the caller's camera is committed with the turn (``camera``). While
 the camera is on, nothing is foreseen: the picture of a guess would be another than that of the turn.
 
@@ -58,6 +61,7 @@ from pydantic import Field
 from parley.core.call_events import (
     BotTurnEnded,
     FinalWords,
+    PhraseChosen,
     QuestionDropped,
     QuestionReopened,
     WordsDiscarded,
@@ -65,6 +69,7 @@ from parley.core.call_events import (
 from parley.core.errors import AgentError
 from parley.core.pictures import Picture
 from parley.core.strict_model import StrictModel
+from parley.core.tiers import Tier
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perception import Perceived
 from parley.processors.perception.caller_camera import CallerCamera
@@ -83,6 +88,8 @@ LAST_WORDS_S = 0.5
 
 class Answers(Protocol):
     """Function that returns the call's own answer to a turn; None: the model is asked. Must not block.
+
+    An empty answer is not said: the turn is committed, and a human answers it.
 
     Args:
         said: the words of the turn.
@@ -204,6 +211,9 @@ class CommitGate(FrameProcessor):
             return None
         if self._camera is not None and self._camera.is_on:
             return None
+        tier = self._conversation.tier
+        if tier.is_held or tier.tier is Tier.OFFERED:
+            return None
         if self._has_turn is not None and not self._has_turn():
             return None
         if self._asking is not None and self._asking.is_open:
@@ -246,6 +256,10 @@ class CommitGate(FrameProcessor):
 
     async def _ask(self, frame: LLMContextFrame) -> None:
         """Let a question pass, or have the caller hear that it is one too many."""
+        if self._conversation.tier.is_held:
+            # A human took the session while the turn was being committed.
+            self._events.publish(QuestionDropped(self._events.now_ms()))
+            return
         if self._take_turn is None or self._take_turn(frame):
             await self.push_frame(frame)
             return
@@ -278,7 +292,11 @@ class CommitGate(FrameProcessor):
         self._is_answered = True
         if self._asking is not None:
             self._asking.close()
-        await self._say_instead(answer)
+        if answer:
+            self._events.publish(PhraseChosen(self._events.now_ms(), answer))
+            await self._say_instead(answer)
+        else:
+            self._events.publish(QuestionDropped(self._events.now_ms()))
         return True
 
     async def _say_instead(self, text: str) -> None:

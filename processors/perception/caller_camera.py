@@ -8,6 +8,8 @@ program may also show pictures with a turn (``core.pictures.SHOWN``): they wait 
 ``MOST_SHOWN``, the newest. Pictures are scaled and encoded only when a turn takes them, in a thread, with a
 deadline: one that is late or no picture costs the turn this picture and nothing else.
 
+``watch`` reports when the camera goes on and off: each is a step of the session to another tier.
+
 A frame of the camera that is older than ``STALE_S`` is not taken. The camera is off, or it has frozen, and
 the caller does not show any more what is on it.
 """
@@ -19,9 +21,11 @@ from loguru import logger
 from pipecat.frames.frames import Frame, InputImageRawFrame
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
+from parley.core.call_events import CameraChanged
 from parley.core.errors import MediaError
 from parley.core.pictures import SHOWN, Picture
 from parley.models.pictures import VisionSettings, decoded_file, picture_of_image, picture_of_pixels
+from parley.runtime.event_stream import CallEvents
 
 # Four times the interval of frames: a camera that is covered for a moment by loss on the network still shows.
 STALE_S = 2.0
@@ -36,15 +40,17 @@ class CallerCamera(FrameProcessor):
 
     Args:
         settings: bounds of a picture.
+        events: of the call.
 
     Attributes:
         refused: number of pictures that were taken for a turn and could not be used.
     """
 
-    def __init__(self, settings: VisionSettings) -> None:
+    def __init__(self, settings: VisionSettings, events: CallEvents) -> None:
         # It runs in the task that pushes the caller's audio.
         super().__init__(enable_direct_mode=True)
-        self._settings = settings
+        self._settings, self._events = settings, events
+        self._shows = asyncio.Event()
         self._newest: InputImageRawFrame | None = None
         self._shown: deque[InputImageRawFrame] = deque(maxlen=MOST_SHOWN)
         self._came_s = 0.0
@@ -72,6 +78,24 @@ class CallerCamera(FrameProcessor):
         elif self._settings.camera:
             self._newest, self._came_s = frame, asyncio.get_running_loop().time()
             self._is_stale = False
+            self._shows.set()
+
+    async def watch(self) -> None:
+        """Report when the camera goes on and off, until cancelled; then it counts as off."""
+        while True:
+            self._shows.clear()
+            await self._shows.wait()
+            self._publish(is_on=True)
+            try:
+                while self._is_camera_on():
+                    left_s = self._came_s + STALE_S - asyncio.get_running_loop().time()
+                    # A timer may be early by the clock's resolution.
+                    await asyncio.sleep(max(0.01, left_s))
+            finally:
+                self._publish(is_on=False)
+
+    def _publish(self, *, is_on: bool) -> None:
+        self._events.publish(CameraChanged(self._events.now_ms(), is_on))
 
     async def look(self) -> list[Picture]:
         """Return the pictures for a turn, those that were shown before the camera's; each is shown once."""

@@ -41,6 +41,8 @@ from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
 from parley.serving.gateway.calls import CallTasks, RunCall
+from parley.serving.gateway.desk.desk import DESK_CALL, Desk, DeskError
+from parley.serving.gateway.desk.desk_api import desk_api
 from parley.serving.gateway.health import entrances, health_router
 from parley.serving.gateway.http.middleware import (
     BodyLimit,
@@ -101,6 +103,7 @@ def create_app(
     operations: Operations | None = None,
     phone: PhoneRoutesSettings | None = None,
     desk: CallManager | None = None,
+    human_desk: Desk | None = None,
     book: CallerDirectory | None = None,
     operator_token: str = "",
     usage: UsageLimits | None = None,
@@ -128,6 +131,7 @@ def create_app(
         operations: interface of the operators; without it there is no pool, and every app is open.
         phone: settings of phone calls; None: there are none.
         desk: controls phone calls.
+        human_desk: desk at which humans take sessions over; None: there is none.
         book: links phone callers to sessions; without it no session continues by phone.
         operator_token: used where the environment has none.
         usage: model requests and sessions of each client, shared with the code that makes requests in calls.
@@ -166,7 +170,18 @@ def create_app(
 
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
+        if body.get("mode") == DESK_CALL:
+            check_desk_call(body, identity)
+            return
         await check_body(body, identity)
+
+    def check_desk_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
+        if human_desk is None or not identity.is_operator:
+            raise PeerError("mode: a call of the desk is for the operator of a server that has a desk")
+        try:
+            human_desk.check_speaker(str(body.get("session")), str(body.get("desk")))
+        except DeskError as error:
+            raise PeerError(str(error)) from error
 
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
@@ -224,8 +239,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if human_desk is not None:
+            human_desk.start()
         yield
         await drain()
+        if human_desk is not None:
+            await human_desk.close()
         await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
@@ -301,6 +320,7 @@ def create_app(
         )
     if conversations is not None and type_turn is not None:
         app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
+        app.include_router(desk_api(human_desk, conversations, operators))
         if annotations is not None:
             app.include_router(annotations_api(annotations, conversations, settings, access))
         if book is not None:

@@ -60,5 +60,10 @@ def serve_page(app: FastAPI, access: Access) -> None:
         # Public: the page holds no data, and its requests need the operator's token.
         return FileResponse(web / "pages" / "admin.html")
 
+    @app.get("/desk")
+    async def desk_page() -> FileResponse:
+        """Return the page of the desk, which holds no data either."""
+        return FileResponse(web / "pages" / "desk.html")
+
     # On the application itself: FastAPI 0.115 leaves a router's mounts out when it includes it.
     app.mount("/shared", StaticFiles(directory=web / "shared"), name="shared")

@@ -353,9 +353,28 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
                 await type_until(person, "And now?", lambda: newest_turn(model.requests[-1]) == "And now?")
                 # The pictures of earlier turns are still there.
                 assert pictures_in(model.requests[-1])[0] == (width, height)
+                # Once more, and the call ends while it is on.
+                await person.part("camera").click()
+                await type_until(person, "And now?", lambda: newest_turn(model.requests[-1]) != "And now?")
                 await person.part("talk").click()
                 await person.state("ready", within_s=1)
             assert person.complaints == []
+            # Each change between voice and video is an event of the session.
+            await lines_are_free(served.address, within_s=10)
+            assert await transports(served.address) == [
+                ("joined", "webrtc"),
+                *[("joined", "camera"), ("left", "camera")] * 2,
+                ("left", "webrtc"),
+            ]
+
+
+async def transports(address: str) -> list[tuple[str, str]]:
+    """Return what has joined and left in the newest session."""
+    async with httpx.AsyncClient(base_url=address, headers=BEARER) as client:
+        session = (await client.get("/api/sessions")).json()["sessions"][0]["id"]
+        query = {"kind": ["joined", "left"]}
+        events = (await client.get(f"/api/sessions/{session}/timeline", params=query)).json()["events"]
+    return [(each["kind"], each["payload"]["transport"]) for each in events]
 
 
 async def type_until(person: Visit, text: str, condition: Callable[[], bool]) -> None:

@@ -183,3 +183,43 @@ test("a record that grows for hours keeps its last 400 entries in the page, and 
   record.showEarlier();
   assert.deepEqual([texts().length, texts()[0]], [450, "text 1"]);
 });
+
+test("the camera that goes on and off is a line each", () => {
+  const { record, root } = shown();
+  record.take(event("joined", 1, { transport: "camera" }));
+  record.take(event("left", 2, { transport: "camera" }));
+  const [on, off] = root.querySelectorAll('[data-role="note"]');
+  assert.match(on.textContent, /^The camera is on, /);
+  assert.match(off.textContent, /^The camera is off, /);
+});
+
+test("the words of a human are marked as theirs, and a change of the tier is a line", () => {
+  const { record, root } = shown();
+  record.take(event("tier", 1, { tier: "human", epoch: 2, reason: "taken" }));
+  record.take(bot(2, "r1", "I am here.", { by: "human" }));
+  record.take(bot(3, "r2", "Back again."));
+  record.take(event("tier", 4, { tier: "agent", epoch: 4, reason: "replied" }));
+  assert.match(root.querySelector('[data-role="note"]').textContent, /^A colleague took over, /);
+  assert.equal(root.querySelectorAll('[data-role="note"]').length, 1);
+  const [human, agent] = root.querySelectorAll('[data-role="bot-turn"]');
+  assert.equal(human.querySelector(".unseen").textContent, "A colleague: ");
+  assert.equal(human.querySelector(".by").textContent, "colleague");
+  assert.equal(agent.querySelector(".by"), null);
+  assert.equal(agent.dataset.by, undefined);
+});
+
+test("a desk shows what was perceived and the note for the model; the caller's page does not", () => {
+  const turn = event("user_turn", 1, { text: "This is fine.", rendered: "[tense] This is fine. [tense]" });
+  const change = event("tier", 2, { tier: "back", epoch: 3, reason: "returned", note: "Card 42 is blocked." });
+  const caller = shown();
+  const desk = { root: document.createElement("div") };
+  const record = new SessionRecord(new Bubbles(desk.root), { perceived: true });
+  for (const each of [turn, change]) {
+    caller.record.take(each);
+    record.take(each);
+  }
+  assert.deepEqual([...desk.root.querySelectorAll('[data-role="tag"]')].map(({ textContent }) => textContent), ["tense"]);
+  assert.match(desk.root.querySelector('[data-role="note"]').textContent, /“Card 42 is blocked\.”/);
+  assert.equal(caller.root.querySelector('[data-role="tag"]'), null);
+  assert.doesNotMatch(caller.root.textContent, /Card 42/);
+});

@@ -4,6 +4,7 @@
 import * as api from "./admin_api.js";
 import { element, found, part, showNotice, write } from "./element.js";
 import { messageOf, required } from "./guards.js";
+import { keyed, span } from "./lists.js";
 
 /**
  * @import { App, EstimateSettings, Estimates, Status, StoredDocument, Ticket, Voice, WorkerView } from "../types/server.js"
@@ -633,42 +634,6 @@ function updateTicket(row, ticket) {
 }
 
 /**
- * Show items as children that keep their nodes: a node that has the focus, or plays, is not made anew.
- *
- * @template Item
- * @param {HTMLElement} parent
- * @param {Item[]} items
- * @param {keyof Item} name field that identifies an item
- * @param {(item: Item) => HTMLElement} make
- * @param {(node: HTMLElement, item: Item) => void} update
- */
-function keyed(parent, items, name, make, update) {
-  /** @type {Map<string | undefined, HTMLElement>} */
-  const left = new Map(childrenOf(parent).map((child) => [child.dataset.key, child]));
-  items.forEach((item, place) => {
-    const key = String(item[name]);
-    const node = left.get(key) ?? make(item);
-    left.delete(key);
-    node.dataset.key = key;
-    update(node, item);
-    if (parent.children[place] !== node) parent.insertBefore(node, parent.children[place] ?? null);
-  });
-  for (const gone of left.values()) {
-    // A user of the keyboard continues from the heading, not from the top of the page.
-    if (gone.contains(document.activeElement)) parent.closest("section")?.querySelector("h2")?.focus();
-    gone.remove();
-  }
-}
-
-/**
- * @param {Element} parent
- * @returns {HTMLElement[]}
- */
-function childrenOf(parent) {
-  return [...parent.children].filter((child) => child instanceof HTMLElement);
-}
-
-/**
  * @template {"td" | "th"} K
  * @param {K} tag
  * @param {string} className
@@ -692,14 +657,6 @@ const isGood = ({ valueAsNumber: value, max }) => value > 0 && value <= Number(m
  * @type {(at: string | null) => string}
  */
 const ago = (at) => (at ? span(Math.max(0, (Date.now() - Date.parse(at)) / 1000)) : "–");
-
-/** @param {number} seconds */
-function span(seconds) {
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3_600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`;
-}
 
 /** @param {number} bytes */
 function megabytes(bytes) {

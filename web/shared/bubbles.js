@@ -8,11 +8,16 @@ const PINNED_PX = 60;
 // Screen readers learn of a change some time after it.
 const HUSH_MS = 500;
 
-/** @typedef {{ item: HTMLElement, bubble: HTMLElement, under: HTMLElement }} Bubble */
+/** @typedef {{ item: HTMLElement, bubble: HTMLElement, under: HTMLElement, name: HTMLElement }} Bubble `name` is for screen readers */
+/** @typedef {{ user: string, bot: string, human: string }} Names */
+
+/** @type {Names} */
+const NAMES = { user: "You", bot: "Parley", human: "A colleague" };
 
 export class Bubbles {
   #root;
   #keep;
+  #names;
   #pinned = true; // the end is in view: the user has not scrolled up to read
   #filling = false;
   #height = 0;
@@ -21,11 +26,12 @@ export class Bubbles {
 
   /**
    * @param {HTMLElement} root the log
-   * @param {{ keep?: number }} [options] `keep`: a call of hours keeps its last bubbles
+   * @param {{ keep?: number, names?: Names }} [options] `keep`: a call of hours keeps its last bubbles
    */
-  constructor(root, { keep = Infinity } = {}) {
+  constructor(root, { keep = Infinity, names = NAMES } = {}) {
     this.#root = root;
     this.#keep = keep;
+    this.#names = names;
     root.addEventListener("scroll", () => {
       if (root.clientHeight !== this.#height) return; // a notice came or went: the user did not scroll, and the end is shown below
       this.#pinned = root.scrollHeight - root.scrollTop - root.clientHeight < PINNED_PX;
@@ -56,8 +62,20 @@ export class Bubbles {
     item.dataset.role = `${who}-turn`;
     const bubble = element("p", "bubble");
     const under = element("div", "under");
-    item.append(element("span", "unseen", who === "user" ? "You: " : "Parley: "), bubble, under);
-    return { item, bubble, under };
+    const name = element("span", "unseen", `${this.#names[who]}: `);
+    item.append(name, bubble, under);
+    return { item, bubble, under, name };
+  }
+
+  /**
+   * Show that a human said it in the place of the bot.
+   *
+   * @param {Bubble} said
+   */
+  markHuman({ item, name }) {
+    item.classList.add("human");
+    item.dataset.by = "human";
+    name.textContent = `${this.#names.human}: `;
   }
 
   /**

@@ -26,8 +26,9 @@ const LOST_MS = 3_000;
 /**
  * @typedef {object} CallOptions
  * @property {boolean} raw as for openMicrophone: processing of a microphone that is added later
- * @property {string} mode "cascade" or "duplex"
+ * @property {string} mode "cascade", "duplex", or "desk" for a human who speaks to the caller of the session
  * @property {boolean} sees whether a camera may be added
+ * @property {string} [desk] id of the desk that has the session
  */
 
 /** Failure to open or to keep a call, in words for the user. */
@@ -137,8 +138,8 @@ export class Call {
    * @param {string | null} session the conversation that continues; without one a new one begins
    * @param {CallOptions} options
    */
-  async open(microphone, session, { raw, mode, sees }) {
-    const body = { ...(session && { session }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
+  async open(microphone, session, { raw, mode, sees, desk }) {
+    const body = { ...(session && { session }), ...(desk && { desk }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
     const start = { transport: "webrtc", body };
     /** @type {StartedCall} */
     const started = await this.#request("POST", "/start", start, authorization());

@@ -6,7 +6,7 @@ import { element } from "./element.js";
 import { required } from "./guards.js";
 import { citing } from "./passages.js";
 
-/** @import { BotTurn, Heard, SessionEvent, UserTurn } from "../types/server.js" */
+/** @import { BotTurn, Heard, SessionEvent, TierChange, UserTurn } from "../types/server.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
 
 /** @typedef {{ us: number, seq: number }} Place */
@@ -24,6 +24,22 @@ const TRANSPORTS = {
   twilio: "phone",
   telephony: "phone",
 };
+// Lines for changes of the tier, by the event that led to them. The agent's return to its own tier is not worth one.
+/** @type {Record<string, string>} */
+const CHANGES = {
+  offered: "A colleague was offered",
+  requested: "Waiting for a colleague",
+  accepted: "Waiting for a colleague",
+  policy: "Waiting for a colleague",
+  declined: "No colleague wanted",
+  withdrawn: "No longer waiting for a colleague",
+  expired: "No colleague came",
+  taken: "A colleague took over",
+  returned: "The colleague handed back to Parley",
+  desk_lost: "The colleague left",
+};
+// In place of a transport: the step from voice to video, and back.
+const CAMERA = "camera";
 // Turns that are not committed yet come after all that are.
 /** @type {Place} */
 const PENDING = { us: Infinity, seq: Infinity };
@@ -48,6 +64,7 @@ export function lastTurns(events, count) {
 
 export class SessionRecord {
   #bubbles;
+  #perceived;
   /** @type {Entry[]} in order of time */
   #entries = [];
   #hidden = 0; // number of the first entries that are not shown
@@ -57,9 +74,13 @@ export class SessionRecord {
   /** @type {Set<string>} keys of the notes */
   #noted = new Set();
 
-  /** @param {Bubbles} bubbles */
-  constructor(bubbles) {
+  /**
+   * @param {Bubbles} bubbles
+   * @param {{ perceived?: boolean }} [options] `perceived`: show what was perceived of a turn, and notes of humans for the model
+   */
+  constructor(bubbles, { perceived = false } = {}) {
     this.#bubbles = bubbles;
+    this.#perceived = perceived;
   }
 
   /**
@@ -104,10 +125,13 @@ export class SessionRecord {
         this.#botTurn(event.payload, place);
         break;
       case "joined":
-        this.#note(event.key, `${callOf(event.payload.transport)} began`, place);
+        this.#note(event.key, beganOf(event.payload.transport), place);
         break;
       case "left":
-        this.#note(event.key, `${callOf(event.payload.transport)} ended`, place);
+        this.#note(event.key, endedOf(event.payload.transport), place);
+        break;
+      case "tier":
+        this.#tier(event.key, event.payload, place);
         break;
       default:
     }
@@ -219,12 +243,14 @@ export class SessionRecord {
    * @param {UserTurn} payload
    * @param {Place} place
    */
-  #userTurn(key, { text, transport }, place) {
+  #userTurn(key, { text, transport, rendered }, place) {
     const said = this.#entry(key, "user", place);
     said.bubble.textContent = text;
     said.item.dataset.final = "true";
     // It may be durable and unanswered: the reason of the failure stays.
-    if (place === PENDING || !said.under.childElementCount) said.under.replaceChildren(...via(transport));
+    if (place === PENDING || !said.under.childElementCount) {
+      said.under.replaceChildren(...(this.#perceived ? tags(rendered) : []), ...via(transport));
+    }
     this.#bubbles.follow();
   }
 
@@ -245,7 +271,7 @@ export class SessionRecord {
    * @param {BotTurn} payload
    * @param {Place} place
    */
-  #botTurn({ reply_id: id, text, truncated, unheard, transport, passages }, place) {
+  #botTurn({ reply_id: id, text, truncated, unheard, transport, by, passages }, place) {
     if (!text && !unheard) return;
     const reply = this.#entry(id, "bot", place);
     reply.streamed = null;
@@ -257,10 +283,24 @@ export class SessionRecord {
     }
     if (truncated) reply.item.dataset.cut = "true";
     else delete reply.item.dataset.cut;
+    if (by === "human") this.#bubbles.markHuman(reply);
+    const author = by === "human" ? [element("span", "by", "colleague")] : [];
     const cut = truncated ? [element("span", "cut", "cut off")] : [];
-    reply.under.replaceChildren(...cut, ...via(transport), ...citing(passages));
+    reply.under.replaceChildren(...author, ...cut, ...via(transport), ...citing(passages));
     this.#turns.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
     this.#bubbles.follow();
+  }
+
+  /**
+   * @param {string} key
+   * @param {TierChange} payload
+   * @param {Place} place
+   */
+  #tier(key, { reason, note }, place) {
+    const text = CHANGES[reason];
+    if (!text) return;
+    const shown = this.#perceived && reason === "returned" && note;
+    this.#note(key, shown ? `${text} with the note “${note}”` : text, place);
   }
 
   /**
@@ -341,6 +381,20 @@ function isBehind(one, other) {
   return one.us > other.us || (one.us === other.us && one.seq > other.seq);
 }
 
+/**
+ * Return what was perceived of a turn, from the remarks in brackets of the text that the model reads.
+ *
+ * @param {string | undefined} rendered
+ */
+function tags(rendered) {
+  const remarks = [...(rendered ?? "").matchAll(/\[([^\]]{1,200})\]/g)].map(([, remark]) => remark.trim());
+  return [...new Set(remarks)].filter(Boolean).map((remark) => {
+    const tag = element("span", "tag", remark);
+    tag.dataset.role = "tag";
+    return tag;
+  });
+}
+
 /** @param {string | undefined} transport */
 function via(transport) {
   const name = nameOf(transport);
@@ -348,6 +402,16 @@ function via(transport) {
   const mark = element("span", "via", name);
   mark.dataset.role = "via";
   return [mark];
+}
+
+/** @param {string} transport */
+function beganOf(transport) {
+  return transport === CAMERA ? "The camera is on" : `${callOf(transport)} began`;
+}
+
+/** @param {string} transport */
+function endedOf(transport) {
+  return transport === CAMERA ? "The camera is off" : `${callOf(transport)} ended`;
 }
 
 /** @param {string} transport */

@@ -10,9 +10,14 @@ import { ApiError, SessionApi, newKey } from "./session_api.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
-/** @import { SessionEvent } from "../types/server.js" */
+/** @import { SessionEvent, TierName } from "../types/server.js" */
 
 const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
+/** @type {Partial<Record<TierName, string>>} */
+const SPEAKERS = {
+  waiting: "You are waiting for a colleague. Write “never mind” to go on with Parley.",
+  human: "You are talking with a colleague.",
+};
 const NOT_ANSWERED = "Not answered.";
 const BACK = "The server answers again: press Try again.";
 const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";
@@ -21,6 +26,7 @@ const parts = {
   state: part("state", HTMLElement),
   hero: part("hero", HTMLElement),
   notice: part("notice", HTMLElement),
+  speaker: part("speaker", HTMLElement),
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLTextAreaElement),
   send: part("send", HTMLButtonElement),
@@ -55,6 +61,9 @@ class SessionPage {
   /** @type {AbortController | null} ends the answer that is streaming */
   #answering = null;
   #message = "";
+  /** @type {TierName} */
+  #tier = "agent";
+  #tierSeq = 0;
 
   /** @param {SessionApi} api */
   constructor(api) {
@@ -113,6 +122,7 @@ class SessionPage {
   /** @param {SessionEvent} event */
   #onEvent(event) {
     this.#record.take(event);
+    this.#noteTier(event);
     this.#timeline.take(event);
     this.#lanes.take(event);
     this.#show();
@@ -127,6 +137,7 @@ class SessionPage {
     for (const event of events) {
       this.#record.take(event);
       this.#lanes.take(event);
+      this.#noteTier(event);
     }
     for (const [key, text] of this.#unsent.all) {
       if (this.#record.isAnswered(key)) {
@@ -138,6 +149,13 @@ class SessionPage {
     }
     this.#loading = false;
     this.#record.fill(false);
+  }
+
+  /** @param {SessionEvent} event */
+  #noteTier(event) {
+    if (event.kind !== "tier" || event.seq < this.#tierSeq) return;
+    this.#tier = event.payload.tier;
+    this.#tierSeq = event.seq;
   }
 
   #submit() {
@@ -250,6 +268,7 @@ class SessionPage {
     parts.send.hidden = Boolean(this.#answering);
     parts.stop.hidden = !this.#answering;
     parts.send.disabled = this.#loading || !parts.typed.value.trim();
+    showNotice(parts.speaker, SPEAKERS[this.#tier] ?? "");
     const text = this.#message || (this.#away ? AWAY : "");
     showNotice(parts.notice, text, { bad: text !== BACK });
   }

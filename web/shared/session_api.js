@@ -161,7 +161,8 @@ export class SessionApi {
     for await (const event of serverSentEvents(response.body)) {
       if (event.name === "error") throw new ApiError(`The server reports: ${event.data.error ?? "an error"}.`);
       yield /** @type {AnswerEvent} */ (event);
-      if (event.name === "done") return;
+      // Held: a human has the session, whose words come as events of their own.
+      if (event.name === "done" || event.name === "held") return;
     }
     throw new ApiError("The answer broke off.");
   }
@@ -230,11 +231,13 @@ export async function requestJson(method, path, options = {}) {
 }
 
 /**
+ * Send a request to the server and return its response. Throws ApiError.
+ *
  * @param {string} method
  * @param {string} path
  * @param {RequestInit} options
  */
-async function request(method, path, options) {
+export async function request(method, path, options) {
   await signedIn();
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;

@@ -15,6 +15,8 @@ export interface NextToken {
 export interface UserTurn {
   text: string;
   transport?: string;
+  /** Text that the model reads, with what was perceived in brackets. */
+  rendered?: string;
 }
 
 export interface Heard {
@@ -36,6 +38,40 @@ export interface BotTurn {
   unheard?: string;
   transport?: string;
   passages?: CitedPassage[];
+  /** Author, where no model wrote it. */
+  by?: "human" | "deployment";
+}
+
+export type TierName = "agent" | "offered" | "waiting" | "human" | "back";
+
+/** Change of the tier of a session. */
+export interface TierChange {
+  tier: TierName;
+  epoch: number;
+  reason: string;
+  note?: string;
+}
+
+/** Session in the list of the desk. */
+export interface DeskSession {
+  id: string;
+  tier: TierName;
+  epoch: number;
+  reason: string;
+  /** Why a human was offered; empty where none was. */
+  cause: string;
+  /** Null for a session that never changed its tier. */
+  since_s: number | null;
+  place: number;
+  in_call: boolean;
+  /** The desk that asks has it. */
+  mine: boolean;
+  last: string;
+}
+
+export interface DeskView {
+  enabled: boolean;
+  sessions: DeskSession[];
 }
 
 /** Picture that a user turn after it names by its key. */
@@ -93,8 +129,9 @@ export type SessionEvent =
   | EventOf<"picture", Picture>
   | EventOf<"joined" | "left", Visit>
   | EventOf<"annotation", Annotated>
+  | EventOf<"tier", TierChange>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "journal",
+      "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "journal",
       Record<string, unknown>
     >;
 
@@ -108,7 +145,8 @@ export interface TimelinePage {
 export type AnswerEvent =
   | { name: "turn"; data: SessionEvent }
   | { name: "delta"; data: { text: string } }
-  | { name: "done"; data: BotTurn };
+  | { name: "done"; data: BotTurn }
+  | { name: "held"; data: { seq: number; tier: string } };
 
 export interface CallCode {
   code: string;

@@ -39,8 +39,8 @@ def test_an_unknown_deployment_lists_the_known_ones():
     [
         (
             "colour: red",
-            "unknown field 'colour' .known: bot, duplex, extends, hearing, models_dir, name, observers, "
-            "operations, phone, r",
+            "unknown field 'colour' .known: bot, desk, duplex, extends, hearing, models_dir, name, "
+            "observers, operations, phone, r",
         ),
         (
             "bot: {nmae: x}",

@@ -120,7 +120,7 @@ async def test_the_page_is_served_at_the_root(client: httpx.AsyncClient):
 
 
 async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClient):
-    waiting, seen = ["/", "/admin"], set[str]()
+    waiting, seen = ["/", "/admin", "/desk"], set[str]()
     while waiting:
         path = waiting.pop()
         if path in seen:
@@ -130,7 +130,9 @@ async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClien
         assert answer.status_code == 200, path
         named = re.findall(r'(?:src|href)="([^"]+)"|from "\.(/[^"]+)"', answer.text)
         for address in (link or f"/shared{module}" for link, module in named):
-            assert address.startswith(("/shared/", "/s/")) or address == "/", f"{path} names {address}"
+            assert address.startswith(("/shared/", "/s/")) or address in ("/", "/desk"), (
+                f"{path} names {address}"
+            )
             waiting.append(address)
     assert {
         "/shared/talk.js",

@@ -346,7 +346,8 @@ async def test_ten_thousand_turns_after_a_summary_are_not_read(tmp_path: Path) -
         assert rows[0] - before == behind + 1
         before = rows[0]
         async with opened.open(writer.session_id) as conversation:
-            assert rows[0] - before == behind + 2
+            # In addition, a claim looks for a record of the tier, which a summary may cover.
+            assert rows[0] - before == behind + 3
             assert len(conversation.events) == behind
             held = conversation.view()
         expected = viewed(

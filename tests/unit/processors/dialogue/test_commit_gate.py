@@ -487,7 +487,7 @@ def frame(colour: int = 200) -> InputImageRawFrame:
 
 
 def test_what_the_caller_shows_is_committed_with_the_turn_and_stays_when_the_camera_is_off(tmp_path: Path):
-    camera = CallerCamera(VisionSettings())
+    camera = CallerCamera(VisionSettings(), CallEvents())
     views: list[list[dict[str, Any]]] = []
 
     async def scenario(bench: Bench) -> None:
@@ -539,7 +539,7 @@ def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_p
 
 
 def test_a_frame_that_is_no_picture_costs_the_turn_nothing_else(tmp_path: Path):
-    camera = CallerCamera(VisionSettings(most_pixels=10_000))
+    camera = CallerCamera(VisionSettings(most_pixels=10_000), CallEvents())
     broken = [
         InputImageRawFrame(image=b"short", size=(64, 48), format="RGB"),
         InputImageRawFrame(image=bytes(200 * 200 * 3), size=(200, 200), format="RGB"),

@@ -1,0 +1,1 @@
+"""Sessions that change their tier: what is known stays known, and nothing is asked twice."""

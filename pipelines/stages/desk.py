@@ -1,0 +1,149 @@
+"""Human tier in a voice call: what the caller hears of it, by the call's own voice or that of the human."""
+
+import asyncio
+from contextlib import suppress
+
+from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, OutputAudioRawFrame, TTSSpeakFrame
+
+from parley.core.call_events import (
+    BotTurnEnded,
+    PhraseChosen,
+    TextGiven,
+    TierChanged,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
+from parley.core.tiers import HELD, Tier
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.human_tier import human_tier
+from parley.pipelines.voice_bridges import VoiceBridge
+from parley.processors.dialogue.commit_gate import Answers
+from parley.processors.dialogue.filler_processor import Say
+from parley.session_store.events import Kind
+from parley.session_store.memory import text_in
+from parley.session_store.prompt import is_tense
+
+
+class DeskVoice:
+    """Subscriber to the tier of the session, in one call.
+
+    A human who takes the session interrupts the agent. Words that they write are spoken like every phrase,
+    and the session has the part that was heard. Their voice comes over ``bridge`` and is played as it is. A
+    caller who waits hears how many wait, again and again.
+
+    Args:
+        engines: of the process.
+        call: the call.
+        play: puts audio into the pipeline, before the output.
+
+    Attributes:
+        bridge: audio of the caller and of a human who speaks.
+    """
+
+    def __init__(self, engines: Engines, call: Call, play: Say) -> None:
+        self._call, self._conversation = call, call.conversation
+        self._play, self._bridges = play, engines.bridges
+        self.bridge = VoiceBridge()
+        self._human = human_tier(engines.deployment, call.conversation)
+        self._offer = self._human.new_offer()
+        # Last turn of the caller that was counted.
+        self._counted_seq = call.conversation.last_seq
+        self._news = asyncio.Event()
+        self._waits = False
+        events = call.events
+        events.subscribe(TierChanged, self._on_tier_changed)
+        events.subscribe(TextGiven, self._on_text_given)
+        events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
+
+    def answers(self) -> Answers:
+        """Return the answers of the human tier and of the call itself.
+
+        A call that can be transferred (``pipelines.phone``) is, unless a human of the desk has it or is
+        being fetched already.
+        """
+        own, human = self._call.answers, self._human
+
+        def answer(said: str, *, is_again: bool) -> str | None:
+            is_held = self._conversation.tier.is_held
+            first = None if own is None or is_held else own(said, is_again=is_again)
+            return human.answer(said, is_again=is_again) if first is None else first
+
+        return answer
+
+    def is_asked(self, _question: LLMContextFrame) -> bool:
+        """Return whether the model is asked now."""
+        return not self._conversation.tier.is_held
+
+    async def run(self) -> None:
+        """Report the tier to the call, and speak to a caller who waits, until cancelled."""
+        with (
+            self._conversation.reporting(self._call.events, speaks=True),
+            self._bridges.opened(self._conversation.session_id, self.bridge),
+        ):
+            self._note_wait()
+            while True:
+                again_s = self._human.settings.again_s if self._is_waiting else None
+                self._news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(again_s):
+                        await self._news.wait()
+                        continue
+                if self._is_waiting:
+                    self._say_phrase(self._human.waiting)
+
+    async def speak(self) -> None:
+        """Play the voice of a human to the caller, until cancelled."""
+        while True:
+            await self.bridge.begun.wait()
+            # A phrase that is still spoken would delay the voice by its length for good.
+            self._call.live.input.put(InterruptionFrame())
+            while self.bridge.begun.is_set():
+                pcm = await self.bridge.to_caller.get()
+                if self._conversation.tier.tier is Tier.HUMAN and not self._call.live.floor.holds_reply():
+                    await self._play(OutputAudioRawFrame(pcm, INPUT_RATE_HZ, 1))
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._conversation.tier.tier is Tier.WAITING
+
+    def _on_tier_changed(self, event: TierChanged) -> None:
+        if event.tier is Tier.HUMAN:
+            # Two tiers never speak at once: the rest of the agent's reply, or of a phrase, is dropped.
+            self._call.live.input.put(InterruptionFrame())
+        self._offer.forget()
+        self._note_wait()
+        self._news.set()
+
+    def _note_wait(self) -> None:
+        """Report that the caller waits for a person, so that no silence of theirs is prompted."""
+        waits = self._conversation.tier.tier in HELD
+        if waits is not self._waits:
+            self._waits = waits
+            kind = WaitBegan if waits else WaitEnded
+            self._call.events.publish(kind(self._call.events.now_ms(), Wait.PERSON))
+
+    def _on_text_given(self, event: TextGiven) -> None:
+        self._say(event.text)
+
+    def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
+        if self._conversation.tier.tier is not Tier.AGENT or event.interrupted:
+            return
+        said = next(
+            (each for each in reversed(self._conversation.events) if each.kind is Kind.USER_TURN), None
+        )
+        if said is not None and said.seq > self._counted_seq:
+            self._counted_seq = said.seq
+            self._offer.on_caller(text_in(said.payload, "text"), is_tense=is_tense(said.payload))
+        cause = self._offer.on_reply(event.text)
+        if cause is not None and self._human.offers(cause):
+            self._say_phrase(self._human.settings.offer)
+
+    def _say_phrase(self, text: str) -> None:
+        self._call.events.publish(PhraseChosen(self._call.events.now_ms(), text))
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._call.live.input.put(TTSSpeakFrame(text, append_to_context=True))

@@ -1,0 +1,104 @@
+"""Call of a human at the desk, who speaks in the call of a caller.
+
+    transport.input -> (to the caller) -> VAD -> STT -> (recorded words) -> transport.output
+
+Two calls are bridged: the caller hears the human in their own call, and the human hears the caller here. The
+words of the human are recorded in the caller's session. The call ends when the human no longer has the
+session, when the caller's call ends, or when the human hangs up.
+"""
+
+import asyncio
+from functools import partial
+
+from pipecat.frames.frames import EndFrame, OutputAudioRawFrame
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.transports.base_transport import BaseTransport
+from pipecat.workers.runner import WorkerRunner
+
+from parley.core.tiers import Tier
+from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.lifecycle import call_worker, voice_activity
+from parley.pipelines.release import release_call
+from parley.pipelines.stages.shared import voice_detector
+from parley.pipelines.voice_bridges import VoiceBridge
+from parley.processors.speech.human_voice import HumanMicrophone, HumanWords
+from parley.session_store.conversation import Conversation
+
+WRITES = "the desk writes by its own form"
+
+
+async def run_desk_call(engines: Engines, transport: BaseTransport, call: Call, bridge: VoiceBridge) -> None:
+    """Hold the call of a human until it ends.
+
+    Args:
+        engines: of the process.
+        transport: of the human's call.
+        call: the human's call, in the caller's session.
+        bridge: of the caller's call.
+
+    Raises:
+        PeerError: another human speaks in it already.
+    """
+    with bridge.used():
+        output = transport.output()
+        stages: list[FrameProcessor] = [
+            transport.input(),
+            HumanMicrophone(bridge.to_caller.put),
+            voice_activity(voice_detector(engines, call, None, [])),
+            await engines.build_stt(audio_passthrough=False),
+            HumanWords(partial(call.conversation.record_human, transport=call.transport)),
+            output,
+        ]
+        worker = call_worker(
+            stages, output_rate_hz=engines.output_rate_hz, unseen=(), rtvi=True, refuses_text=WRITES
+        )
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(worker)
+
+        @transport.event_handler("on_client_disconnected")
+        async def on_gone(_transport: BaseTransport, _client: object) -> None:
+            await runner.cancel(reason="the human has hung up")
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = [
+                    tasks.create_task(each, name="desk_call.watch")
+                    for each in (
+                        _play(bridge, output),
+                        _end_with_call(bridge, worker),
+                        _end_with_tier(call.conversation, worker),
+                        _end_when_lost(call.conversation, worker),
+                    )
+                ]
+                try:
+                    await runner.run()
+                finally:
+                    for watch in watching:
+                        watch.cancel()
+        finally:
+            await release_call(runner, worker, transport, call)
+
+
+async def _play(bridge: VoiceBridge, output: FrameProcessor) -> None:
+    """Play the caller's audio to the human, until cancelled."""
+    while True:
+        await output.queue_frame(OutputAudioRawFrame(await bridge.to_human.get(), INPUT_RATE_HZ, 1))
+
+
+async def _end_with_call(bridge: VoiceBridge, worker: PipelineWorker) -> None:
+    await bridge.ended.wait()
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_with_tier(conversation: Conversation, worker: PipelineWorker) -> None:
+    while conversation.tier.tier is Tier.HUMAN:
+        await conversation.tier_after(conversation.tier.epoch)
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_when_lost(conversation: Conversation, worker: PipelineWorker) -> None:
+    await conversation.lost.wait()
+    await worker.queue_frame(EndFrame())

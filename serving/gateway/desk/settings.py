@@ -1,0 +1,96 @@
+"""Settings of the desk, and the phrases around it."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from parley.core.strict_model import StrictModel
+from parley.core.templates import validate_template
+
+Phrase = Annotated[str, Field(min_length=1, max_length=400)]
+
+
+class DeskSettings(StrictModel):
+    """Settings of the desk: when a human is fetched, the deadlines of both sides, and the phrases."""
+
+    wait_s: float = Field(
+        120.0, ge=1, le=3_600, description="longest wait for a human; the agent goes on after it"
+    )
+    again_s: float = Field(
+        30.0, ge=5, le=600, description="interval at which a waiting caller of a voice call hears ``waiting``"
+    )
+    grace_s: float = Field(
+        20.0,
+        ge=5,
+        le=600,
+        description="time without a sign of life of the desk that has a session, after which the agent goes "
+        "on",
+    )
+    reply_s: float = Field(
+        30.0,
+        ge=0,
+        le=300,
+        description="longest wait of a question over /ws/chat or /ws/streaming for the words of the human "
+        "who has the session",
+    )
+    offer_after_unknown: int = Field(
+        2,
+        ge=0,
+        le=20,
+        description="answers of the embedded model in a row that it does not know, after which a human is "
+        "offered; 0: never",
+    )
+    offer_after_repairs: int = Field(
+        3,
+        ge=0,
+        le=20,
+        description="exchanges in a row in which one side had to ask again, after which a human is offered; "
+        "0: never",
+    )
+    offer_after_tense: int = Field(
+        3,
+        ge=0,
+        le=20,
+        description="turns in a row that were said tensely, after which a human is offered, where a "
+        "specialist judges the voice; 0: never",
+    )
+    offer_on: tuple[Phrase, ...] = Field(
+        (), max_length=200, description="words of the caller on which a human is offered at once"
+    )
+    fetch_on: tuple[Phrase, ...] = Field(
+        (),
+        max_length=200,
+        description="words of the caller on which a human is fetched without an offer: what the deployment "
+        "leaves to humans, such as a complaint, or a change for which the caller must be verified",
+    )
+    offer: Phrase = Field("Shall I fetch a colleague?", description="offer of a human")
+    waiting: Phrase = Field(
+        "I am fetching a colleague. You are number {place}. Say never mind to go on with me.",
+        description="to a caller who waits; ``{place}`` is replaced by the place in the queue",
+    )
+    declined: Phrase = Field("All right. What else can I do for you?", description="after a declined offer")
+    withdrawn: Phrase = Field(
+        "All right, I will not fetch a colleague. What can I do for you?",
+        description="to a caller who waits no longer",
+    )
+    joined: Phrase = Field(
+        "You are now connected to a colleague.",
+        description="when a human takes the session over",
+    )
+    expired: Phrase = Field(
+        "I am sorry, no colleague is free at the moment. I will go on helping you.",
+        description="when no human came within ``wait_s``",
+    )
+    returned: Phrase = Field(
+        "My colleague has handed you back to me. What else can I do for you?",
+        description="when the human hands the session back",
+    )
+    lost: Phrase = Field(
+        "My colleague has left the conversation. I will go on helping you.",
+        description="when the desk gave no sign of life for ``grace_s``",
+    )
+
+    @field_validator("waiting")
+    @classmethod
+    def _is_template(cls, text: str) -> str:
+        return validate_template(text, "place")

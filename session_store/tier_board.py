@@ -1,0 +1,56 @@
+"""Board of the sessions of one process that wait for a human, or that a human has."""
+
+import asyncio
+from collections.abc import Mapping
+
+from parley.core.bounded_dict import BoundedDict
+from parley.core.tiers import SessionTier, Tier
+
+# The oldest are forgotten.
+MOST_WHISPERS = 1_000
+
+
+class TierBoard:
+    """Tiers of the open sessions in which no model is asked. Not thread-safe.
+
+    Attributes:
+        is_staffed: true while the process has a desk, so that a human can come at all.
+        news: set after every change; its one reader clears it.
+        whispers: instructions of a human for the next reply of the model, by session. They are in no record,
+            so that the caller cannot read them; they outlive the open session, and not the process.
+    """
+
+    def __init__(self) -> None:
+        self.is_staffed = False
+        self.news = asyncio.Event()
+        self.whispers: BoundedDict[str, str] = BoundedDict(MOST_WHISPERS)
+        self._held: dict[str, SessionTier] = {}
+
+    @property
+    def held(self) -> Mapping[str, SessionTier]:
+        """Tiers by the id of their session."""
+        return self._held
+
+    def set_staffed(self, is_staffed: bool) -> None:
+        """Note whether the process has a desk."""
+        self.is_staffed = is_staffed
+
+    def put(self, session_id: str, tier: SessionTier) -> None:
+        """Note the tier of a session."""
+        if tier.is_held:
+            self._held[session_id] = tier
+        else:
+            self._held.pop(session_id, None)
+        self.news.set()
+
+    def remove(self, session_id: str) -> None:
+        """Forget a session that is no longer open here."""
+        if self._held.pop(session_id, None) is not None:
+            self.news.set()
+
+    def place_of(self, session_id: str) -> int:
+        """Return the place of a waiting session, from 1; 0 for any other."""
+        waiting = sorted(
+            (tier.since_us, key) for key, tier in self._held.items() if tier.tier is Tier.WAITING
+        )
+        return next((place for place, (_, key) in enumerate(waiting, start=1) if key == session_id), 0)

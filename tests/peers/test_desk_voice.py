@@ -1,0 +1,140 @@
+"""A human who speaks to a caller by WebRTC, on a real server: both ends are aiortc's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from tests.peers.openai_server import OpenAiServer
+from tests.peers.test_desk import ANSWER, PATIENT, Desked, serving_desk
+from tests.peers.webrtc_caller import Caller
+from tests.voices import RATE_HZ, say, tone
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HUMAN_HZ, CALLER_HZ = 440.0, 700.0
+WORDS = "What are your opening hours on Saturday?"
+# A tone is heard where so much of the loudest second is at its pitch.
+HEARD_SHARE = 0.5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desked]:
+    async with (
+        OpenAiServer([ANSWER]) as llm,
+        serving_desk(tmp_path_factory.mktemp("voice"), llm, PATIENT) as (at, _),
+    ):
+        yield at
+
+
+async def begin(client: httpx.AsyncClient, caller: Caller, **body: object) -> httpx.Response:
+    """Begin a call; return the answer of the request that was refused, or of the offer."""
+    started = await client.post("/start", json={"transport": "webrtc", "body": body})
+    if started.status_code != 200:
+        return started
+    path = f"/sessions/{started.json()['sessionId']}/api/offer"
+    answer = await client.post(path, json=await caller.offer())
+    if answer.status_code == 200:
+        await caller.accept(answer.json())
+        await caller.until(lambda: caller.of_type("bot-ready"), within_s=15)
+    return answer
+
+
+@asynccontextmanager
+async def called(site: Desked, **body: object) -> AsyncIterator[Caller]:
+    caller = Caller()
+    try:
+        answer = await begin(site.client, caller, **body)
+        assert answer.status_code == 200, answer.text
+        yield caller
+    finally:
+        await caller.hang_up()
+
+
+def share_at(pcm: bytes, hz: float) -> float:
+    """Return the share of the energy that a pitch has in the second in which it is loudest."""
+    samples = np.frombuffer(pcm, "<i2").astype(np.float64)
+    wave = np.exp(-2j * np.pi * hz * np.arange(RATE_HZ) / RATE_HZ)
+    shares = [0.0]
+    for at in range(0, len(samples) - RATE_HZ, RATE_HZ // 4):
+        piece = samples[at : at + RATE_HZ]
+        energy = (piece**2).sum()
+        if energy / RATE_HZ > 100**2:
+            shares.append(float(2 * np.abs(piece @ wave) ** 2 / RATE_HZ / energy))
+    return max(shares)
+
+
+async def until_tone(caller: Caller, hz: float) -> None:
+    async with asyncio.timeout(20):
+        while share_at(bytes(caller.heard), hz) < HEARD_SHARE:
+            await asyncio.sleep(0.2)
+
+
+async def test_a_human_and_a_caller_hear_each_other_and_the_agent_is_silent(site: Desked):
+    session = await site.new_session()
+    asked = len(site.llm.requests)
+    async with called(site, session=session) as caller:
+        await site.act(session, "take")
+        async with called(site, mode="desk", session=session, desk=site.desk) as human:
+            human.microphone.say(tone(4_000, HUMAN_HZ))
+            await until_tone(caller, HUMAN_HZ)
+            caller.microphone.say(tone(4_000, CALLER_HZ))
+            await until_tone(human, CALLER_HZ)
+            assert share_at(bytes(human.heard), HUMAN_HZ) < HEARD_SHARE
+            # What the human says is part of the session.
+            human.microphone.say(say(WORDS))
+            await site.until_said(session, "human", "opening hours on saturday")
+            assert len(site.llm.requests) == asked
+            await site.act(session, "return", note="They talked.")
+            # The call of the human ends with the tier; that of the caller goes on.
+            async with asyncio.timeout(10):
+                while human.connection.connectionState != "closed":
+                    await asyncio.sleep(0.1)
+        caller.microphone.say(say(WORDS))
+        await site.until_said(session, "model", "We open at ten.")
+
+
+async def test_a_second_human_does_not_speak_in_the_same_call_and_one_may_come_again(site: Desked):
+    session = await site.new_session()
+    async with called(site, session=session) as caller:
+        await site.act(session, "take")
+        async with called(site, mode="desk", session=session, desk=site.desk):
+            refused = Caller()
+            await begin_and_lose(site, refused, session)
+        async with called(site, mode="desk", session=session, desk=site.desk) as human:
+            human.microphone.say(tone(4_000, HUMAN_HZ))
+            await until_tone(caller, HUMAN_HZ)
+
+
+async def begin_and_lose(site: Desked, caller: Caller, session: str) -> None:
+    """Begin a call that ends before its bot is ready."""
+    with pytest.raises(TimeoutError):
+        started = await site.client.post(
+            "/start",
+            json={"transport": "webrtc", "body": {"mode": "desk", "session": session, "desk": site.desk}},
+        )
+        path = f"/sessions/{started.json()['sessionId']}/api/offer"
+        answer = await site.client.post(path, json=await caller.offer())
+        await caller.accept(answer.json())
+        await caller.until(lambda: caller.of_type("bot-ready"), within_s=3)
+    await caller.hang_up()
+
+
+async def test_only_the_desk_that_has_a_session_in_a_call_may_speak(site: Desked):
+    session = await site.new_session()
+    body = {"mode": "desk", "session": session, "desk": site.desk}
+    refused = await begin(site.client, Caller(), **body)
+    assert refused.status_code == 400 and "take it over first" in refused.text
+    await site.act(session, "take")
+    refused = await begin(site.client, Caller(), **body)
+    assert refused.status_code == 400 and "in no call" in refused.text
+    async with called(site, session=session):
+        refused = await begin(site.client, Caller(), **{**body, "desk": "another-desk-2"})
+        assert refused.status_code == 400 and "another desk" in refused.text
+        async with httpx.AsyncClient(base_url=site.url) as client:
+            refused = await begin(client, Caller(), **body)
+        assert refused.status_code == 400 and "for the operator" in refused.text

@@ -1,0 +1,90 @@
+"""Tiers of a session: every pair of a tier and an event."""
+
+from itertools import product
+
+import pytest
+
+from parley.core.tiers import HELD, TRANSITIONS, SessionTier, Tier, TierEvent, read_tier
+
+T, E = Tier, TierEvent
+# Written out once more, by event, so that a slip in the table shows.
+EXPECTED = {
+    E.OFFERED: {T.AGENT: T.OFFERED},
+    E.ACCEPTED: {T.OFFERED: T.WAITING},
+    E.DECLINED: {T.OFFERED: T.AGENT},
+    E.REQUESTED: {T.AGENT: T.WAITING, T.OFFERED: T.WAITING, T.BACK: T.WAITING},
+    E.POLICY: {T.AGENT: T.WAITING, T.OFFERED: T.WAITING, T.BACK: T.WAITING},
+    E.WITHDRAWN: {T.WAITING: T.AGENT},
+    E.EXPIRED: {T.WAITING: T.BACK},
+    E.TAKEN: {T.AGENT: T.HUMAN, T.OFFERED: T.HUMAN, T.WAITING: T.HUMAN, T.BACK: T.HUMAN},
+    E.RETURNED: {T.HUMAN: T.BACK},
+    E.DESK_LOST: {T.HUMAN: T.BACK},
+    E.REPLIED: {T.BACK: T.AGENT},
+}
+
+
+@pytest.mark.parametrize(("tier", "event"), list(product(Tier, TierEvent)))
+def test_every_pair_leads_where_it_should_and_a_change_is_a_new_epoch(tier: Tier, event: TierEvent) -> None:
+    expected = EXPECTED[event].get(tier)
+    assert TRANSITIONS[tier, event] is expected
+    changed = SessionTier(tier, 4, "before", "a note", 10).after(event, at_us=20)
+    if expected is None:
+        assert changed is None
+    else:
+        assert changed == SessionTier(expected, 5, event.value, "a note", 20)
+
+
+def test_every_tier_can_be_reached_and_every_other_one_leads_back_to_the_agent() -> None:
+    reached = {Tier.AGENT}
+    while more := {to for (of, _), to in TRANSITIONS.items() if of in reached and to} - reached:
+        reached |= more
+    assert reached == set(Tier)
+    returns = {Tier.AGENT}
+    while more := {of for (of, _), to in TRANSITIONS.items() if to in returns} - returns:
+        returns |= more
+    assert returns == set(Tier)
+
+
+def test_no_model_is_asked_while_a_human_is_awaited_or_there() -> None:
+    assert {tier for tier in Tier if SessionTier(tier).is_held} == HELD == {Tier.WAITING, Tier.HUMAN}
+
+
+def test_a_new_note_replaces_the_last_one_and_other_changes_keep_it() -> None:
+    held = SessionTier(Tier.HUMAN, note="first")
+    back = held.after(TierEvent.RETURNED, at_us=1, note="second")
+    assert back is not None and back.note == "second"
+    agent = back.after(TierEvent.REPLIED, at_us=2)
+    assert agent is not None and agent.note == "second"
+
+
+def test_the_cause_of_an_offer_stays_when_it_is_accepted_and_no_longer() -> None:
+    offered = SessionTier().after(TierEvent.OFFERED, at_us=1, cause="tension")
+    assert offered is not None and offered.payload()["cause"] == "tension"
+    accepted = offered.after(TierEvent.ACCEPTED, at_us=2)
+    assert accepted is not None and accepted.cause == "tension"
+    assert read_tier(accepted.payload(), at_us=2) == accepted
+    taken = accepted.after(TierEvent.TAKEN, at_us=3)
+    assert taken is not None and "cause" not in taken.payload()
+
+
+def test_a_tier_is_read_as_it_was_recorded() -> None:
+    for tier in (
+        SessionTier(Tier.WAITING, 3, "requested", "", 7),
+        SessionTier(Tier.BACK, 9, "returned", "x", 7),
+    ):
+        assert read_tier(tier.payload(), at_us=7) == tier
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"tier": "boss", "epoch": 1, "reason": "taken"},
+        {"tier": "human", "epoch": "1", "reason": "taken"},
+        {"tier": "human", "epoch": 1},
+        {"tier": ["human"], "epoch": 1, "reason": "taken"},
+        {"tier": "human", "epoch": 1, "reason": "taken", "note": 5},
+    ],
+)
+def test_a_record_that_no_release_writes_is_ignored(payload: dict[str, object]) -> None:
+    assert read_tier(payload, at_us=1) is None
