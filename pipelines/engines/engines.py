@@ -477,6 +477,7 @@ class Engines:
             "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
             "sees": self.sees or self.watches,
             "cascade_sees": self.cascade_sees or self.watches,
+            "reads_pictures": self.answering.sees,
         }
 
     async def close(self) -> None:

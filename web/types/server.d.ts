@@ -12,8 +12,18 @@ export interface NextToken {
   next_token?: string;
 }
 
+/** Picture of a typed turn, as it is sent and stored. */
+export interface Attached {
+  media_type: string;
+  /** The file, in base64. */
+  data: string;
+  width: number;
+  height: number;
+}
+
 export interface UserTurn {
   text: string;
+  pictures?: { key: string }[];
   transport?: string;
   /** Text that the model reads, with what was perceived in brackets. */
   rendered?: string;
@@ -74,15 +84,6 @@ export interface DeskView {
   sessions: DeskSession[];
 }
 
-/** Picture that a user turn after it names by its key. */
-export interface Picture {
-  media_type: string;
-  width: number;
-  height: number;
-  /** The file, in base64. */
-  data: string;
-}
-
 /** Report of a specialist, as it was placed in the order of events. */
 export interface Annotated {
   call_id: string;
@@ -126,7 +127,8 @@ export type SessionEvent =
   | EventOf<"user_turn", UserTurn>
   | EventOf<"heard", Heard>
   | EventOf<"bot_turn", BotTurn>
-  | EventOf<"picture", Picture>
+  /** A user turn after it names it by its key. */
+  | EventOf<"picture", Attached>
   | EventOf<"joined" | "left", Visit>
   | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
@@ -291,6 +293,8 @@ export interface Status {
   omni?: string;
   sees?: boolean;
   cascade_sees?: boolean;
+  /** Typed turns may have pictures. */
+  reads_pictures?: boolean;
   telephone?: string;
   exposure?: string;
   calls: number;
