@@ -5,8 +5,9 @@ between starts and changed in place: only vectors whose keys it lacks are added,
 has any more are deleted. While the index of changed documents is built, the old one goes on with the same
 collection; keys that it does not know are left out of its results.
 
-Chroma's index is approximate (HNSW). It finds 99 % of the nearest vectors with the ``ef_search`` set here.
-Blocking; owns no thread of its own, but a client in this process has threads of Chroma's.
+Chroma's index is approximate (HNSW). With the ``ef_search`` set here it finds at least 98 % of the nearest
+random vectors (tests/unit/models/retrieval/test_chroma.py). Blocking; owns no thread of its own, but a client
+in this process has threads of Chroma's.
 """
 
 import logging

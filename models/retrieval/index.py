@@ -11,8 +11,8 @@ statement under its heading (the requested detail), the heading alone (the quest
 names, numbers and rows of tables, which a cosine does not.
 
 With a search for the nearest vectors (``nearest``) only some passages are scored: those of the vectors that
-it names, and those with most of the question's words. When it fails, the question is compared with all
-vectors, which stay in memory.
+it names, and those with most words in common or a named entry. When it fails, the question is compared with
+all vectors, which stay in memory.
 """
 
 import hashlib
@@ -215,9 +215,15 @@ class PassageIndex:
     def rank(self, questions: Sequence[str]) -> list[Ranking]:
         """Return scores of everything for each question; all are embedded together. Blocks."""
         vectors = self._embedder.embed(list(questions))
+        asked = [self.terms(question) for question in questions]
+        covered, keyed = [self._covered(terms) for terms in asked], [self._keyed(terms) for terms in asked]
+        lexical = [
+            _WORDS_SHARE * words + _KEY_SHARE * keys for words, keys in zip(covered, keyed, strict=True)
+        ]
+        rows = self._compared(vectors, lexical)
         return [
-            self._rank(vector, self.terms(question))
-            for vector, question in zip(vectors, questions, strict=True)
+            self._ranking(self._likeness(vector, rows), words, keys)
+            for vector, words, keys in zip(vectors, covered, keyed, strict=True)
         ]
 
     def search(self, question: str, *, count: int = 3) -> list[Hit]:
@@ -237,38 +243,48 @@ class PassageIndex:
         order = np.argsort(-likeness[self._text_rows])
         return [int(number) for number in order if number != passage][:count]
 
-    def _likeness(self, vector: np.ndarray, covered: np.ndarray) -> np.ndarray:
-        """Return the cosine of each row with a question: float32, (rows,); ``_NOT_COMPARED`` where left out.
+    def _compared(self, vectors: np.ndarray, lexical: Sequence[np.ndarray]) -> np.ndarray | None:
+        """Return the numbers of the rows that questions are compared with; None: all.
 
-        covered: float32, (passages,), share of the question's words.
+        They are the same for questions that are ranked together, whose scores are combined.
+
+        vectors: float32, (questions, dimensions).
+        lexical: of each question float32, (passages,), score of words in common and named entries, 0 where
+            there are none.
         """
         if self._nearest is None:
-            return np.asarray(self._vectors @ vector)
+            return None
+        is_near = np.zeros(len(self._vectors), dtype=bool)
         try:
-            near = self._nearest.find(vector, _NEAREST)
+            for vector in vectors:
+                is_near[self._nearest.find(vector, _NEAREST)] = True
         except EngineError as error:
             LOG.warning("the question is compared with all vectors: %s", error)
-            return np.asarray(self._vectors @ vector)
-        is_near = np.zeros(len(self._vectors), dtype=bool)
-        is_near[near] = True
+            return None
         chosen = is_near[self._text_rows] | is_near[self._title_rows]
         chosen |= np.logical_or.reduceat(is_near[self._sentence_rows], self._first_sentence[:-1])
-        wordiest = np.argsort(-covered, kind="stable")[:_WORDIEST]
-        chosen[wordiest[covered[wordiest] > 0]] = True
+        for scores in lexical:
+            wordiest = np.argsort(-scores, kind="stable")[:_WORDIEST]
+            chosen[wordiest[scores[wordiest] > 0]] = True
         of_chosen = np.zeros(len(self._vectors), dtype=bool)
         of_chosen[self._text_rows[chosen]] = of_chosen[self._title_rows[chosen]] = True
         of_chosen[self._sentence_rows[chosen[self._passage_of]]] = True
         of_chosen[self._phrase_rows] = True
-        rows = np.flatnonzero(of_chosen)
+        return np.flatnonzero(of_chosen)
+
+    def _likeness(self, vector: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+        """Return each row's cosine with a question: float32, (rows,); ``_NOT_COMPARED`` where left out."""
+        if rows is None:
+            return np.asarray(self._vectors @ vector)
         likeness = np.full(len(self._vectors), _NOT_COMPARED, dtype=np.float32)
         likeness[rows] = self._vectors[rows] @ vector
         return likeness
 
-    def _rank(self, vector: np.ndarray, asked: Sequence[str]) -> Ranking:
-        covered = _BEST_SHARE * np.maximum.reduceat(
-            self._headed_lexicon.covered(asked), self._first_sentence[:-1]
-        ) + (1 - _BEST_SHARE) * self._lexicon.covered(asked)
-        likeness = self._likeness(vector, covered)
+    def _covered(self, asked: Sequence[str]) -> np.ndarray:
+        best = np.maximum.reduceat(self._headed_lexicon.covered(asked), self._first_sentence[:-1])
+        return _BEST_SHARE * best + (1 - _BEST_SHARE) * self._lexicon.covered(asked)
+
+    def _ranking(self, likeness: np.ndarray, covered: np.ndarray, keyed: np.ndarray) -> Ranking:
         by_sentence = likeness[self._sentence_rows]
         best_sentence = np.maximum.reduceat(by_sentence, self._first_sentence[:-1])
         mean = (
@@ -277,13 +293,7 @@ class PassageIndex:
             + _TITLE_WEIGHT * likeness[self._title_rows]
         )
         scores = np.maximum(mean, best_sentence - _OUTSTANDING)
-        return Ranking(
-            scores.astype(np.float32),
-            by_sentence,
-            likeness[self._phrase_rows],
-            covered,
-            self._keyed(asked),
-        )
+        return Ranking(scores.astype(np.float32), by_sentence, likeness[self._phrase_rows], covered, keyed)
 
     def _keyed(self, asked: Sequence[str]) -> np.ndarray:
         shares = np.zeros(len(self.passages), dtype=np.float32)

@@ -75,6 +75,20 @@ def test_the_questions_find_the_same_passages_as_without_it(tmp_path: Path):
     assert sum(same) >= 0.95 * len(same)
 
 
+def test_a_follow_up_is_compared_with_what_is_near_both_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # So few that what is near one question is not near the other.
+    monkeypatch.setattr("parley.models.retrieval.index._NEAREST", 5)
+    monkeypatch.setattr("parley.models.retrieval.index._WORDIEST", 5)
+    passages, embedder = load_passages(ROOT / "knowledge"), MiniLm()
+    exact = PassageFinder(PassageIndex(passages, embedder))
+    near = PassageFinder(PassageIndex(passages, embedder, vector_search=search(tmp_path)))
+    asked, before = "and how long does it take?", "I need a new card."
+    best = exact.find(asked, before)[0].passage
+    assert near.find(asked, before)[0].passage == best
+
+
 def test_documents_change_while_chroma_holds_them(tmp_path: Path):
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents/hours.md").write_text(HOURS)
