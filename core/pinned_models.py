@@ -187,13 +187,13 @@ PINNED_MODELS: Mapping[str, PinnedModel] = {
                 (f"{_MEDIAPIPE}/face_landmark/face_landmark.tflite",),
                 "1055cb9d4a9ca8b8c688902a3a5194311138ba256bcc94e336d8373a5f30c814",
             ),
-            "palm_detection_full.tflite": PinnedFile(
-                (f"{_MEDIAPIPE}/palm_detection/palm_detection_full.tflite",),
-                "1b14e9422c6ad006cde6581a46c8b90dd573c07ab7f3934b5589e7cea3f89a54",
+            "palm_detection_lite.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/palm_detection/palm_detection_lite.tflite",),
+                "e9a4aaddf90dda56a87235303cf00e4c2d3fb28725f68fd88772997dac905c18",
             ),
-            "hand_landmark_full.tflite": PinnedFile(
-                (f"{_MEDIAPIPE}/hand_landmark/hand_landmark_full.tflite",),
-                "11c272b891e1a99ab034208e23937a8008388cf11ed2a9d776ed3d01d0ba00e3",
+            "hand_landmark_lite.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/hand_landmark/hand_landmark_lite.tflite",),
+                "048edd3645c9bf7397d19a9f6e3a42957d6e414c9bea6598030a2e9b624156e6",
             ),
         },
         lock="vision",

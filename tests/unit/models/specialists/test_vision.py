@@ -29,8 +29,9 @@ FACE = {
 }
 # Wrist, base and tip of the index finger, tip of the little finger.
 HANDS = {
-    RIGHT: {0: (215.9, 182.6), 5: (273.5, 150.4), 8: (352.0, 145.2), 20: (262.1, 206.1)},
-    LEFT: {0: (427.7, 174.9), 5: (367.3, 209.7), 8: (287.6, 212.0), 20: (376.8, 154.6)},
+    UP: {0: (320.6, 305.3), 5: (293.7, 229.8), 8: (286.4, 145.2), 20: (344.3, 241.3)},
+    RIGHT: {0: (199.8, 177.8), 5: (272.8, 153.7), 8: (354.9, 145.8), 20: (259.1, 203.8)},
+    LEFT: {0: (440.9, 181.0), 5: (367.6, 207.5), 8: (283.9, 215.3), 20: (382.7, 155.4)},
 }
 
 
@@ -121,8 +122,8 @@ def test_missing_and_altered_weights_are_named_with_the_command(tmp_path: Path):
     for name in (
         "face_detection_full_range_sparse",
         "face_landmark",
-        "palm_detection_full",
-        "hand_landmark_full",
+        "palm_detection_lite",
+        "hand_landmark_lite",
     ):
         (settings.folder / f"{name}.tflite").write_bytes(b"something else")
     with pytest.raises(ModelFileError, match="models .*vision"):

@@ -511,7 +511,7 @@ def test_what_the_caller_shows_is_committed_with_the_turn_and_stays_when_the_cam
 
 
 def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_path: Path):
-    camera = CallerCamera(VisionSettings(camera=False))
+    camera = CallerCamera(VisionSettings(camera=False), CallEvents())
 
     def shown(red: int) -> InputImageRawFrame:
         picture = InputImageRawFrame(image=bytes((red, 0, 0)) * 64 * 48, size=(64, 48), format="RGB")
