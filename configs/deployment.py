@@ -146,8 +146,9 @@ class Hearing(StrictModel):
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     specialists: tuple[Choice, ...] = Field(
         (Choice(name="prosody"),),
-        description="specialists that judge the caller's voice beyond its words, each in one child process "
-        "for all calls (60 MB); empty: none",
+        description="specialists that judge the caller's voice beyond its words, or the caller's camera "
+        "(``vision``), each in one child process for all calls (60 MB and more); one without its weights is "
+        "missing, which the log says; empty: none",
     )
     spare_processes: bool = Field(
         True,
@@ -189,6 +190,11 @@ class Thinking(StrictModel):
         le=10,
         description="passages of ``bot.knowledge`` before each question to a model other than ``documents``; "
         "0: none. The shipped examples are for ``documents`` alone",
+    )
+    vector_search: Choice = Field(
+        Choice(name="exact"),
+        description="search for the passages nearest to a question: ``exact`` compares with all of them, "
+        "``chroma`` asks Chroma (docs/how-to/answers.md)",
     )
     guard: GuardSettings = GuardSettings()
     speculation: SpeculationSettings = SpeculationSettings()

@@ -15,6 +15,7 @@ PATHS = (
     "operations.data_dir",
     "operations.presets_dir",
     "operations.voices.default",
+    "thinking.vector_search.settings.folder",
 )
 STORE_URL = "remembering.store.url"
 # Matches sqlite:///folder/file.db, and not sqlite:////folder/file.db.

@@ -13,8 +13,16 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from parley.core.passage_notes import CitedPassage
 from parley.core.tiers import Tier
-from parley.core.timeline import Annotation, HeardReply, HeardSoFar, OutsideReport, Source
+from parley.core.timeline import (
+    Annotation,
+    HeardReply,
+    HeardSoFar,
+    KnownVoice,
+    OutsideReport,
+    Source,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +119,10 @@ class AnnotationReported(CallEvent):
         annotation: its report, times on the session clock; None: nothing to report.
         identity: identifies the statement, when it may be revised.
         revision: counts up while it is.
-        passed_us: moment up to which the specialist has nothing more to report, on the session clock; None
-            without a statement about that.
+        passed_us: no event before this moment is reported any more, on the session clock; None without a
+            statement about that.
+        judged_us: moment up to which everything is judged. It is before ``passed_us`` where a report about a
+            stretch is an event at its end. None: the same.
     """
 
     stream: Source
@@ -120,6 +130,7 @@ class AnnotationReported(CallEvent):
     identity: str | None = None
     revision: int = 0
     passed_us: int | None = None
+    judged_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +142,17 @@ class SpecialistLeft(CallEvent):
     """
 
     stream: Source
+
+
+@dataclass(frozen=True, slots=True)
+class VoicesLearnt(CallEvent):
+    """The voices of a call's speakers are known better; only where voiceprints are asked for.
+
+    Attributes:
+        voices: of all known speakers.
+    """
+
+    voices: tuple[KnownVoice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +424,19 @@ class ReplyOpened(CallEvent):
     """The model begins to write a reply."""
 
     reply_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassagesCited(CallEvent):
+    """The passages that a reply rests on are known; a later event of the same reply replaces an earlier one.
+
+    Attributes:
+        reply_id: the reply.
+        passages: the best first; empty when it rests on none after all.
+    """
+
+    reply_id: str
+    passages: tuple[CitedPassage, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,3 +40,7 @@ class FrameFact(Generic[T]):
     def is_on(self, frame: HasMetadata) -> bool:
         """Return whether a frame carries the fact."""
         return self._key in frame.metadata
+
+
+# When a frame of the caller's camera reached this process, in the time of its loop.
+CAPTURED_S = FrameFact[float]("captured_s")

@@ -1,7 +1,8 @@
 """Passages of the deployment's documents in a model's input: a message of their own before the question.
 
 Decides their form, so that the stage that writes them (``processors.dialogue.passages``) and an engine that
-must leave them out (``models.llm.documents``) agree. Pure.
+must leave them out (``models.llm.documents``) agree. Decides also how an answer's passages are named to its
+reader (``CitedPassage``). Pure.
 
     [Passages from the documents; the person did not say this. ...]
     (1) Northwind fee schedule, Cards abroad:
@@ -12,7 +13,7 @@ A passage is data. Its own brackets become parentheses, so that no document can 
 are joined, so that none can look like a line of the block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _FIRST = (
@@ -25,6 +26,40 @@ _BRACKETS = str.maketrans("[]", "()")
 
 
 @dataclass(frozen=True, slots=True)
+class CitedPassage:
+    """Passage that an answer rests on, as the session and clients name it. Its text is not repeated.
+
+    Attributes:
+        document: name of the document.
+        heading: the headings above the passage, outermost first, joined by commas; may be empty.
+        number: place of the passage in its document, from 1.
+    """
+
+    document: str
+    heading: str
+    number: int
+
+    @property
+    def label(self) -> str:
+        """Document and heading in one line, for people."""
+        return self.document if self.heading in ("", self.document) else f"{self.document}: {self.heading}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the JSON object of the passage."""
+        return {"document": self.document, "heading": self.heading, "number": self.number}
+
+    @classmethod
+    def from_json(cls, value: object) -> "CitedPassage | None":
+        """Return the passage of a JSON object; None for any other value."""
+        if not isinstance(value, Mapping):
+            return None
+        document, heading, number = (value.get(name) for name in ("document", "heading", "number"))
+        if not isinstance(document, str) or not isinstance(heading, str) or type(number) is not int:
+            return None
+        return cls(document, heading, number)
+
+
+@dataclass(frozen=True, slots=True)
 class QuotedPassage:
     """Passage as a model reads it.
 
@@ -32,11 +67,18 @@ class QuotedPassage:
         source: name of the document.
         heading: the headings above the passage, outermost first, joined by commas; may be empty.
         text: its text.
+        number: place of the passage in its document, from 1.
     """
 
     source: str
     heading: str
     text: str
+    number: int = 1
+
+    @property
+    def cited(self) -> CitedPassage:
+        """Name of the passage."""
+        return CitedPassage(self.source, self.heading, self.number)
 
 
 def write_passages(passages: Sequence[QuotedPassage]) -> str:
@@ -48,6 +90,11 @@ def write_passages(passages: Sequence[QuotedPassage]) -> str:
         named = ", ".join(part for part in (_line(passage.source), _line(passage.heading)) if part)
         lines += [f"({number}) {named}:", _line(passage.text)]
     return "\n".join([*lines, _LAST])
+
+
+def cited_as_json(passages: Iterable[CitedPassage]) -> list[dict[str, object]]:
+    """Return JSON objects of passages, each passage once."""
+    return [passage.as_json() for passage in dict.fromkeys(passages)]
 
 
 def is_passages(text: str) -> bool:

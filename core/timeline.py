@@ -73,8 +73,11 @@ class VisionPayload:
     Attributes:
         start_us, end_us: interval in which it was seen.
         ref: object that is pointed at or held up, in words.
-        gesture: one word.
+        gesture: a few words: "pointing", "thumbs up".
         facial_affect: one word.
+        faces: number of faces in the picture.
+        looking: "here" or "away": where the largest face is turned, seen from the camera.
+        at: place of what points, in parts of the picture from its left and from its top.
     """
 
     start_us: int
@@ -82,6 +85,9 @@ class VisionPayload:
     ref: str | None = None
     gesture: str | None = None
     facial_affect: str | None = None
+    faces: int | None = None
+    looking: str | None = None
+    at: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,21 @@ class DiarPayload:
     end_us: int
     speaker_id: str
     embedding: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVoice:
+    """Voiceprint of a speaker: personal data.
+
+    Attributes:
+        speaker_id: stable within the session.
+        embedding: mean over their speech, of length 1.
+        seconds: speech that it rests on.
+    """
+
+    speaker_id: str
+    embedding: tuple[float, ...]
+    seconds: float
 
 
 Payload = SpeechPayload | ProsodyPayload | VisionPayload | TextPayload | DiarPayload

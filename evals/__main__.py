@@ -17,9 +17,13 @@ HERE = Path(__file__).parent
 COMMAND = re.compile(r"^``python -m evals[\w. ]*``: ")
 # Commands that are one module of a package with a command of its own, or stand alone.
 MODULES = (
+    "parley.evals.answers.ahead",
     "parley.evals.answers.retrieval",
+    "parley.evals.perception.fusion",
     "parley.evals.perception.prosody",
     "parley.evals.perception.speakers",
+    "parley.evals.perception.streams",
+    "parley.evals.perception.vision",
     "parley.evals.latency.overload",
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",

@@ -23,6 +23,7 @@ from parley.language.facts import FactRules, NoFacts
 from parley.language.identification import IdentificationRules, NoIdentification
 from parley.language.intents import IntentRules, NoIntents
 from parley.language.numbers import NoNumbers, NumberRules
+from parley.language.perceived import NoPerceived, PerceivedRules
 from parley.language.small_talk import NoSmallTalk, SmallTalkRules
 from parley.language.sounds import NoSounds, SoundRules
 from parley.language.text_normalization import NoNormalization, TextNormalization
@@ -52,6 +53,7 @@ class Language:
         identification: other languages, and words that are none.
         small_talk: greetings and thanks, with answers, and the words around a question.
         conversation: questions about the conversation itself, with answers.
+        perceived: words that mean more with what was perceived while they were said.
         questions: words of questions to documents.
         answers: phrases around an answer from documents.
     """
@@ -72,6 +74,7 @@ class Language:
     identification: IdentificationRules = field(default_factory=NoIdentification)
     small_talk: SmallTalkRules = field(default_factory=NoSmallTalk)
     conversation: ConversationRules = field(default_factory=NoConversation)
+    perceived: PerceivedRules = field(default_factory=NoPerceived)
     questions: QuestionWords = field(default_factory=QuestionWords)
     answers: AnswerPhrases = field(default_factory=AnswerPhrases)
 

@@ -83,6 +83,8 @@ class AnswerPhrases:
         other_language: for another language than ``{language}``.
         no_human: for a request for a person.
         no_pictures: for a picture, which no engine of documents sees; an answer to the words may follow.
+        sounds_unhappy: for words of consent that were said in an angry or tense voice.
+        disagree: for two people who want opposite things: ``{first}`` and ``{second}`` are their words.
         farewell: for a farewell.
         moment: for a request to wait.
         stopped: for a command to stop.
@@ -101,6 +103,8 @@ class AnswerPhrases:
     other_language: str = "{language}!"
     no_human: str = "-"
     no_pictures: str = "-"
+    sounds_unhappy: str = "?"
+    disagree: str = "{first} / {second}?"
     farewell: str = "-"
     moment: str = "-"
     stopped: str = "-"

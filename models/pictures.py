@@ -101,18 +101,18 @@ def picture_of_file(file: bytes, settings: VisionSettings, *, media_type: str | 
     return _stored(scaled(image, settings.longest_px), key=picture_key(file))
 
 
-def picture_of_pixels(pixels: bytes, size: tuple[int, int], settings: VisionSettings) -> Picture:
-    """Return a camera's picture of raw RGB, as it is stored.
+def picture_of_pixels(pixels: bytes, size: tuple[int, int], *, most_pixels: int, longest_px: int) -> Picture:
+    """Return a picture of raw RGB, as it is stored.
 
     Raises:
         MediaError: the bytes are not a picture of this size, or too large.
     """
-    return picture_of_image(decoded_pixels(pixels, size, most_pixels=settings.most_pixels), settings)
+    return picture_of_image(decoded_pixels(pixels, size, most_pixels=most_pixels), longest_px=longest_px)
 
 
-def picture_of_image(image: Image.Image, settings: VisionSettings) -> Picture:
-    """Return a camera's picture, as it is stored."""
-    return _stored(scaled(image, settings.camera_px), key=None)
+def picture_of_image(image: Image.Image, *, longest_px: int) -> Picture:
+    """Return a decoded picture, as it is stored."""
+    return _stored(scaled(image, longest_px), key=None)
 
 
 def decoded_pixels(pixels: bytes, size: tuple[int, int], *, most_pixels: int) -> Image.Image:

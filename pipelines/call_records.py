@@ -14,6 +14,7 @@ from parley.core.call_events import (
     BotTurnEnded,
     CallAnswered,
     CameraChanged,
+    PassagesCited,
     PhraseChosen,
     ReplyBrought,
     ReplyCorrected,
@@ -21,6 +22,7 @@ from parley.core.call_events import (
     ReplyProgressed,
     TextGiven,
 )
+from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.timeline import HeardMark, HeardReply
 from parley.pipelines.call import Call
 from parley.session_store.events import Draft, Kind
@@ -28,8 +30,9 @@ from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
 # Name of the camera among the transports of a record.
 CAMERA = "camera"
-# Number of replies for which corrections of their client are remembered.
+# Number of replies for which corrections of their client are remembered, and of those whose passages are.
 MOST_CORRECTED = 16
+MOST_CITED = 16
 
 
 class CallRecords:
@@ -42,6 +45,9 @@ class CallRecords:
         self._was_heard = False
         # Keys of the clients' corrections, by reply.
         self._corrected: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
+        # Passages of each reply, and those of the bot's present turn.
+        self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITED)
+        self._cited_in_turn: tuple[CitedPassage, ...] = ()
         # Authors of texts that no model wrote, by their words.
         self._authors: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
         events = call.events
@@ -54,6 +60,7 @@ class CallRecords:
         events.subscribe(ReplyBrought, self._on_reply_brought)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(CallAnswered, self._on_call_answered)
+        events.subscribe(PassagesCited, self._on_passages_cited)
 
     def note(self, kind: Kind) -> None:
         """Record that the call began or ended."""
@@ -82,6 +89,9 @@ class CallRecords:
     def _on_call_answered(self, event: CallAnswered) -> None:
         self._more = {"answered_by": event.by}
 
+    def _on_passages_cited(self, event: PassagesCited) -> None:
+        self._cited[event.reply_id] = self._cited_in_turn = event.passages
+
     def _on_reply_progressed(self, event: ReplyProgressed) -> None:
         """Record another clause: it counts if this process dies before the end of the reply."""
         reply = event.heard
@@ -109,8 +119,9 @@ class CallRecords:
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
         if event.text and not self._was_heard:
             # Not for the voice (a client that reads): all of the text was shown, and none of it played.
-            self._write_shown(event.text, truncated=event.interrupted)
+            self._write_shown(event.text, truncated=event.interrupted, **_passages(self._cited_in_turn))
         self._was_heard = False
+        self._cited_in_turn = ()
 
     def _write_shown(self, text: str, **more: object) -> None:
         call, reply_id = self._call, uuid.uuid4().hex
@@ -131,6 +142,7 @@ class CallRecords:
             unheard=reply.unheard,
             transport=self._call.transport,
             **_position(reply.mark),
+            **_passages(self._cited.get(reply.reply_id) or ()),
             **self._by(f"{reply.text} {reply.unheard}"),
             **more,
         )
@@ -142,6 +154,11 @@ class CallRecords:
         # Playback at the ear is slightly later than the reports; an event is not later than its arrival.
         draft = Draft(kind, payload, min(event_us, arrival_us), arrival_us, "bot")
         conversation.record(replace(draft, key=key) if key else draft)
+
+
+def _passages(passages: tuple[CitedPassage, ...]) -> dict[str, Any]:
+    """Return the field with the passages of a reply; none where it rests on none."""
+    return {"passages": cited_as_json(passages)} if passages else {}
 
 
 def _words(text: str) -> str:

@@ -31,6 +31,7 @@ from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.desk_call import run_desk_call
 from parley.pipelines.voice.duplex import run_duplex
 from parley.pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
+from parley.processors.fusion.camera_specialist import WATCHED_PER_S, WATCHED_PX
 from parley.serving.gateway.desk.desk import DESK_CALL
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.settings import MAX_SOCKET_BYTES
@@ -40,7 +41,7 @@ from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
 from parley.serving.gateway.webrtc.routes import BrowserArguments
 from parley.session_store.conversation import Conversations
 from parley.transports.registry import TRANSPORTS, TransportRow
-from parley.transports.request import ReportsQuiet, TransportRequest
+from parley.transports.request import LONGEST_PX, PICTURES_PER_S, ReportsQuiet, TransportRequest
 from parley.transports.twilio.stream import PhoneStream
 from parley.transports.websocket.peer import MixedPeer, StarlettePeer
 from parley.transports.websocket.session import SocketCall
@@ -101,13 +102,13 @@ async def run_session(
         reported = body.get("echo_cancellation")
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
-        sees = row.capabilities.video and (engines.sees if chosen == DUPLEX else engines.cascade_sees)
+        answers = engines.sees if chosen == DUPLEX else engines.cascade_sees
         live = LiveCall(
             conversation.clock,
             follows_packets=row.capabilities.reports_playout,
             peer_quiet_ms=lambda: transport.quiet_ms() if isinstance(transport, ReportsQuiet) else 0,
         )
-        transport = await open_transport(engines, row, runner_args, live, sees=sees)
+        transport = await open_transport(engines, row, runner_args, live, sees=answers)
         call = Call(
             conversation,
             row.name,
@@ -269,13 +270,16 @@ async def open_transport(
         row: of the transport.
         arguments: that bring the conversation.
         live: whose packets and delay are reported, where the transport does.
-        sees: pictures of the caller's camera are wanted.
+        sees: the model that answers takes pictures of the caller's camera.
 
     Raises:
         ConfigError: a package of the row's extra is not installed.
     """
+    watches = engines.watches
     request = TransportRequest(
-        sees=sees,
+        sees=row.capabilities.video and (sees or watches),
+        pictures_per_s=WATCHED_PER_S if watches else PICTURES_PER_S,
+        longest_px=LONGEST_PX if sees else WATCHED_PX,
         vanish_ms=VANISH_MS,
         jitter_buffer=engines.deployment.server.jitter_buffer,
         on_packet=live.on_packet,

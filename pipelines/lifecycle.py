@@ -23,6 +23,7 @@ from parley.pipelines.call_records import CallRecords
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.release import release_call
+from parley.pipelines.voiceprints import VoiceprintRecords
 from parley.processors.dialogue.rtvi import CheckedRtvi
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
@@ -155,6 +156,7 @@ async def run_call(
         await runner.cancel(reason="the caller has disconnected")
 
     records = CallRecords(call)
+    VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport)
     observers = open_observers(engines.observers, call.events, observed)
     try:

@@ -4,15 +4,18 @@ from collections import deque
 
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
+from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import (
     BotTurnEnded,
     CallEvent,
+    PassagesCited,
     ReplyCut,
     ReplyDucked,
     ReplyFinished,
     ReplyRestored,
     ReplyResumed,
 )
+from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.timeline import HeardReply
 from parley.pipelines.call import Call
 
@@ -32,7 +35,10 @@ class TurnRecords:
         self._call, self._sends = call, sends
         # Replies that were not sent to the client yet.
         self._heard: deque[HeardReply] = deque(maxlen=MOST_WAITING)
+        # Passages of the replies of the bot's present turn.
+        self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_WAITING)
         events = call.events
+        events.subscribe(PassagesCited, self._on_passages_cited)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         for kind in (ReplyDucked, ReplyRestored, ReplyCut, ReplyResumed):
@@ -42,14 +48,26 @@ class TurnRecords:
         if event.heard.is_known:
             self._heard.append(event.heard)
 
+    def _on_passages_cited(self, event: PassagesCited) -> None:
+        self._cited[event.reply_id] = event.passages
+
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
         turns = self._call.live.turns
         turns.bot_said(event.text, interrupted=event.interrupted)
         turns.close()
         records = [record.as_message() for record in turns.drain()]
-        for data in [*(reply.as_message() for reply in self._heard), *records]:
+        for data in [*(reply.as_message() for reply in self._heard), *self._passages(event.text), *records]:
             self._send(data)
         self._heard.clear()
+        self._cited.clear()
+
+    def _passages(self, said: str) -> list[dict[str, object]]:
+        """Return the message with the passages of the turn; none where nothing was said, or there are none.
+
+        It precedes the record of the turn, so that a page shows both under the same words.
+        """
+        passages = cited_as_json(passage for cited in self._cited.values() for passage in cited)
+        return [{"kind": "passages", "passages": passages}] if passages and said else []
 
     def _on_decision(self, event: CallEvent) -> None:
         match event:

@@ -49,16 +49,17 @@ if TYPE_CHECKING:
     from pipecat.services.stt_service import STTService
     from pipecat.services.tts_service import TTSService
     from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
+
+    from parley.processors.dialogue.engine_llm import ReadAheadFrame
 else:
     BaseClassifier = LLMAssistantAggregator = OpenAIRealtimeLLMService = RTVIProcessor = object
     STTService = TTSService = object
 
-
 # Language models.
 
 
-def ask_with(frame: "LLMContextFrame", context: "LLMContext") -> None:
-    """Give a request that is on its way to a service another context.
+def ask_with(frame: "LLMContextFrame | ReadAheadFrame", context: "LLMContext") -> None:
+    """Give a request, or words to be read ahead, another context on the way to a service.
 
     A handler of ``on_before_process_frame`` gets the frame and cannot return another one.
     """

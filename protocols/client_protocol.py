@@ -21,6 +21,7 @@ import pybase64
 
 from parley.core.errors import PeerError
 from parley.core.frame_facts import FrameFact
+from parley.core.passage_notes import CitedPassage
 
 Message = dict[str, Any]
 
@@ -85,9 +86,15 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Pictures of the caller's camera: files (JPEG, PNG), oldest first."""
+    """Pictures: files (JPEG, PNG, WebP), oldest first.
+
+    Attributes:
+        files: their contents.
+        are_shown: true when the caller shows them with their next turn; false for frames of a camera.
+    """
 
     files: tuple[bytes, ...]
+    are_shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +382,19 @@ class ReplyWords:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyCites:
+    """The passages that a reply rests on are known; comes before the end of the reply, perhaps repeatedly.
+
+    Attributes:
+        reply_id: the reply, which may not have begun.
+        passages: the best first; empty when it rests on none after all.
+    """
+
+    reply_id: str
+    passages: tuple[CitedPassage, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyOver:
     """The reply was sent completely, or it was cut off."""
 
@@ -469,6 +489,7 @@ Happening = (
     | ReplyBegan
     | ReplyAudio
     | ReplyWords
+    | ReplyCites
     | ReplyOver
     | UnitOver
     | ToolCalled

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
@@ -40,6 +41,7 @@ from parley.protocols.client_protocol import (
     RecognisedWords,
     ReplyAudio,
     ReplyBegan,
+    ReplyCites,
     ReplyOver,
     ReplyWords,
     Send,
@@ -154,6 +156,8 @@ class HalfDuplex:
         self._was_announced = self._is_speaking = False
         self._chunks = self._turns = 0
         self._delta = self._text = ""
+        # The reply that was last reported to rest on passages, and these.
+        self._cited: tuple[str, tuple[CitedPassage, ...]] = ("", ())
 
     # Messages of the client.
 
@@ -254,8 +258,10 @@ class HalfDuplex:
             case ReplyWords(text) if self._is_speaking:
                 self._say(text)
                 return [] if self._speaks else [self._chunk()]
-            case ReplyOver():
-                return self._end()
+            case ReplyCites(reply_id, passages):
+                self._cited = (reply_id, passages)
+            case ReplyOver(reply_id):
+                return self._end(reply_id)
             case SessionEnded(reason, message):
                 return self._over(reason, message, at_ms)
         return []
@@ -337,13 +343,17 @@ class HalfDuplex:
         self._chunks += 1
         return chunk
 
-    def _end(self) -> list[Message]:
+    def _end(self, reply_id: str = "") -> list[Message]:
         if not self._is_speaking:
             return []
         self._is_speaking = self._was_announced = False
         self._turns += 1
         last = self._chunk(is_final=True)
-        return [last, {"type": "turn_done", "turn_index": self._turns, "text": self._text}]
+        done: Message = {"type": "turn_done", "turn_index": self._turns, "text": self._text}
+        cited_by, passages = self._cited
+        if passages and cited_by == reply_id:
+            done["passages"] = cited_as_json(passages)
+        return [last, done]
 
     def _over(self, reason: str, message: str, at_ms: int) -> list[Message]:
         messages = self._end()

@@ -3,13 +3,13 @@
 The committed timeline holds separate reports that a person said "this is fine", that the voice was tense and
 that a finger pointed at the fee. ``Fusion`` bundles what belongs to the same moment: each word takes the
 speaker, the prosody and the visual tag whose stretch overlaps the word's own, both sides widened by
-``epsilon_us``. Of several the one that overlaps most counts, then the most certain, then a final before a
-partial, then the newest. A tag that is known to be another speaker's is not taken. Neighbouring words of one
-statement with the same tags are one token.
+``epsilon_us``. Of several the one that names what was shown or pointed at counts, then the one that overlaps
+most, then the most certain, then a final before a partial, then the newest. A tag that is known to be another
+speaker's is not taken. Neighbouring words of one statement with the same tags are one token.
 
-Words wait until the specialists that are active have passed their end by ``epsilon_us``, at most
-``deadline_us`` from their arrival. A specialist that is missing costs its own field and nothing else. Typed
-text is a token at once: no voice and no gesture goes with it.
+Words wait until the specialists that are active have passed their end, at most ``deadline_us`` from their
+arrival. A specialist that is missing costs its own field and nothing else. Typed text is a token at once: no
+voice and no gesture goes with it.
 
 Output may be replaced, always as a whole: a newer revision of the words, and a tag that comes after its
 words, give another ``Fused`` of the same ``statement``. The newest of a statement holds; its tokens may be
@@ -270,7 +270,7 @@ class Fusion:
     def _has_its_tags(self, statement: _Statement, passed_us: int | None) -> bool:
         if passed_us is None or not statement.spoken or not statement.words:
             return True
-        return passed_us >= statement.end_us + self._settings.epsilon_us
+        return passed_us >= statement.end_us
 
     def _make(self, statement: _Statement, fused: list[Fused]) -> None:
         statement.tokens = self._tokens(statement)
@@ -322,13 +322,15 @@ class Fusion:
     def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> P | None:
         """Return the payload of the tag that fits a word best; None without one."""
         epsilon_us = self._settings.epsilon_us
-        best: tuple[int, float, bool, int] | None = None
+        best: tuple[bool, int, float, bool, int] | None = None
         payload: P | None = None
         for tag in tags:
             others = None not in (tag.speaker_id, speaker_id) and tag.speaker_id != speaker_id
             start_us = max(tag.start_us, word.start_us - epsilon_us)
             end_us = min(tag.end_us, word.end_us + epsilon_us)
-            rank = (end_us - start_us, tag.confidence, tag.final, tag.seq)
+            # "Pointing at the fee" of one program says more than "pointing to the left" of another.
+            names = isinstance(tag.payload, VisionPayload) and tag.payload.ref is not None
+            rank = (names, end_us - start_us, tag.confidence, tag.final, tag.seq)
             if start_us <= end_us and not others and (best is None or rank > best):
                 best, payload = rank, tag.payload
         return payload

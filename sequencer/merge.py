@@ -11,11 +11,11 @@ of the other streams, with all that happened before it. A stalled stream gates n
 after its place has been passed is *late*: it is kept, marked and committed at the next ``advance``, after
 reports that it should have preceded.
 
-A newer revision of a waiting report takes over its place, its event time and its deadline, so that a partial
-that is revised for ever is not held back for ever. A newer revision of a committed report is committed in its
-own place and names the statement that it revises. Exact duplicates, revisions older than the newest and
-revisions of a final are dropped and counted. Identities are remembered for the last ``remembered`` statements
-of a stream, so memory stays flat.
+A newer revision of a waiting report takes over its place and its deadline. Where the revision happened later
+(the words of an utterance end with its last one), it has a later place and a deadline of its own. A
+newer revision of a committed report is committed in its own place and names the statement that it revises.
+Exact duplicates, revisions older than the newest and revisions of a final are dropped and counted. Identities
+are remembered for the last ``remembered`` statements of a stream, so memory stays flat.
 
 Inputs: the operations of ``sequencer.operations``, by call or by ``apply``. Output: ``Committed``. The
 calling code owns the time.
@@ -97,12 +97,28 @@ class _Statement(Generic[T]):
     Attributes:
         first_seq: ``seq`` of its first committed revision; None before.
         waiting: True when it has an entry in the heap that takes its content from here.
+        event_us: event time of the newest revision that waits. The entry has the first one's, and moves when
+            it is reached.
+        accepted: number of that entry.
+        waits_from_us: arrival of the revision that gave the present place.
     """
 
-    __slots__ = ("arrival_us", "final", "first_seq", "identity", "payload", "revision", "waiting")
+    __slots__ = (
+        "accepted",
+        "arrival_us",
+        "event_us",
+        "final",
+        "first_seq",
+        "identity",
+        "payload",
+        "revision",
+        "waiting",
+        "waits_from_us",
+    )
 
     def __init__(self, identity: str, arrival_us: int, payload: T, revision: int, final: bool) -> None:
         self.identity = identity
+        self.event_us = self.accepted = self.waits_from_us = 0
         self.arrival_us = arrival_us
         self.payload: T | None = payload
         self.revision = revision
@@ -125,6 +141,10 @@ def _arrival_us(entry: _Entry[T]) -> int:
 
 
 def _place(entry: _Entry[T]) -> _Place:
+    """Return the present place of an entry, which a revision may have moved."""
+    statement = entry[6]
+    if statement is not None and statement.waiting and statement.accepted == entry[2]:
+        return statement.event_us, entry[1], entry[2]
     return entry[:3]
 
 
@@ -342,9 +362,16 @@ class Sequencer(Generic[T]):
                 statement.final = final
                 if statement.waiting:
                     self._counts.superseded += 1
+                    if event_us > statement.event_us:
+                        statement.event_us = event_us
+                        statement.waits_from_us = arrival_us
                     return
                 statement.waiting = True
+            statement.event_us = event_us
+            statement.waits_from_us = arrival_us
         self._accepted = accepted = self._accepted + 1
+        if statement is not None:
+            statement.accepted = accepted
         entry: _Entry[T] = (
             event_us,
             source.order,
@@ -406,6 +433,13 @@ class Sequencer(Generic[T]):
         overdue: _Place | None = None
         while by_arrival and by_arrival[0][4] <= arrived_us:
             entry = by_arrival.popleft()
+            statement = entry[6]
+            if statement is not None and statement.waiting and statement.accepted == entry[2]:
+                if statement.waits_from_us > arrived_us:
+                    moved = (*entry[:4], statement.waits_from_us, *entry[5:])
+                    insort(by_arrival, moved, key=_arrival_us)
+                    continue
+                entry = (statement.event_us, *entry[1:])
             # Most are committed by now: the moment alone rules them out, at a quarter of the cost.
             if frontier_us is None or entry[0] >= frontier_us:
                 place = entry[:3]
@@ -421,11 +455,14 @@ class Sequencer(Generic[T]):
         before = seq = self._seq
         new = tuple.__new__  # the constructor of a NamedTuple costs twice as much
         append = committed.append
-        entry: _Entry[T] | None = None
+        last: _Entry[T] | None = None
         fields: tuple[object, ...]
         while waiting and waiting[0] < limit:
             entry = heappop(waiting)
             event_us, _, _, stream, arrival_us, payload, statement = entry
+            if statement is not None and statement.event_us > event_us:
+                heappush(waiting, (statement.event_us, *entry[1:]))
+                continue
             if statement is None:
                 fields = (seq, seq, stream, event_us, arrival_us, payload, None, 0, True, late)
             else:
@@ -447,7 +484,8 @@ class Sequencer(Generic[T]):
                 statement.payload = None
             append(new(Committed, fields))
             seq += 1
-        if entry is not None and not late:
-            self._frontier = entry[:3]
+            last = entry
+        if last is not None and not late:
+            self._frontier = last[:3]
         self._seq = seq
         return seq - before

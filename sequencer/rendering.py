@@ -17,13 +17,8 @@ from pydantic import Field
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 
-# For the system prompt of a model that receives rendered text.
-LEGEND = (
-    "Square brackets are not the user's words. They hold what was heard or seen while the words before them "
-    "were said: the tone of voice, a gesture, what was pointed at. Take them into account and do not read "
-    "them out."
-)
-
+# Moods that contradict words of consent.
+UNHAPPY = ("angry", "tense")
 # Characters that a tokeniser or a reader may take for a square bracket: the ASCII one, its full-width and
 # small forms and the lenticular, tortoise-shell, white and mathematical ones (Unicode, category Ps/Pe, names
 # with BRACKET).
@@ -51,20 +46,28 @@ class RenderingSettings(StrictModel):
         ("neutral", "calm"),
         description="facial expressions that carry no information; compared in lower case",
     )
+    faces: int = Field(2, ge=1, le=100, description="faces in the picture from which their number is shown")
     max_chars: int = Field(
         80, ge=8, le=1_000, description="longest description of one seen object, and longest name"
     )
 
 
-def render(tokens: Iterable[EnrichedToken], settings: RenderingSettings | None = None) -> str:
+def render(
+    tokens: Iterable[EnrichedToken], settings: RenderingSettings | None = None, *, named: bool = False
+) -> str:
     """Return the prompt view of some tokens, in their order.
 
     The text is one line. With more than one known speaker it has a line for each change of speaker, which
     begins with the name in brackets. Neighbours with the same annotations are written together.
+
+    Args:
+        tokens: of one turn.
+        settings: None for the defaults.
+        named: name a single speaker too, because the conversation has others.
     """
     chosen = settings or RenderingSettings()
     said = [token for token in tokens if token.text.strip()]
-    if len({token.speaker_id for token in said} - {None}) < 2:
+    if len({token.speaker_id for token in said} - {None}) < (1 if named else 2):
         return _line(said, chosen)
     return "\n".join(
         f"[{_name(speaker_id, chosen)}] {_line(list(turn), chosen)}"
@@ -96,8 +99,8 @@ def _name(speaker_id: str | None, settings: RenderingSettings) -> str:
 def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, ...]:
     """Return the salient moods, the strongest first, then what was measured of the voice."""
     scores = (
-        ("angry", prosody.anger, settings.anger),
-        ("tense", prosody.stress, settings.stress),
+        (UNHAPPY[0], prosody.anger, settings.anger),
+        (UNHAPPY[1], prosody.stress, settings.stress),
         ("happy", prosody.joy, settings.joy),
     )
     strong = [(score, name) for name, score, least in scores if score is not None and score >= least]
@@ -119,18 +122,22 @@ def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...
     labels: list[str] = []
     if gesture and ref:
         # "holding the card", but "pointing at the fee".
-        labels.append(f"{gesture} {_AT.get(gesture.lower(), '')}{ref}")
+        labels.append(f"{gesture} {AT.get(gesture.lower(), '')}{ref}")
     elif ref:
         labels.append(f"showing {ref}")
     elif gesture:
         labels.append(gesture)
     if affect and affect.lower() not in settings.plain_affects:
         labels.append(f"looks {affect}")
+    if visual.looking == "away":
+        labels.append("looking away")
+    if visual.faces is not None and visual.faces >= settings.faces:
+        labels.append(f"{visual.faces} people in the picture")
     return tuple(labels)
 
 
 # Gestures that need a word before what they refer to; all others take it directly ("holding the card").
-_AT = {"pointing": "at ", "point": "at ", "looking": "at ", "nodding": "at ", "waving": "at "}
+AT = {"pointing": "at ", "point": "at ", "looking": "at ", "nodding": "at ", "waving": "at "}
 
 
 def _words(text: str) -> str:

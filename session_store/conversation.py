@@ -90,6 +90,7 @@ from parley.session_store.writer import LONGEST_PAUSE_S
 T = TypeVar("T")
 # Reads the event of a key from the store; None when there is none.
 ReadKey = Callable[[str], Awaitable[Event | None]]
+ReadNewest = Callable[[Kind], Awaitable[Event | None]]
 
 READ_EVENTS = 1_000
 LEAST_BUDGET_TOKENS = 200
@@ -196,9 +197,11 @@ class Conversation:
         *,
         turn_deadline_s: float,
         read_key: ReadKey,
+        read_newest: ReadNewest,
     ) -> None:
         self.session_id = writer.session_id
         self._read_key = read_key
+        self.read_newest = read_newest
         self._pictures: BoundedDict[str, Picture] = BoundedDict(KEPT_PICTURES)
         self._typed = typed
         self.clock = writer.clock
@@ -1060,6 +1063,7 @@ class Conversations:
             self.board,
             turn_deadline_s=self.store.turn_deadline_s,
             read_key=partial(self.store.event_of_key, session_id),
+            read_newest=partial(self.store.newest_event, session_id),
         )
         self.board.put(session_id, conversation.tier)
         return conversation

@@ -43,8 +43,9 @@ class Kind(StrEnum):
     # audio_ms, last_word, source
     HEARD = "heard"
     # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
-    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; by
-    # ("human" for words of a human at the desk)
+    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
+    # it rests on documents, passages (of each: document, heading, number in the document from 1); by ("human"
+    # for words of a human at the desk)
     BOT_TURN = "bot_turn"
     # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
     # call), turn (seq of the USER_TURN for which it was made)
@@ -59,6 +60,11 @@ class Kind(StrEnum):
     TIER = "tier"
     # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"
+    # Voiceprints of the speakers so far; the last one counts. call_id, voices (of each: speaker, embedding,
+    # seconds)
+    VOICES = "voices"
+    # Consent to keep personal data in the session. to ("voiceprints"), by ("deployment"), call_id
+    CONSENT = "consent"
     # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,
     # stream, identity, revision, late, call_id, body
     ANNOTATION = "annotation"

@@ -632,7 +632,8 @@ def _of_type(made: type[_P], stored: object) -> _P | None:
     others: tuple[type, ...] = (int, float) if made is ProsodyPayload else (str,)
     for each in fields(made):
         value = stored.get(each.name)
-        if isinstance(value, (int,) if each.name in given else others) and not isinstance(value, bool):
+        counts = each.name in given or each.name == "faces"
+        if isinstance(value, (int,) if counts else others) and not isinstance(value, bool):
             given[each.name] = value
     return made(**given)
 

@@ -6,6 +6,10 @@ from typing import Protocol, runtime_checkable
 
 from parley.runtime.event_stream import CallEvents
 
+# A language model takes one picture a turn, a full-duplex engine one in each of its units.
+PICTURES_PER_S = 2.0
+LONGEST_PX = 1_344
+
 
 @dataclass(frozen=True, slots=True)
 class TransportRequest:
@@ -13,6 +17,8 @@ class TransportRequest:
 
     Attributes:
         sees: pictures of the caller are required.
+        pictures_per_s: of a camera, where the transport chooses.
+        longest_px: side to which a picture is scaled down before it goes on, where the transport chooses.
         vanish_ms: quiet time after which a peer counts as gone, where the transport can measure it.
         jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_packet: called with the PCM of each packet of the bot's audio, where a transport reports playout;
@@ -25,6 +31,8 @@ class TransportRequest:
     jitter_buffer: bool
     on_packet: Callable[[bytes], None]
     events: CallEvents
+    pictures_per_s: float = PICTURES_PER_S
+    longest_px: int = LONGEST_PX
 
 
 @runtime_checkable

@@ -11,6 +11,8 @@ halves on which limits may be chosen, and prints what was not found.
 ``--passages N`` adds other passages until there are N: sentences of the documentation of installed Python
 packages. They make the search slower and give it more to confuse. Embedding them takes about 8 ms each once;
 the vectors are stored as those of any documents.
+
+``--chroma FOLDER`` has Chroma find the nearest vectors (``thinking.vector_search``), in a folder of its own.
 """
 
 import argparse
@@ -28,6 +30,7 @@ import numpy as np
 from pipecat.frames.frames import LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
+from parley.configs.engines import checked_settings
 from parley.evals.answers.asking import FOLDERS, ROOT, read_golden
 from parley.evals.answers.scoring import FROM_DOCUMENTS, holds
 from parley.evals.answers.word_errors import WordErrors, confusions
@@ -41,6 +44,7 @@ from parley.models.retrieval.finder import PassageFinder
 from parley.models.retrieval.index import PassageIndex
 from parley.models.retrieval.markdown import sentences
 from parley.models.retrieval.minilm import MiniLm
+from parley.models.retrieval.nearest import VECTOR_SEARCH
 from parley.processors.dialogue.passages import QuestionPassages
 
 HEADINGS = ROOT / "tests" / "golden"
@@ -84,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--passages", type=count, default=0, help="least number of passages in each index")
+    parser.add_argument("--chroma", type=Path, metavar="FOLDER", help="find the nearest vectors with Chroma")
     parser.add_argument("--word-errors", type=float, default=0.08, help="share of misheard words, 0 to 1")
     parser.add_argument("--set", choices=tuple(HALVES), default="report", help="half of the questions")
     add_outputs(parser)
@@ -126,8 +131,18 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
         passages = load_passages(folder)
         passages += others[: max(0, given.passages - len(passages))]
         # The other passages are the same in each index, and are embedded once.
+        search = None
+        if given.chroma is not None:
+            place = {"folder": given.chroma / name}
+            settings = checked_settings(VECTOR_SEARCH, "chroma", place, where="--chroma")
+            search = VECTOR_SEARCH.create("chroma", settings)
         index = await asyncio.to_thread(
-            PassageIndex, passages, embedder, cache_folder=user_cache(), previous=index
+            PassageIndex,
+            passages,
+            embedder,
+            cache_folder=user_cache(),
+            previous=index,
+            vector_search=search,
         )
         finders[name], sizes[name] = PassageFinder(index), len(passages)
         building.step(f"{name}, {len(passages)} passages")

@@ -56,8 +56,17 @@ async def newest(url: str) -> Sequence[Mapping[str, Any]]:
     Raises:
         PeerError: the server refuses, or is gone.
     """
+    return await timeline(url, await newest_id(url))
+
+
+async def newest_id(url: str) -> str:
+    """Return the id of the session that began last.
+
+    Raises:
+        PeerError: the server refuses, or is gone.
+    """
     listed = await _get(f"{url}/api/sessions", {"limit": "1"}, operator_headers())
-    return await timeline(url, listed["sessions"][0]["id"])
+    return str(listed["sessions"][0]["id"])
 
 
 async def _get(

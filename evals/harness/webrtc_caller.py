@@ -210,16 +210,24 @@ class Line:
         mode: requested mode of the call. None leaves it to the server.
         address: of the caller, on this machine. None uses any.
         token: sent as a bearer token. Empty for none.
+        camera: video track of the caller; None without one.
     """
 
     def __init__(
-        self, url: str, *, mode: str | None = None, address: str | None = None, token: str = ""
+        self,
+        url: str,
+        *,
+        mode: str | None = None,
+        address: str | None = None,
+        token: str = "",
+        camera: MediaStreamTrack | None = None,
     ) -> None:
         self._url = url.rstrip("/")
         self._address = address
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._wants: dict[str, object] = {} if mode is None else {"requestData": {"mode": mode}}
         self.microphone = Microphone()
+        self._camera = camera
         self.ears = Ears()
         self.messages: list[Message] = []
         # Marks of the server are wall-clock times: one offset per call, as no clock is stepped during it.
@@ -237,6 +245,8 @@ class Line:
         sender = connection.addTrack(self.microphone)
         (receiver,) = [t.receiver for t in connection.getTransceivers() if t.sender is sender]
         take_packets(receiver, self.ears.take)
+        if self._camera is not None:
+            connection.addTrack(self._camera)
         channel = self._channel = connection.createDataChannel("rtvi-ai")
 
         @channel.on("open")

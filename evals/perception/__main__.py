@@ -4,13 +4,21 @@ Calls with recorded people are placed to a real server with the embedded engines
 sessions hold every report that the sequencer committed (``ANNOTATION``), with its event time and arrival. A
 report is late when one that happened after it had been committed before. The goal is less than 1 % for calls
 with words alone.
+
+``--pointing`` adds a program that watches each call as a camera would: it reports a gesture every second,
+200 ms after it happened, and signs of life in between. The table says how long after it happened each report
+had its place.
 """
 
 import argparse
 import asyncio
+import json
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
+
+from websockets.asyncio.client import connect
 
 from parley.core.errors import PeerError
 from parley.evals.harness import sessions
@@ -25,6 +33,9 @@ from parley.evals.human.callers import SpeechKind, open_callers
 from parley.evals.perception.order import Reported, reports, summary, table
 
 GAP_MS = 600
+SEEN_AFTER_MS = 200
+SIGN_S = 0.04
+SIGNS_PER_GESTURE = 25
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--config", type=Path, default=Path("configs/embedded.yaml"))
     root.add_argument("--url", help="address of a running server; default: start one")
     root.add_argument("--seed", type=int, default=1)
+    root.add_argument("--pointing", action="store_true", help="let a program report gestures meanwhile")
     root.add_argument("--own-speech", type=Path, help="folder of your recordings, in place of the packages'")
     add_outputs(root)
     root.add_argument("--out-dir", type=Path, default=Path("out/perception"))
@@ -58,13 +70,15 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     ) as server:
         for number in range(arguments.calls):
             turns = callers.turns(arguments.turns, arguments.seed + number)
-            found += await _call(server.url, [of_turn(turn, gap_ms=GAP_MS) for turn in turns])
+            spoken = [of_turn(turn, gap_ms=GAP_MS) for turn in turns]
+            found += await _call(server.url, spoken, pointing=arguments.pointing)
             say(f"call {number + 1} of {arguments.calls}: {len(found)} reports so far")
     if not found:
         raise PeerError("no call has a report: was nothing recognised?")
     settings = {
         "calls": arguments.calls,
         "turns": arguments.turns,
+        "pointing": arguments.pointing,
         "seed": arguments.seed,
         "config": str(arguments.config),
         "url": arguments.url,
@@ -72,17 +86,39 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**summary(found), "settings": settings, "machine": machine()}
 
 
-async def _call(url: str, turns: Sequence[Spoken]) -> list[Reported]:
+async def _call(url: str, turns: Sequence[Spoken], *, pointing: bool) -> list[Reported]:
     """Hold a call and return the reports of its session."""
     line = Line(url)
+    watching: asyncio.Task[None] | None = None
     try:
         await line.dial()
         await hear_greeting(line, Manners())
+        if pointing:
+            watching = asyncio.create_task(_watch(url, await sessions.newest_id(url)))
         for turn in turns:
             await ask(line, turn, Manners())
     finally:
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
         await line.hang_up()
     return reports(await sessions.newest(url))
+
+
+async def _watch(url: str, session_id: str) -> None:
+    """Report gestures of 200 ms ago, and signs of life."""
+    address = f"{url.replace('http', 'ws', 1)}/api/sessions/{session_id}/annotations/socket"
+    async with connect(address) as socket:
+        await socket.recv()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for number in count():
+            await asyncio.sleep(max(0.0, began_s + number * SIGN_S - loop.time()))
+            report: dict[str, Any] = {"stream": "vision", "age_ms": SEEN_AFTER_MS}
+            if number % SIGNS_PER_GESTURE == 0:
+                report |= {"duration_ms": 200, "payload": {"gesture": "pointing", "ref": f"thing {number}"}}
+            await socket.send(json.dumps({"annotations": [report]}))
+            await socket.recv()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

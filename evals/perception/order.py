@@ -19,6 +19,7 @@ class Reported:
         is_final: true when no revision of it will come.
         is_late: true when a report that belongs after it had been committed before.
         ended_us: end of its last word. None for a report without words and times.
+        placed_us: when it was placed. None in a timeline of an earlier release.
     """
 
     stream: str
@@ -27,6 +28,7 @@ class Reported:
     is_final: bool
     is_late: bool
     ended_us: int | None = None
+    placed_us: int | None = None
 
 
 def reports(events: Iterable[Mapping[str, Any]]) -> list[Reported]:
@@ -54,6 +56,8 @@ def table(result: Mapping[str, Any]) -> str:
         "event to arrival, p50 ms",
         "p95 ms",
         "event off the end of the last word, at most ms",
+        "event to its place, p50 ms",
+        "p95 ms",
     ]
     return markdown(head, [[name, *map(cell, figures.values())] for name, figures in rows])
 
@@ -68,12 +72,14 @@ def _report(event: Mapping[str, Any]) -> Reported:
         is_final=event["final"],
         is_late=payload["late"],
         ended_us=words[-1]["end_us"] if words else None,
+        placed_us=payload.get("committed_us"),
     )
 
 
 def _figures(found: Sequence[Reported]) -> dict[str, Any]:
     latencies_us = [one.arrival_us - one.event_us for one in found if one.is_final]
     off_us = [abs(one.event_us - one.ended_us) for one in found if one.ended_us is not None]
+    placed_us = [one.placed_us - one.event_us for one in found if one.placed_us is not None]
     late = sum(one.is_late for one in found)
     return {
         "reports": len(found),
@@ -82,6 +88,8 @@ def _figures(found: Sequence[Reported]) -> dict[str, Any]:
         "latency_p50_ms": _ms(percentile(latencies_us, 50)),
         "latency_p95_ms": _ms(percentile(latencies_us, 95)),
         "off_end_ms": _ms(max(off_us, default=None)),
+        "placed_p50_ms": _ms(percentile(placed_us, 50)),
+        "placed_p95_ms": _ms(percentile(placed_us, 95)),
     }
 
 

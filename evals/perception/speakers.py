@@ -6,6 +6,9 @@ specialist names the speaker of each. Names are mapped onto speakers in the way 
 the diarization error rate of NIST does; voice without a name is an error. There is no overlap in the mixes.
 Printed are the error of all mixes and the number of speakers found, also for one speaker alone. Actors of
 exclamations count apart: one of them is meant to sound like several.
+
+With ``--calls`` a mix is divided into calls of one session. A call begins with the voiceprints of the one
+before, and one mapping of names counts for all of them.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from parley.core.errors import ConfigError
+from parley.core.timeline import KnownVoice
 from parley.evals.harness.command import machine, positive
 from parley.evals.harness.report import add_outputs, run_command
 from parley.evals.human.recordings import RecordedUtterance, edges_of
@@ -64,16 +68,23 @@ def mix(pair: Sequence[np.ndarray], turns: int, drawn: np.random.Generator) -> l
 
 
 def judged(
-    specialist: SpeakerSpecialist, stretches: Sequence[tuple[int, np.ndarray]]
+    specialist: SpeakerSpecialist, stretches: Sequence[tuple[int, np.ndarray]], calls: int = 1
 ) -> tuple[float, float, int]:
     """Return the seconds of error, the seconds of voice and the number of speakers found in a mix."""
     stream = specialist.open_stream()
     shares: dict[tuple[int, str], float] = {}
+    heard: dict[str, KnownVoice] = {}
+    known: tuple[KnownVoice, ...] = ()
     total = 0.0
-    for who, audio in stretches:
+    call_length = -(-len(stretches) // calls)
+    for number, (who, audio) in enumerate(stretches):
+        if number and number % call_length == 0:
+            stream, known = specialist.open_stream(), tuple(heard.values())
         seconds = len(audio) / RATE_HZ
         total += seconds
-        for finding in stream.judge(VoiceStretch(audio, 0, 1)):
+        for finding in stream.judge(VoiceStretch(audio, 0, 1, known)):
+            if finding.voice is not None:
+                heard[finding.voice.speaker_id] = finding.voice
             if finding.speaker is not None:
                 key = who, finding.speaker.speaker_id
                 shares[key] = shares.get(key, 0.0) + seconds
@@ -98,6 +109,9 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--set", choices=[each.value for each in Split], default=Split.REPORT.value)
     root.add_argument("--turns", type=positive, default=20, help="turns of each mix")
+    root.add_argument(
+        "--calls", type=positive, default=1, help="calls of one session that a mix is divided into"
+    )
     root.add_argument("--same-from", type=float, help="limit of the specialist; default: its own")
     root.add_argument("--models-dir", type=Path, default=Path("models-cache"))
     root.add_argument("--seed", type=int, default=1)
@@ -111,7 +125,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         AgentError: recordings or weights are missing.
     """
-    settings = SpeakerSettings(models_dir=arguments.models_dir)
+    settings = SpeakerSettings(models_dir=arguments.models_dir, voiceprints=arguments.calls > 1)
     if arguments.same_from is not None:
         settings = settings.model_copy(update={"same_from": arguments.same_from})
     specialist = SpeakerSpecialist(settings)
@@ -130,7 +144,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             if kind == "plain" or any(name.startswith(ACTED) for name in pair)
         ]
         found = [
-            judged(specialist, mix([known[name] for name in pair], arguments.turns, drawn)) for pair in pairs
+            judged(specialist, mix([known[name] for name in pair], arguments.turns, drawn), arguments.calls)
+            for pair in pairs
         ]
         alone = [judged(specialist, mix([known[name]], arguments.turns, drawn)) for name in chosen]
         result[kind] = {
@@ -152,6 +167,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "set": arguments.set,
         "turns": arguments.turns,
         "seed": arguments.seed,
+        "calls": arguments.calls,
         "same_from": settings.same_from,
     }
     return {**result, "machine": machine()}

@@ -7,6 +7,7 @@ from parley.language.english import (
     facts,
     identification,
     intents,
+    perceived,
     small_talk,
     sounds,
     spoken_numbers,
@@ -37,6 +38,7 @@ def english() -> Language:
         identification=identification,
         small_talk=small_talk,
         conversation=conversation,
+        perceived=perceived,
         questions=QUESTIONS,
         answers=ANSWERS,
     )

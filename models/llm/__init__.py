@@ -6,8 +6,9 @@ engine.
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
+from parley.core.passage_notes import CitedPassage
 from parley.core.registry import Registry, Row
 
 
@@ -28,6 +29,18 @@ class LanguageModel(Protocol):
         """Stream the answer to the last user message, in pieces that join to the whole text.
 
         Raises EngineError when the engine fails, also in the middle.
+        """
+        ...
+
+
+@runtime_checkable
+class CitingModel(Protocol):
+    """Language model that can name the passages of its answers."""
+
+    async def cited(self, answer: str) -> tuple[CitedPassage, ...]:
+        """Return the passages that an answer of this model consists of, in the order in which they are said.
+
+        Raises EngineError when they cannot be looked up in time.
         """
         ...
 

@@ -6,7 +6,7 @@ the documents and decides the order: "what is my daily limit" may be in them.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parley.core.prompt_notes import PromptNotes, merge_notes, parse_notes
@@ -14,10 +14,11 @@ from parley.language import Language, find_language
 from parley.language.conversation import KnownConversation, Recalled
 from parley.language.facts import ExtractedFacts
 from parley.models.llm import Message
+from parley.sequencer.reading import RenderedPart, read_turn
 
 # A correction refers to a statement in one of this many turns.
 _RECENT_TURNS = 3
-# Remarks that the session inserts into messages: where a reply was cut off, what was perceived. No white
+# Remarks that the session inserts into replies: where one was cut off. No white
 # space precedes the first remark of a run: a search from each space of a page of spaces would take quadratic
 # time.
 _REMARK = re.compile(r"(?<!\s)\s*\[[^\]]*\]")
@@ -34,6 +35,7 @@ class DialogueHistory:
         facts: statements of the caller about themselves, oldest first, including the last message's.
         intent: reason of the call; None when not stated.
         new: additions of the caller's last message.
+        perceived: the caller's last turn with what was perceived while it was said.
         language: that of the conversation.
     """
 
@@ -42,6 +44,7 @@ class DialogueHistory:
     facts: Mapping[str, str]
     intent: str | None
     new: ExtractedFacts
+    perceived: Sequence[RenderedPart]
     language: Language
 
     def recall(self, words: Sequence[str], topics: Sequence[str]) -> Recalled | None:
@@ -90,6 +93,7 @@ def read_conversation(messages: Sequence[Message], language: Language | None = N
     turns: list[tuple[Message, PromptNotes]] = []
     # Notes that wait for the words that they precede.
     own = PromptNotes()
+    perceived: list[RenderedPart] = []
     for message in messages:
         # Consecutive turns without an answer come in one message, with blank lines between.
         parts = message.text.split("\n\n", _MOST_PARTS) if message.role == "user" else [message.text]
@@ -97,8 +101,11 @@ def read_conversation(messages: Sequence[Message], language: Language | None = N
         for part in parts:
             found, text = parse_notes(part)
             notes, own = merge_notes(notes, found), merge_notes(own, found)
-            if message.role != "system":
-                text = _plain(text, message.role)
+            if message.role == "user":
+                perceived = read_turn(text)
+                text = _as_meant(perceived, language) or text.strip()
+            elif message.role == "assistant":
+                text = _without_remarks(text)
             if (text and message.role != "system") or not is_noted:
                 turns.append((replace(message, text=text), own))
                 own = PromptNotes()
@@ -120,7 +127,7 @@ def read_conversation(messages: Sequence[Message], language: Language | None = N
         if at != last:
             _restate(facts, own.facts)
         recent.append(tuple(reversed(list(new.facts))))
-    return DialogueHistory(tuple(turn for turn, _ in turns), notes, facts, intent, new, language)
+    return DialogueHistory(tuple(turn for turn, _ in turns), notes, facts, intent, new, perceived, language)
 
 
 def _restate(facts: dict[str, str], stated: Mapping[str, str]) -> None:
@@ -130,13 +137,22 @@ def _restate(facts: dict[str, str], stated: Mapping[str, str]) -> None:
         facts[name] = value
 
 
-def _plain(text: str, role: str) -> str:
-    """Return a text without remarks; a reply keeps the last one, by which ``dialogue`` detects a cut-off."""
+def _as_meant(parts: Iterable[RenderedPart], language: Language) -> str:
+    """Return the words of a turn, with the thing that was pointed at in the place of "this one"."""
+    said = ""
+    for part in parts:
+        if part.referent is None:
+            said = f"{said} {part.words}".strip()
+        else:
+            said = language.perceived.name_referent(part.words, part.referent, said)
+    return said
+
+
+def _without_remarks(text: str) -> str:
+    """Return a reply without remarks except the last one, by which ``dialogue`` detects a cut-off."""
     # Search only up to the last closing bracket: after it each opening bracket would be searched to the end.
     end = text.rfind("]") + 1
     remarked, rest = text[:end], text[end:]
     bare = (_REMARK.sub("", remarked) + rest).strip()
-    if role == "assistant":
-        last = list(_REMARK.finditer(remarked))[-1:]
-        return bare + (last[0][0] if last and last[0].end() == end and not rest.strip() else "")
-    return bare or text.strip()
+    last = list(_REMARK.finditer(remarked))[-1:]
+    return bare + (last[0][0] if last and last[0].end() == end and not rest.strip() else "")

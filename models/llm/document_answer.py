@@ -7,6 +7,7 @@ result.
 The order of the attempts:
 
 * a request for a person, a farewell or a command (``language.intents``);
+* words whose meaning changes by how they were said, or by whom (``language.perceived``);
 * questions about the conversation itself ("what is my name", ``remembered``);
 * small talk;
 * noise and other languages (``intelligible``);
@@ -22,9 +23,11 @@ tests/golden.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 import numpy as np
 
+from parley.core.passage_notes import CitedPassage
 from parley.core.pictures import UNSEEN
 from parley.core.prompt_notes import parse_notes
 from parley.language.intents import CallerIntent
@@ -39,6 +42,8 @@ from parley.models.llm.statement_choice import Question, StatementChoice
 from parley.models.llm.tables import Tables
 from parley.models.retrieval.index import PassageIndex, Ranking
 from parley.models.retrieval.markdown import sentences
+from parley.sequencer.reading import RenderedPart
+from parley.sequencer.rendering import UNHAPPY
 
 # A longer turn loses its middle: no question is so long, and the time of every step here grows with length.
 _MOST_CHARS = 1_500
@@ -169,6 +174,12 @@ class DocumentAnswer:
             return self._phrases.no_pictures
         return f"{self._phrases.no_pictures} {self._answer(messages)}"
 
+    def cited(self, answer: str) -> tuple[CitedPassage, ...]:
+        """Return the passages that an answer consists of, in the order in which they are said. Blocks."""
+        numbers = self._reader.read([Message("assistant", answer)]).spoken_sentences
+        passages = dict.fromkeys(self._index.passage_of(number) for number in numbers)
+        return tuple(self._index.passages[number].cited for number in passages)
+
     def _answer(self, messages: Sequence[Message]) -> str:
         messages = [replace(message, text=_bounded(message.text)) for message in messages]
         conversation = read_conversation(messages, self._language)
@@ -185,6 +196,9 @@ class DocumentAnswer:
         answered = self._answer_request(words, said, dialogue)
         if answered is not None:
             return answered
+        perceived = self._answer_perceived(conversation.perceived)
+        if perceived is not None:
+            return perceived
         recalled = conversation.recall(words, self._topics_of(dialogue))
         if recalled is not None and recalled.sure:
             return recalled.text
@@ -224,6 +238,21 @@ class DocumentAnswer:
         if " ".join(self._talk.question_words(words)) in self._asking.sources and dialogue.topic_said:
             source = self._source_of(dialogue.topic_said[-1])
             return self._phrases.source.format(source=source)
+        return None
+
+    def _answer_perceived(self, parts: Sequence[RenderedPart]) -> str | None:
+        """Return the answer to consent in an unhappy voice, or to two people who disagree; else None."""
+        rules = self._language.perceived
+        for part in parts:
+            if not set(UNHAPPY).isdisjoint(part.labels) and rules.approves(part.words):
+                return self._phrases.sounds_unhappy
+        turns = [
+            " ".join(part.words for part in group)
+            for _, group in groupby(parts, key=lambda part: part.speaker)
+        ]
+        for first, second in pairwise(turns):
+            if rules.opposes(first, second):
+                return self._phrases.disagree.format(first=first.rstrip(" .,;"), second=second.rstrip(" .,;"))
         return None
 
     def _source_of(self, sentence: int) -> str:

@@ -11,15 +11,16 @@ An executor that stays full for ``timeout_s`` causes an ``EngineError``.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import Field
 
 from parley.core.errors import EngineError
 from parley.core.files import MODELS_DIR
-from parley.core.passage_notes import is_passages
+from parley.core.passage_notes import CitedPassage, is_passages
 from parley.core.strict_model import StrictModel
 from parley.language import Language, find_language
 from parley.models.llm import Message
@@ -29,6 +30,10 @@ from parley.models.retrieval import Embedder
 from parley.models.retrieval.index import PassageIndex
 from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings
+from parley.models.retrieval.nearest import VectorSearch
+
+P = TypeVar("P")
+T = TypeVar("T")
 
 
 def _shipped_documents() -> Path:
@@ -77,6 +82,7 @@ class DocumentLlm:
         embedder: replaces the MiniLM of the settings.
         executor: runs look-ups; None is the default executor of the running loop.
         language: that of the documents; None for the default language.
+        vector_search: names the vectors nearest to a question; None compares with all.
 
     Attributes:
         library: the documents, which may change; answers follow it.
@@ -92,6 +98,7 @@ class DocumentLlm:
         embedder: Embedder | None = None,
         executor: Executor | None = None,
         language: Language | None = None,
+        vector_search: VectorSearch | None = None,
     ) -> None:
         language = language or find_language()
         self.settings = settings or DocumentLlmSettings()
@@ -103,6 +110,7 @@ class DocumentLlm:
             phrases=language.small_talk.phrases(),
             cache_folder=self.settings.cache_folder,
             language=language,
+            vector_search=vector_search,
         )
         self.library.follow(self._answer_from)
         self._executor = executor
@@ -129,13 +137,23 @@ class DocumentLlm:
         Raises:
             EngineError: no thread of the executor took the look-up in time.
         """
-        loop = asyncio.get_running_loop()
         # Passages were found for the model whose place this one takes.
         said = tuple(message for message in messages if not is_passages(message.text))
+        for piece in clauses(await self._looked_up(self._answer.answer, said)):
+            yield piece
+
+    async def cited(self, answer: str) -> tuple[CitedPassage, ...]:
+        """Return the passages of an answer (``CitingModel``).
+
+        Raises:
+            EngineError: no thread of the executor took the look-up in time.
+        """
+        return await self._looked_up(self._answer.cited, answer)
+
+    async def _looked_up(self, look_up: Callable[[P], T], given: P) -> T:
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                text = await loop.run_in_executor(self._executor, self._answer.answer, said)
+                return await loop.run_in_executor(self._executor, look_up, given)
         except TimeoutError as error:
             raise EngineError("the document search timed out", engine="documents") from error
-        for piece in clauses(text):
-            yield piece

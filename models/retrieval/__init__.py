@@ -1,9 +1,11 @@
 """Document retrieval: finds the passages that answer a question."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+
+from parley.core.passage_notes import CitedPassage, QuotedPassage
 
 _KEY_WORDS = 4
 
@@ -52,6 +54,7 @@ class Passage:
         lead: the words that lead to a list; empty where there are none.
         table: number of the table in its document that a row belongs to, from 1; 0 for anything else.
         columns: headings of that table, that of the row's name first.
+        number: place in its document, from 1.
     """
 
     text: str
@@ -63,6 +66,17 @@ class Passage:
     lead: str = ""
     table: int = 0
     columns: tuple[str, ...] = ()
+    number: int = field(default=1, compare=False)
+
+    @property
+    def cited(self) -> CitedPassage:
+        """Name of the passage for readers of an answer."""
+        return self.quoted().cited
+
+    def quoted(self, *, most_chars: int | None = None) -> QuotedPassage:
+        """Return the passage as a model reads it, cut to ``most_chars``."""
+        heading = ", ".join((*self.above, self.title))
+        return QuotedPassage(self.source, heading, self.text[:most_chars], self.number)
 
 
 @dataclass(frozen=True, slots=True)

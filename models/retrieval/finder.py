@@ -49,10 +49,18 @@ class PassageFinder:
     def __init__(self, index: PassageIndex, tuning: FinderTuning | None = None) -> None:
         self._index = index
         self._tuning = tuning or FinderTuning()
+        self._generation = 0
+
+    @property
+    def generation(self) -> int:
+        """Number of indexes that were replaced: what was found in an earlier one may be out of date."""
+        return self._generation
 
     def use(self, index: PassageIndex) -> None:
         """Search in another index from the next question on."""
-        self._index = index
+        if index is not self._index:
+            self._index = index
+            self._generation += 1
 
     def find(self, question: str, previous: str = "") -> list[Hit]:
         """Return the passages that may answer a question, best first. Blocks.

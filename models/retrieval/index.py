@@ -9,8 +9,14 @@ The score of a passage is a weighted mean of three cosines: heading and text tog
 statement under its heading (the requested detail), the heading alone (the question in short).
 ``Ranking.scores`` adds the share of the question's words that the passage has (``lexical``). It distinguishes
 names, numbers and rows of tables, which a cosine does not.
+
+With a search for the nearest vectors (``nearest``) only some passages are scored: those of the vectors that
+it names, and those with most words in common or a named entry. When it fails, the question is compared with
+all vectors, which stay in memory.
 """
 
+import hashlib
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +24,15 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, EngineError
 from parley.language import Language, find_language
 from parley.models.retrieval import Embedder, Hit, Passage, SpeakableStatement
 from parley.models.retrieval.lexical import Lexicon
 from parley.models.retrieval.markdown import sentences
+from parley.models.retrieval.nearest import VectorSearch
 from parley.models.retrieval.vector_cache import read_vectors, vectors_key, write_vectors
+
+LOG = logging.getLogger(__name__)
 
 _TEXT_WEIGHT = 0.4
 _SENTENCE_WEIGHT = 0.4
@@ -39,6 +48,12 @@ _BEST_SHARE = 0.5
 # Texts that are embedded at once while calls go on, about 30 ms, and the pause after them.
 _PIECE = 4
 _PAUSE_S = 0.01
+# Vectors and passages that are scored where a search names the nearest ones. A passage has three vectors at
+# least, and a question more than one passage that is near.
+_NEAREST = 300
+_WORDIEST = 300
+# Score of a passage that was not compared; a cosine is not lower.
+_NOT_COMPARED = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,7 @@ class PassageIndex:
         language: that of the passages; None for the default language.
         previous: an index of earlier documents, whose vectors of the same texts are used again. It has the
             same embedder.
+        vector_search: names the nearest vectors; None compares with all of them.
 
     Attributes:
         passages: as given.
@@ -88,6 +104,7 @@ class PassageIndex:
 
     Raises:
         ConfigError: no passage.
+        EngineError: the vectors cannot be held for their search.
     """
 
     def __init__(
@@ -99,6 +116,7 @@ class PassageIndex:
         cache_folder: Path | None = None,
         language: Language | None = None,
         previous: "PassageIndex | None" = None,
+        vector_search: VectorSearch | None = None,
     ) -> None:
         if not passages:
             raise ConfigError("a document index needs at least one passage")
@@ -161,6 +179,10 @@ class PassageIndex:
         self._text_rows, self._title_rows = row_of[:count], row_of[count:heads]
         self._sentence_rows = row_of[heads : heads + len(self.sentences)]
         self._phrase_rows = row_of[heads + len(self.sentences) :]
+        self._nearest = None
+        if vector_search is not None:
+            keys = [hashlib.sha256(f"{embedder.identity}\0{text}".encode()).hexdigest()[:32] for text in rows]
+            self._nearest = vector_search.hold(keys, self._vectors)
 
     def sentence_numbers(self, passage: int) -> range:
         """Return the numbers in ``sentences`` of a passage's sentences."""
@@ -193,9 +215,15 @@ class PassageIndex:
     def rank(self, questions: Sequence[str]) -> list[Ranking]:
         """Return scores of everything for each question; all are embedded together. Blocks."""
         vectors = self._embedder.embed(list(questions))
+        asked = [self.terms(question) for question in questions]
+        covered, keyed = [self._covered(terms) for terms in asked], [self._keyed(terms) for terms in asked]
+        lexical = [
+            _WORDS_SHARE * words + _KEY_SHARE * keys for words, keys in zip(covered, keyed, strict=True)
+        ]
+        rows = self._compared(vectors, lexical)
         return [
-            self._rank(vector, self.terms(question))
-            for vector, question in zip(vectors, questions, strict=True)
+            self._ranking(self._likeness(vector, rows), words, keys)
+            for vector, words, keys in zip(vectors, covered, keyed, strict=True)
         ]
 
     def search(self, question: str, *, count: int = 3) -> list[Hit]:
@@ -215,8 +243,48 @@ class PassageIndex:
         order = np.argsort(-likeness[self._text_rows])
         return [int(number) for number in order if number != passage][:count]
 
-    def _rank(self, vector: np.ndarray, asked: Sequence[str]) -> Ranking:
-        likeness = self._vectors @ vector
+    def _compared(self, vectors: np.ndarray, lexical: Sequence[np.ndarray]) -> np.ndarray | None:
+        """Return the numbers of the rows that questions are compared with; None: all.
+
+        They are the same for questions that are ranked together, whose scores are combined.
+
+        vectors: float32, (questions, dimensions).
+        lexical: of each question float32, (passages,), score of words in common and named entries, 0 where
+            there are none.
+        """
+        if self._nearest is None:
+            return None
+        is_near = np.zeros(len(self._vectors), dtype=bool)
+        try:
+            for vector in vectors:
+                is_near[self._nearest.find(vector, _NEAREST)] = True
+        except EngineError as error:
+            LOG.warning("the question is compared with all vectors: %s", error)
+            return None
+        chosen = is_near[self._text_rows] | is_near[self._title_rows]
+        chosen |= np.logical_or.reduceat(is_near[self._sentence_rows], self._first_sentence[:-1])
+        for scores in lexical:
+            wordiest = np.argsort(-scores, kind="stable")[:_WORDIEST]
+            chosen[wordiest[scores[wordiest] > 0]] = True
+        of_chosen = np.zeros(len(self._vectors), dtype=bool)
+        of_chosen[self._text_rows[chosen]] = of_chosen[self._title_rows[chosen]] = True
+        of_chosen[self._sentence_rows[chosen[self._passage_of]]] = True
+        of_chosen[self._phrase_rows] = True
+        return np.flatnonzero(of_chosen)
+
+    def _likeness(self, vector: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+        """Return each row's cosine with a question: float32, (rows,); ``_NOT_COMPARED`` where left out."""
+        if rows is None:
+            return np.asarray(self._vectors @ vector)
+        likeness = np.full(len(self._vectors), _NOT_COMPARED, dtype=np.float32)
+        likeness[rows] = self._vectors[rows] @ vector
+        return likeness
+
+    def _covered(self, asked: Sequence[str]) -> np.ndarray:
+        best = np.maximum.reduceat(self._headed_lexicon.covered(asked), self._first_sentence[:-1])
+        return _BEST_SHARE * best + (1 - _BEST_SHARE) * self._lexicon.covered(asked)
+
+    def _ranking(self, likeness: np.ndarray, covered: np.ndarray, keyed: np.ndarray) -> Ranking:
         by_sentence = likeness[self._sentence_rows]
         best_sentence = np.maximum.reduceat(by_sentence, self._first_sentence[:-1])
         mean = (
@@ -225,14 +293,7 @@ class PassageIndex:
             + _TITLE_WEIGHT * likeness[self._title_rows]
         )
         scores = np.maximum(mean, best_sentence - _OUTSTANDING)
-        return Ranking(
-            scores.astype(np.float32),
-            by_sentence,
-            likeness[self._phrase_rows],
-            _BEST_SHARE * np.maximum.reduceat(self._headed_lexicon.covered(asked), self._first_sentence[:-1])
-            + (1 - _BEST_SHARE) * self._lexicon.covered(asked),
-            self._keyed(asked),
-        )
+        return Ranking(scores.astype(np.float32), by_sentence, likeness[self._phrase_rows], covered, keyed)
 
     def _keyed(self, asked: Sequence[str]) -> np.ndarray:
         shares = np.zeros(len(self.passages), dtype=np.float32)

@@ -23,6 +23,7 @@ from parley.language import Language
 from parley.models.retrieval import Embedder, Passage
 from parley.models.retrieval.files import FORMATS, load_documents, read_passages
 from parley.models.retrieval.index import PassageIndex
+from parley.models.retrieval.nearest import VectorSearch
 
 _NAME_CHARS = 200
 
@@ -55,9 +56,11 @@ class DocumentLibrary:
         phrases: see ``PassageIndex``.
         cache_folder: see ``PassageIndex``.
         language: that of the documents; None for the default.
+        vector_search: see ``PassageIndex``.
 
     Raises:
         ConfigError: there is no passage, or a document cannot be read.
+        EngineError: the vectors cannot be held for their search.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class DocumentLibrary:
         phrases: Sequence[str] = (),
         cache_folder: Path | None = None,
         language: Language | None = None,
+        vector_search: VectorSearch | None = None,
     ) -> None:
         self.folder = folder
+        self._vector_search = vector_search
         self._embedder = embedder
         self._phrases = phrases
         self._cache_folder = cache_folder
@@ -219,6 +224,7 @@ class DocumentLibrary:
             cache_folder=self._cache_folder,
             language=self._language,
             previous=previous,
+            vector_search=self._vector_search,
         )
 
 

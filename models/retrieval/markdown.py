@@ -59,7 +59,10 @@ def parse_passages(markdown: str, *, default_source: str) -> list[Passage]:
     body = _COMMENT.sub("", markdown[front.end() :] if front else markdown)
     reader = _Reader(named or default_source)
     reader.read(SyntaxTreeNode(_PARSER.parse(body)).children)
-    return [replace(passage, source=reader.source) for passage in reader.passages]
+    return [
+        replace(passage, source=reader.source, number=number)
+        for number, passage in enumerate(reader.passages, start=1)
+    ]
 
 
 def plain_text(markdown: str) -> str:

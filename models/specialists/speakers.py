@@ -6,13 +6,15 @@ which they were first heard. Each stretch of at least ``LEAST_S`` is embedded
 most similar one, or to a new one when none is similar enough. A shorter stretch says too little by itself;
 its words take the speaker of their neighbours.
 
-The confidence is the margin over the next speaker. Two people with one voice are one speaker. Nothing is
-compared across calls, and no embedding leaves the process: a voiceprint is personal data.
+The confidence is the margin over the next speaker. Two people with one voice are one speaker. A voiceprint is
+personal data: without ``voiceprints`` nothing is compared across calls, and no embedding leaves the process.
+With it each finding has the voiceprint of its speaker, and a stream may begin with those of earlier calls.
 
 ``same_from`` is the limit with the least error in ``python -m evals.perception.speakers --set tuning``;
 without ``--set`` the command reports the error on other people.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,15 +24,17 @@ from pydantic import Field
 from parley.core.files import require_hashes
 from parley.core.pinned_models import PINNED_MODELS
 from parley.core.strict_model import StrictModel
-from parley.core.timeline import DiarPayload, Source
+from parley.core.timeline import DiarPayload, KnownVoice, Source
 from parley.models.specialists import Finding, VoiceStretch
-from parley.models.specialists.voice_encoder import ENCODER_RATE_HZ, VoiceEncoder
+from parley.models.specialists.voice_encoder import ENCODER_RATE_HZ, UNITS, VoiceEncoder
 
 ENGINE = "speakers"
 RATE_HZ = ENCODER_RATE_HZ
 FILE = "pretrained.pt"
 # A shorter stretch has fewer sounds than a voice is known by.
 LEAST_S = 0.8
+# A voice of earlier calls has at most this weight: a line or a cold changes how a person sounds.
+MOST_RECALLED_S = 60.0
 
 
 class SpeakerSettings(StrictModel):
@@ -44,6 +48,12 @@ class SpeakerSettings(StrictModel):
     )
     most_speakers: int = Field(
         6, ge=1, le=32, description="speakers of a call; a further one is taken for the most similar"
+    )
+
+    voiceprints: bool = Field(
+        False,
+        description="keep a voiceprint of each speaker in the session, so that its later calls name the same "
+        "person again. A voiceprint is personal data: tell your callers",
     )
 
     @property
@@ -72,6 +82,11 @@ class Speaker:
     total: np.ndarray
     seconds: float
 
+    def mean(self) -> tuple[float, ...]:
+        """Return the mean embedding, of length 1, to four digits."""
+        unit = self.total / max(float(np.linalg.norm(self.total)), 1e-9)
+        return tuple(round(float(value), 4) for value in unit)
+
     def likeness(self, embedding: np.ndarray) -> float:
         """Return the cosine of the mean with an embedding."""
         return float(self.total @ embedding / max(float(np.linalg.norm(self.total)), 1e-9))
@@ -87,6 +102,13 @@ class SpeakerClusters:
     def __init__(self, settings: SpeakerSettings) -> None:
         self._settings = settings
         self.speakers: list[Speaker] = []
+
+    def recall(self, known: Sequence[KnownVoice]) -> None:
+        """Begin with the speakers of earlier calls; those that do not fit in are left out."""
+        fitting = [voice for voice in known if len(voice.embedding) == UNITS]
+        for voice in fitting[: self._settings.most_speakers]:
+            seconds = min(voice.seconds, MOST_RECALLED_S)
+            self.speakers.append(Speaker(seconds * np.asarray(voice.embedding, np.float32), seconds))
 
     def assign(self, embedding: np.ndarray, seconds: float) -> tuple[int, float]:
         """Return the place of the speaker and the confidence, 0..1, and learn the stretch."""
@@ -142,9 +164,16 @@ class SpeakerStream:
         seconds = len(stretch.audio) / RATE_HZ
         if seconds < LEAST_S or not np.isfinite(stretch.audio).all() or not stretch.audio.any():
             return ()
+        if stretch.known and not self._clusters.speakers:
+            self._clusters.recall(stretch.known)
         place, confidence = self._clusters.assign(self._encoder.embed(stretch.audio), seconds)
-        payload = DiarPayload(stretch.start_us, stretch.end_us, f"speaker {place + 1}")
-        return (Finding(confidence, speaker=payload),)
+        name = f"speaker {place + 1}"
+        payload = DiarPayload(stretch.start_us, stretch.end_us, name)
+        voice = None
+        if self._settings.voiceprints:
+            speaker = self._clusters.speakers[place]
+            voice = KnownVoice(name, speaker.mean(), speaker.seconds)
+        return (Finding(confidence, speaker=payload, voice=voice),)
 
     def close(self) -> None:
         """Forget the voices of the call."""

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from parley.configs.deployment import Deployment
+from parley.configs.engines import checked_settings
 from parley.core.errors import ConfigError
 from parley.core.installation import SHIPPED_DIR
 from parley.language import Language
@@ -12,9 +15,42 @@ from parley.models.llm.documents import DocumentLlm, user_cache
 from parley.models.retrieval.finder import FinderTuning, PassageFinder
 from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings, weights_folder
+from parley.models.retrieval.nearest import VECTOR_SEARCH, VectorSearch
 
 # Examples for trying Parley out: a deployment that names no documents of its own must not be a bank.
 _EXAMPLES = SHIPPED_DIR / "knowledge"
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """Checked choice of a search for the nearest vectors.
+
+    Attributes:
+        name: row of the registry.
+        settings: of the row.
+    """
+
+    name: str
+    settings: BaseModel
+
+    def open(self) -> VectorSearch:
+        """Return the search. Blocks.
+
+        Raises:
+            EngineError: it cannot be used.
+        """
+        return VECTOR_SEARCH.create(self.name, self.settings)
+
+
+def plan_vectors(deployment: Deployment) -> VectorPlan:
+    """Return the search for the nearest vectors of a deployment.
+
+    Raises:
+        ConfigError: an unknown name or field, or a missing package.
+    """
+    chosen = deployment.thinking.vector_search
+    settings = checked_settings(VECTOR_SEARCH, chosen.name, chosen.settings, where="thinking.vector_search")
+    return VectorPlan(chosen.name, settings)
 
 
 @dataclass(frozen=True)
@@ -25,11 +61,13 @@ class DocumentSearch:
         folder: the documents.
         count: most passages of a question.
         models_dir: folder of weights.
+        vectors: search for the nearest vectors.
     """
 
     folder: Path
     count: int
     models_dir: Path
+    vectors: "VectorPlan"
 
     def load(
         self, documents: LanguageModel | None, *, language: Language | None
@@ -42,12 +80,19 @@ class DocumentSearch:
 
         Raises:
             ConfigError: the folder holds no passage, or weights are missing.
+            EngineError: the search for the nearest vectors cannot be used.
         """
         if isinstance(documents, DocumentLlm):
             library = documents.library
         else:
             embedder = MiniLm(MiniLmSettings(), models_dir=self.models_dir)
-            library = DocumentLibrary(self.folder, embedder, cache_folder=user_cache(), language=language)
+            library = DocumentLibrary(
+                self.folder,
+                embedder,
+                cache_folder=user_cache(),
+                language=language,
+                vector_search=self.vectors.open(),
+            )
         finder = PassageFinder(library.index, FinderTuning(count=self.count))
         library.follow(finder.use)
         return finder, library
@@ -64,7 +109,7 @@ def plan_search(deployment: Deployment) -> DocumentSearch | None:
         return None
     check_folder(folder)
     weights_folder(MiniLmSettings(), deployment.models_dir)
-    return DocumentSearch(folder, count, deployment.models_dir)
+    return DocumentSearch(folder, count, deployment.models_dir, plan_vectors(deployment))
 
 
 def check_folder(folder: Path) -> None:

@@ -51,8 +51,10 @@ from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
 from parley.pipelines.voice_bridges import VoiceBridges
+from parley.pipelines.voiceprints import recall_voices
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
+from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
 from parley.processors.service_rows import ServiceRow
@@ -331,14 +333,25 @@ class Engines:
             )
 
     def host_specialists(self) -> None:
-        """Start the processes of the specialists of the voice; calls have findings once they are ready."""
+        """Start the processes of the specialists; calls have findings once they are ready."""
         self._specialists.start()
 
     def specialists_of(self, conversation: Conversation, events: CallEvents) -> VoiceSpecialists:
         """Return the specialists of the voice in one call; it has none before ``host_specialists``."""
         return VoiceSpecialists(
-            self._specialists.started, clock=conversation.clock, events=events, rate_hz=self.vad.rate_hz
+            self._specialists.voice,
+            clock=conversation.clock,
+            events=events,
+            rate_hz=self.vad.rate_hz,
+            recall=partial(recall_voices, conversation) if self._specialists.keeps_voiceprints else None,
         )
+
+    def camera_specialist_of(self, conversation: Conversation, events: CallEvents) -> CameraSpecialist | None:
+        """Return the specialist of the camera in one call; None without one."""
+        process = self._specialists.camera
+        if process is None:
+            return None
+        return CameraSpecialist(process, clock=conversation.clock, events=events)
 
     def open_front_end(self) -> HostedFrontEnd | None:
         """Return a caller's part of that process, which uses threads until it is ready; None without one."""
@@ -403,6 +416,11 @@ class Engines:
         """True when the language model takes pictures of the caller's camera in a call by turns."""
         return self.answering.sees and self.deployment.thinking.vision.camera
 
+    @property
+    def watches(self) -> bool:
+        """True when a specialist judges the caller's camera (``hearing.specialists``)."""
+        return self._specialists.camera is not None
+
     async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
         """Return the recogniser of one call.
 
@@ -457,8 +475,9 @@ class Engines:
             "fallback": chosen.thinking.fallback.name if chosen.thinking.fallback else None,
             "tts": chosen.speaking.tts.name,
             "omni": chosen.duplex.engine.name if self.omni or self.realtime else None,
-            "sees": self.sees,
-            "cascade_sees": self.cascade_sees,
+            "sees": self.sees or self.watches,
+            "cascade_sees": self.cascade_sees or self.watches,
+            "reads_pictures": self.answering.sees,
         }
 
     async def close(self) -> None:

@@ -35,7 +35,13 @@ from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import weights_folder
 from parley.models.tools import Tool, ToolSettings
 from parley.pipelines.engines.choices import engine_settings, service_row
-from parley.pipelines.engines.document_search import DocumentSearch, check_folder, plan_search
+from parley.pipelines.engines.document_search import (
+    DocumentSearch,
+    VectorPlan,
+    check_folder,
+    plan_search,
+    plan_vectors,
+)
 from parley.pipelines.engines.picture_reader import PictureReader
 from parley.pipelines.engines.tool_plan import create_tool, plan_tools
 from parley.processors.dialogue.durable_tools import DurableTools
@@ -80,6 +86,7 @@ class AnsweringPlan:
         guarded: True when the embedded model is the fallback of another one.
         tools: tools of the model: rows and their settings.
         passages: documents whose passages precede each question; None: none do.
+        vectors: search for the vectors nearest to a question, for ``documents``.
     """
 
     row: LlmRow
@@ -87,6 +94,7 @@ class AnsweringPlan:
     guarded: bool
     tools: tuple[tuple[str, ToolSettings], ...] = ()
     passages: DocumentSearch | None = None
+    vectors: VectorPlan | None = None
 
     @property
     def in_workers(self) -> bool:
@@ -134,7 +142,8 @@ def plan_answering(deployment: Deployment) -> AnsweringPlan:
     if isinstance(settings, DocumentLlmSettings):
         weights_folder(settings.embedder, settings.models_dir)
     guarded = thinking.llm.name != DOCUMENTS
-    return AnsweringPlan(row, settings, guarded=guarded, tools=tools, passages=passages)
+    vectors = plan_vectors(deployment)
+    return AnsweringPlan(row, settings, guarded=guarded, tools=tools, passages=passages, vectors=vectors)
 
 
 def _check_workers(deployment: Deployment, row: PoolLlmRow) -> None:
@@ -230,9 +239,7 @@ class LlmRuntime:
         """
         documents = None
         if plan.documents is not None:
-            documents = await asyncio.to_thread(
-                LLM.create, DOCUMENTS, plan.documents, language=deployment.language()
-            )
+            documents = await asyncio.to_thread(_load_documents, deployment, plan)
         finder, library = None, documents.library if isinstance(documents, DocumentLlm) else None
         if plan.passages is not None:
             loading = partial(plan.passages.load, documents, language=deployment.language())
@@ -293,6 +300,11 @@ class LlmRuntime:
             return None
         dialogue_tokens = self._llamacpp.most_tokens(row.settings.max_tokens)
         return dialogue_tokens - approximate_tokens(self.instruction())
+
+    @property
+    def searches(self) -> bool:
+        """True when documents are searched before each question to the model."""
+        return self._finder is not None
 
     @property
     def speaks_first(self) -> bool:
@@ -361,7 +373,9 @@ class LlmRuntime:
             tools.offer(service, context, turn=turn, rules=rules)
         if self._finder is not None:
             # After the tools, which make the request that follows a result.
-            service.add_event_handler("on_before_process_frame", QuestionPassages(self._finder.find).on_frame)
+            finder = self._finder
+            passages = QuestionPassages(finder.find, generation=lambda: finder.generation)
+            service.add_event_handler("on_before_process_frame", passages.on_frame)
         if self.sees and conversation is not None:
             # The last: it puts the pictures into the question as all others have made it.
             service.add_event_handler(
@@ -484,6 +498,12 @@ class Causal:
         """Forget every conversation, after the answer that is being made. Returns at once."""
         self._thread.submit(self._model.forget_all)
         self._thread.shutdown(wait=False)
+
+
+def _load_documents(deployment: Deployment, plan: AnsweringPlan) -> LanguageModel:
+    """Return the embedded model. Blocks; raises as its constructor and ``VectorPlan.open`` do."""
+    vector_search = plan.vectors.open() if plan.vectors is not None else None
+    return LLM.create(DOCUMENTS, plan.documents, language=deployment.language(), vector_search=vector_search)
 
 
 async def _hosted(

@@ -145,11 +145,24 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             (choice.name, engine_settings(OBSERVERS, choice, {}, where=f"observers.{place}"))
             for place, choice in enumerate(deployment.observers)
         ),
-        specialists=tuple(
-            (choice.name, engine_settings(SPECIALISTS, choice, given, where=f"hearing.specialists.{place}"))
-            for place, choice in enumerate(hearing.specialists)
-        ),
+        specialists=_plan_specialists(hearing, given),
     )
+
+
+def _plan_specialists(hearing: Hearing, given: Mapping[str, Any]) -> tuple[tuple[str, BaseModel], ...]:
+    """Return names and settings of the specialists; one without its files is missing, which is logged.
+
+    Raises:
+        ConfigError: an unknown name or field, or a wrong value.
+    """
+    planned = []
+    for place, choice in enumerate(hearing.specialists):
+        where = f"hearing.specialists.{place}"
+        try:
+            planned.append((choice.name, engine_settings(SPECIALISTS, choice, given, where=where)))
+        except ModelFileError as error:
+            logger.warning(f"calls do without the specialist {choice.name}: {error}")
+    return tuple(planned)
 
 
 def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:

@@ -15,6 +15,7 @@ from parley.models.echo import ECHO
 from parley.models.keyword_spotting import COMMANDS
 from parley.models.llm import LLM
 from parley.models.omni import OMNI
+from parley.models.retrieval.nearest import VECTOR_SEARCH
 from parley.models.stt import STT
 from parley.models.tools import TOOLS
 from parley.models.tts import TTS
@@ -40,6 +41,7 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
         "thinking.llm": (LLM, LLM_SERVICES),
         "thinking.fallback": (LLM,),
         "thinking.tools": (TOOLS,),
+        "thinking.vector_search": (VECTOR_SEARCH,),
         "speaking.tts": (TTS, TTS_SERVICES),
         "speaking.fallback": (TTS,),
         "duplex.engine": (OMNI, REALTIME_SERVICES),

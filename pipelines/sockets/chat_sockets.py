@@ -29,6 +29,7 @@ from parley.core.call_events import CallEvent, TextGiven
 from parley.core.client_rules import ClientRules
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
+from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
@@ -38,6 +39,7 @@ from parley.pipelines.lifecycle import EXPIRED, OVER_LIMIT
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
 from parley.pipelines.text.typed_turns import (
+    AnswerCommitted,
     AnswerPiece,
     TurnCommitted,
     TurnHeld,
@@ -118,6 +120,7 @@ class _Made:
         audio: audio that is kept for the end.
         voice_error: reason for which there is no more audio.
         generated_tokens: tokens of a complete answer, where the model reports them.
+        passages: passages that a complete answer rests on.
         is_held: true when a human has the session, and no model answers.
     """
 
@@ -125,6 +128,7 @@ class _Made:
     audio: list[bytes] = field(default_factory=list)
     voice_error: str = ""
     generated_tokens: int | None = None
+    passages: tuple[CitedPassage, ...] = ()
     is_held: bool = False
 
 
@@ -387,6 +391,8 @@ class _Talk:
                 async for event in answer:
                     if isinstance(event, AnswerPiece):
                         await self._deliver(event.text, question, made, spoken)
+                    elif isinstance(event, AnswerCommitted):
+                        made.passages = event.passages
                     made.is_held = made.is_held or isinstance(event, TurnHeld)
             if made.is_held:
                 # The turn is free meanwhile: the caller may write again elsewhere.
@@ -480,6 +486,8 @@ class _Talk:
         }
         if speaks and not question.given.streaming:
             message["audio_data"] = b"".join(made.audio)
+        if made.passages:
+            message["passages"] = cited_as_json(made.passages)
         if made.voice_error:
             message["voice_error"] = made.voice_error
         if was_stopped:

@@ -28,6 +28,7 @@ from pipecat.transports.base_transport import TransportParams
 
 from parley.core.call_events import (
     CallEnding,
+    PassagesCited,
     ReplyBrought,
     ReplyFinished,
     ToolsRenewed,
@@ -62,6 +63,7 @@ from parley.protocols.client_protocol import (
     Pictures,
     PlaybackTruncated,
     ProtocolError,
+    ReplyCites,
     Resume,
     Resumed,
     SessionUpdate,
@@ -158,6 +160,8 @@ class _ActionHandler:
         match action:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
+            case Pictures():
+                await self._transport.show(action)
             case EarlierReply(text):
                 self._renew_tools()
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
@@ -304,8 +308,7 @@ async def run_socket_session(
     rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
     live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
     entry = UnitEntry()
-    sees = mode == "duplex" and engines.sees
-    camera = CameraSettings()
+    limits = _picture_limits(engines, mode)
     transport = SocketTransport(
         session,
         TransportParams(
@@ -315,10 +318,10 @@ async def run_socket_session(
             audio_out_sample_rate=rate_hz,
             audio_out_10ms_chunks=4,
             audio_out_end_silence_secs=0,
-            video_in_enabled=sees,
+            video_in_enabled=limits is not None,
         ),
         input_rate_hz=INPUT_RATE_HZ,
-        pictures=PictureLimits(camera.most_pixels, camera.longest_px),
+        pictures=limits or PictureLimits(),
         on_packet=live.on_packet,
         receiver=entry.receiver,
         reply_of=live.playout.reply_of,
@@ -362,7 +365,11 @@ async def run_socket_session(
         if event.heard.is_known:
             transport.end_reply(event.heard.reply_id, was_cut=event.heard.truncated)
 
+    def on_passages_cited(event: PassagesCited) -> None:
+        transport.report(ReplyCites(event.reply_id, event.passages))
+
     call.events.subscribe(ReplyFinished, on_reply_finished)
+    call.events.subscribe(PassagesCited, on_passages_cited)
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
@@ -394,13 +401,22 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
         case SessionUpdate(tools=(_, *_) as tools):
             is_service = mode == "duplex" and engines.realtime is not None
             _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
-        case Pictures() if not (mode == "duplex" and engines.sees):
+        case Pictures() if _picture_limits(engines, mode) is None:
             raise ProtocolError(
                 "this deployment does not use pictures", code="not_supported", param="input_image"
             )
         case Typed() | CreateResponse() if not engines.answering.usage.has_request(rules.counted):
             raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
     return permitted(action, rules)
+
+
+def _picture_limits(engines: Engines, mode: str) -> PictureLimits | None:
+    """Return the limits of a client's pictures; None where the model sees none."""
+    if mode == "duplex":
+        camera = CameraSettings()
+        return PictureLimits(camera.most_pixels, camera.longest_px) if engines.sees else None
+    vision = engines.deployment.thinking.vision
+    return PictureLimits(vision.most_pixels, vision.longest_px) if engines.answering.sees else None
 
 
 def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:

@@ -66,15 +66,19 @@ def dialogue_of(
         camera=camera,
     )
     return DialogueStages(
-        waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(call, gate, thinking))
+        waits, gate, speculation_of(engines, call, gate, tts, _foresee_part(engines, call, gate, thinking))
     )
 
 
 def _foresee_part(
-    call: Call, gate: CommitGate, thinking: Sequence[FrameProcessor]
+    engines: Engines, call: Call, gate: CommitGate, thinking: Sequence[FrameProcessor]
 ) -> Callable[[str], LLMContext | None] | None:
-    """Return a function that builds a question to be read ahead; None where no model reads ahead."""
-    if not any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking):
+    """Return a function that builds a question from the words so far.
+
+    None where no model reads it ahead and no documents are searched for it.
+    """
+    reads = any(isinstance(each, EngineLlmService) and each.reads_ahead for each in thinking)
+    if not reads and not engines.answering.searches:
         return None
 
     def foresee_part(text: str) -> LLMContext | None:

@@ -16,8 +16,10 @@ from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.dialogue.speculation import Speculation
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.front_end.vad import VOICE, SharedVadAnalyzer
+from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.perception import Perception
 from parley.processors.perception.caller_camera import CallerCamera
+from parley.processors.perception.camera_tap import CameraTap
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.transports.gain import SupportsGain
 from parley.turn_taking.clarification import Clarification
@@ -107,10 +109,22 @@ def wait_guard(
 
 
 def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
-    """Return the stage that holds the newest picture of the caller; None where the model does not see it."""
-    if not engines.cascade_sees or not call.capabilities.video:
+    """Return the stage that holds the pictures of the caller; None where the model does not see them."""
+    if not engines.answering.sees or not call.capabilities.video:
         return None
     return CallerCamera(engines.deployment.thinking.vision, call.events)
+
+
+def watcher_of(engines: Engines, call: Call) -> CameraSpecialist | None:
+    """Return the specialist of the camera in a call that has one; None without a specialist or a camera."""
+    if not call.capabilities.video:
+        return None
+    return engines.camera_specialist_of(call.conversation, call.events)
+
+
+def camera_tap_of(specialist: CameraSpecialist | None, *, passes_on: bool) -> list[CameraTap]:
+    """Return the stage that passes the camera's frames to its specialist; none without a specialist."""
+    return [] if specialist is None else [CameraTap(specialist.see, passes_on=passes_on)]
 
 
 def asking_back(engines: Engines) -> Clarification | None:

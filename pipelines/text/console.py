@@ -218,6 +218,7 @@ class Console:
                 self.write,
                 answer_timeout_s=self._answer_timeout_s,
                 pictures=pictures,
+                cites=True,
             ),
             name="console.answer",
         )

@@ -37,11 +37,13 @@ from pipecat.workers.runner import WorkerRunner
 
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
+from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
+from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import DROPPABLE, Conversation
 from parley.session_store.events import Draft, Event, Kind
@@ -75,6 +77,14 @@ class AnswerCommitted:
 
     turn: Event
 
+    @property
+    def passages(self) -> tuple[CitedPassage, ...]:
+        """Passages that the answer rests on; empty where it rests on none."""
+        stored = self.turn.payload.get("passages")
+        # A session that was imported may hold anything.
+        read = map(CitedPassage.from_json, stored if isinstance(stored, list) else ())
+        return tuple(passage for passage in read if passage is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class TurnHeld:
@@ -96,12 +106,15 @@ class _Collector(FrameProcessor):
         super().__init__(enable_direct_mode=True)
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
         self.failed: str | None = None
+        self.passages: tuple[CitedPassage, ...] = ()
         self._called = False
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMTextFrame):
             self.pieces.put_nowait(frame.text)
+        elif isinstance(frame, PassagesCitedFrame):
+            self.passages = frame.passages
         elif isinstance(frame, FunctionCallsStartedFrame):
             # The answer follows the tools' results, in a response of its own.
             self._called = True
@@ -189,7 +202,9 @@ async def ask(
                 yield TurnHeld(turn)
                 return
             yield AnswerPiece(instead)
-            phrase = _bot_turn(conversation, turn, replies, instead, rules, truncated=False, by=BY_DEPLOYMENT)
+            phrase = _bot_turn(
+                conversation, turn, replies, instead, rules, (), truncated=False, by=BY_DEPLOYMENT
+            )
             [answer] = await conversation.in_time(conversation.append(phrase))
             yield AnswerCommitted(answer)
             return
@@ -223,14 +238,16 @@ async def ask(
         finally:
             spoken = "".join(said).strip()
             if spoken and not whole:
-                conversation.record(_bot_turn(conversation, turn, replies, spoken, rules, truncated=True))
+                conversation.record(
+                    _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=True)
+                )
         if not spoken:
             raise EngineError("no model answered", engine="language model")
         cause = None if human is None else human.new_offer().on_reply(spoken)
         if human is not None and cause is not None and human.offers(cause):
             spoken = f"{spoken} {human.settings.offer}"
             yield AnswerPiece(f" {human.settings.offer}")
-        reply = _bot_turn(conversation, turn, replies, spoken, rules, truncated=False)
+        reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
         yield AnswerCommitted(answer)
 
@@ -241,6 +258,7 @@ def _bot_turn(
     replies: Sequence[Event],
     text: str,
     rules: ClientRules,
+    passages: tuple[CitedPassage, ...],
     *,
     truncated: bool,
     by: str = "",
@@ -259,6 +277,8 @@ def _bot_turn(
         "turn": turn.seq,
         **rules.mark,
     }
+    if passages:
+        payload["passages"] = cited_as_json(passages)
     if by:
         payload["by"] = by
     if replies:

@@ -26,7 +26,13 @@ from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import dialogue_of
 from parley.pipelines.stages.over_bot import OverBot
-from parley.pipelines.stages.shared import camera_of, closed_on_failure, perception_of
+from parley.pipelines.stages.shared import (
+    camera_of,
+    camera_tap_of,
+    closed_on_failure,
+    perception_of,
+    watcher_of,
+)
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
@@ -95,6 +101,8 @@ async def _build(
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
     background.append(specialists.run)
+    if (watcher := watcher_of(engines, call)) is not None:
+        background.append(watcher.run)
     desk = DeskVoice(engines, call, entry.push_frame)
     background += [desk.run, desk.speak]
     hearers = [specialists.hear, desk.bridge.hear]
@@ -109,6 +117,7 @@ async def _build(
     stages = Stages(
         head=[
             transport.input(),
+            *camera_tap_of(watcher, passes_on=camera is not None),
             *([camera] if camera else []),
             *screening.tap,
             *front.echo,

@@ -36,12 +36,14 @@ from parley.pipelines.stages.omni_ends import OmniAllowance
 from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
 from parley.pipelines.stages.shared import (
     asking_back,
+    camera_tap_of,
     closed_on_failure,
     commit_gate,
     perception_of,
     speculation_of,
     voice_detector,
     wait_guard,
+    watcher_of,
 )
 from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
 from parley.pipelines.voice.echo import open_front_end
@@ -112,6 +114,7 @@ async def _build(
     events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
+    watcher = watcher_of(engines, call)
     units = UnitRecords(events, write_tick)
     engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
     omni, thought = engine.omni, engine.thought
@@ -138,6 +141,8 @@ async def _build(
     speculation = speculation_of(engines, call, gate, tts)
     background = [allowance.run, specialists.run, *engine.background(), *own_voice(front.self_voice, engine)]
     background += [] if desk is None else [desk.run, desk.speak]
+    if watcher is not None:
+        background.append(watcher.run)
     if call.rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
@@ -147,6 +152,7 @@ async def _build(
     stages = Stages(
         head=[
             transport.input(),
+            *camera_tap_of(watcher, passes_on=engines.sees),
             *front.echo,
             voice_activity(voice_detector(engines, call, front.hosted, listeners)),
         ],

@@ -32,7 +32,13 @@ from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
 from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
-from parley.pipelines.stages.shared import closed_on_failure, perception_of, voice_detector
+from parley.pipelines.stages.shared import (
+    camera_tap_of,
+    closed_on_failure,
+    perception_of,
+    voice_detector,
+    watcher_of,
+)
 from parley.pipelines.voice.echo import open_front_end
 from parley.processors.duplex.caller_turns import CallerTurns
 from parley.processors.duplex.services import RealtimeRow, TypedInput
@@ -102,13 +108,19 @@ async def _build(
     TurnLogWriter(call.live.turns, events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
     specialists = engines.specialists_of(call.conversation, events)
+    watcher = watcher_of(engines, call)
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
     model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
     thought, entry, exit_ = call.live.playout.taps()
     vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, specialists.hear])
     stages = Stages(
-        head=[transport.input(), *front.echo, voice_activity(vad)],
+        head=[
+            transport.input(),
+            *camera_tap_of(watcher, passes_on=False),
+            *front.echo,
+            voice_activity(vad),
+        ],
         perception=[],
         # Words come from the service: features of them are perceived after the turns.
         turns=[model.typed, user, perception],
@@ -135,4 +147,7 @@ async def _build(
     ending.follow(service, row.name)
     ServiceAllowance(engines, call, ending)
     ServiceStart(call, start, model.watch)
-    return Built(worker, caller, (model.watch.run(ending.unanswered), ending.run(), specialists.run()))
+    tasks = [model.watch.run(ending.unanswered), ending.run(), specialists.run()]
+    if watcher is not None:
+        tasks.append(watcher.run())
+    return Built(worker, caller, tuple(tasks))

@@ -437,14 +437,12 @@ class CommitGate(FrameProcessor):
         return await self._perceive(said) if self._perceive is not None else Perceived("", ())
 
     async def _pictures(self) -> list[Picture]:
-        """Return what the caller shows at the end of a turn: one picture at most."""
-        picture = await self._camera.look() if self._camera is not None else None
-        if picture is None:
-            return []
-        if self._conversation.take_pictures([picture]):
+        """Return what the caller shows at the end of a turn."""
+        pictures = await self._camera.look() if self._camera is not None else []
+        if pictures and self._conversation.take_pictures(pictures):
             logger.info(f"{self}: a turn has no picture, because its session has taken too many in a minute")
             return []
-        return [picture]
+        return pictures
 
     async def _say(self, text: str) -> None:
         if text:

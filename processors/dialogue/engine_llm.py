@@ -32,8 +32,10 @@ from pipecat.services.settings import LLMSettings
 from pipecat.utils.types import assert_given
 
 from parley.core.errors import EngineError
+from parley.core.passage_notes import CitedPassage
 from parley.core.pictures import UNSEEN, is_image
-from parley.models.llm import LanguageModel, Message
+from parley.models.llm import CitingModel, LanguageModel, Message
+from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.pipecat_internals import push_llm_text
 
 
@@ -137,6 +139,18 @@ async def timed_pieces(
         close = getattr(pieces, "aclose", None)
         if close is not None:
             await close()
+
+
+async def passages_of(engine: LanguageModel, answer: str) -> tuple[CitedPassage, ...]:
+    """Return the passages of an engine's answer; none where the engine names none, or is too slow."""
+    if not isinstance(engine, CitingModel) or not answer.strip():
+        return ()
+    try:
+        return await engine.cited(answer)
+    except EngineError as error:
+        # The answer is whole without the names of its passages.
+        logger.warning(f"the passages of an answer are not known: {error}")
+        return ()
 
 
 class EngineLlmAdapter(BaseLLMAdapter[dict[str, Any]]):
@@ -265,10 +279,15 @@ class EngineLlmService(LLMService[EngineLlmAdapter]):
         try:
             await self.start_processing_metrics()
             await self.start_ttfb_metrics()
+            said: list[str] = []
             async with aclosing(self._pieces(self._messages(context))) as pieces:
                 async for piece in pieces:
                     await self.stop_ttfb_metrics()
+                    said.append(piece)
                     await push_llm_text(self, piece)
+            cited = await passages_of(self._engine, "".join(said))
+            if cited:
+                await self.push_frame(PassagesCitedFrame(cited))
         except EngineError as error:
             await self.push_error(f"language model failed: {error}", exception=error)
         finally:

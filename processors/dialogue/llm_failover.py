@@ -54,9 +54,11 @@ from pipecat.services.settings import LLMSettings
 
 from parley.core.clock import Clock
 from parley.core.errors import EngineError, IllegalTransition
+from parley.core.passage_notes import CitedPassage
 from parley.core.tuning import tuned
 from parley.models.llm import LanguageModel
-from parley.processors.dialogue.engine_llm import messages_of, timed_pieces
+from parley.processors.dialogue.cited_passages import PassagesCitedFrame
+from parley.processors.dialogue.engine_llm import messages_of, passages_of, timed_pieces
 from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
     AnswerState,
@@ -80,6 +82,7 @@ REPLY_FRAMES = (
     LLMThoughtEndFrame,
     LLMMarkerFrame,
     LLMMarkerResponseFrame,
+    PassagesCitedFrame,
 )
 
 
@@ -119,6 +122,8 @@ class _Reply:
     # Pipecat's category of the error that the service reported, unless it continued afterwards.
     error: str | None = None
     last_text: LLMTextFrame | None = None
+    # Passages of the service's request, for an answer that the fallback completes.
+    cited: tuple[CitedPassage, ...] = ()
 
 
 class LlmFailover:
@@ -268,6 +273,8 @@ class LlmFailover:
             if reply is not None and isinstance(frame, (LLMMarkerFrame, LLMMarkerResponseFrame)):
                 # The model judged the user's turn unfinished: saying nothing is its answer.
                 reply.produced = True
+            if reply is not None and isinstance(frame, PassagesCitedFrame):
+                reply.cited = frame.passages
             await self.tail.push_frame(frame)
 
     def on_cancelled(self) -> None:
@@ -376,10 +383,15 @@ class LlmFailover:
         if not self._open:
             self._open = True
             await self.tail.push_frame(LLMFullResponseStartFrame())
+        if reply.cited and not reply.said.text.strip():
+            # Nothing was said of what the service had found.
+            reply.cited = ()
+            await self.tail.push_frame(PassagesCitedFrame(()))
         bridge = reply.said.bridge(self.settings.bridge)
         if bridge:
             await self._push_text(bridge)
         spoken = bool(bridge.strip())
+        said: list[str] = []
         try:
             async with (
                 asyncio.timeout(self.settings.fallback_total_ms / 1000),
@@ -387,7 +399,11 @@ class LlmFailover:
             ):
                 async for text in texts:
                     await self._push_text(text)
+                    said.append(text)
                     spoken = True
+                cited = await passages_of(self._fallback, "".join(said))
+                if cited:
+                    await self.tail.push_frame(PassagesCitedFrame((*reply.cited, *cited)))
         except (EngineError, TimeoutError) as error:
             await self._apologise(error)
         except Exception as error:

@@ -14,8 +14,8 @@ the service until the real question is there, because Pipecat takes it for the c
 text comes at once, and its first clause goes to ``prepare``, which may synthesise it ahead.
 
 While the turn goes on, ``read_ahead`` gives the question with the words so far to a model that can read
-before it is asked (``ReadAheadFrame``), at most once in ``READ_AHEAD_S``. The text that it reads in that time
-causes no wait at the end.
+before it is asked (``ReadAheadFrame``), and to the search in documents (``passages``), at most once in
+``READ_AHEAD_S``, and when the voice pauses. What they do in that time causes no wait at the end.
 
 A guess is made only while no other answer is in progress. It is withdrawn by a voice that continues, by an
 interruption, by another guess, by a question that differs and by the end of the call. It is also withdrawn
@@ -60,7 +60,14 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.utils.utils import obj_id
 
-from parley.core.call_events import AnsweredAhead, GuessWithdrawn, QuestionDropped, TurnContinued, TurnGuessed
+from parley.core.call_events import (
+    AnsweredAhead,
+    GuessWithdrawn,
+    QuestionDropped,
+    TurnContinued,
+    TurnGuessed,
+    VoicePaused,
+)
 from parley.models.tts.clauses import ClauseSettings, ClauseSplitter
 from parley.processors.dialogue.engine_llm import ReadAheadFrame
 from parley.processors.dialogue.llm_failover import REPLY_FRAMES
@@ -194,6 +201,7 @@ class Speculation:
         self._over = False
         events.subscribe(TurnGuessed, self._on_turn_guessed)
         events.subscribe(TurnContinued, self._on_turn_continued)
+        events.subscribe(VoicePaused, self._on_voice_paused)
         events.subscribe(GuessWithdrawn, self._on_guess_void)
         events.subscribe(QuestionDropped, self._on_guess_void)
 
@@ -202,6 +210,12 @@ class Speculation:
 
     def _on_turn_continued(self, event: TurnContinued) -> None:
         self.read_ahead(event.text)
+
+    def _on_voice_paused(self, _event: VoicePaused) -> None:
+        # The turn may end before it is time for the words that wait.
+        if self._reading is not None:
+            self._reading.cancel()
+            self._read_part()
 
     def _on_guess_void(self, _event: GuessWithdrawn | QuestionDropped) -> None:
         self.withdraw()

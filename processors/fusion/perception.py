@@ -34,6 +34,8 @@ from pipecat.frames.frames import (
     LLMMessagesAppendFrame,
     StartFrame,
     TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pydantic import Field
@@ -43,11 +45,13 @@ from parley.core.call_events import (
     OutsideReportsReceived,
     OutsideStreamEnded,
     SpecialistLeft,
+    VoicesLearnt,
     WordsDiscarded,
 )
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import (
     Annotation,
+    DiarPayload,
     EnrichedToken,
     Source,
     SpeechPayload,
@@ -59,6 +63,7 @@ from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perceived_events import PerceivedEvents
 from parley.processors.fusion.tag_alignment import align_tags
 from parley.processors.perception.engine_stt import BEGAN_S
+from parley.processors.perception.hosted_words import HostedWord, hosted_words, speaker_stretches
 from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import Fused, Fusion, FusionSettings
@@ -75,6 +80,7 @@ from parley.sequencer.operations import (
     to_json,
 )
 from parley.sequencer.rendering import RenderingSettings, render, tags
+from parley.sequencer.watermark import StreamState
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Kind
 
@@ -83,8 +89,16 @@ SPECIALISTS = (Source.PROSODY, Source.VISION, Source.DIAR)
 # Streams that give tags: those of this process, and those of programs outside of it.
 OUTSIDE = ".outside"
 TAG_STREAMS = (*SPECIALISTS, *(f"{stream}{OUTSIDE}" for stream in SPECIALISTS))
+# A voice is detected a moment after it began, but no word ends sooner after its beginning than this.
+SHORTEST_WORD_US = 100_000
+# During a voice the words of this long ago are known, with every recogniser that writes while it listens: the
+# 95th percentile of the embedded one is 176 ms (``python -m evals.perception``). The learnt latency counts
+# where it is longer.
+WORDS_WITHIN_US = 200_000
 # Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
+# Between two records of a call: a page shows what is perceived while it happens.
+RECORD_EVERY_US = 1_000_000
 
 
 class PerceptionSettings(StrictModel):
@@ -182,6 +196,7 @@ class Perception(FrameProcessor):
         events.subscribe(WordsDiscarded, self._on_words_discarded)
         events.subscribe(AnnotationReported, self._on_annotation_reported)
         events.subscribe(SpecialistLeft, self._on_specialist_left)
+        events.subscribe(VoicesLearnt, self._on_voices_learnt)
         events.subscribe(OutsideReportsReceived, self._on_outside_reports)
         events.subscribe(OutsideStreamEnded, self._on_outside_stream_ended)
         self._settings = settings or PerceptionSettings()
@@ -195,11 +210,20 @@ class Perception(FrameProcessor):
         self._sequencer: Sequencer[Annotation] = Sequencer(self._settings.sequencer)
         self._fusion = Fusion(self._settings.fusion)
         self._journal: Journal[Annotation] = Journal()
-        # For the next record: one for a turn, not one for each word.
+        # For the next record: one a second at most, not one for each word.
         self._operations: list[str] = []
-        self._committed: list[Committed[Annotation]] = []
+        # Who has spoken so far.
+        self._speakers: set[str] = set()
+        # With the moment of the commit.
+        self._committed: list[tuple[Committed[Annotation], int]] = []
         self._journaled = False
+        self._recorded_us = 0
         self._joined: set[str] = set()
+        # Moments up to which specialists have judged everything, where those differ from their watermarks.
+        self._judged_us: dict[str, int] = {}
+        # Voice without final words so far, and when the last voice ended.
+        self._is_voice = self._is_wordless = False
+        self._voice_ended_us = self._silent_since_us = 0
         # The newest of each statement since the last turn and when it came out, the longest unrevised first.
         self._fused: dict[int, tuple[int, Fused]] = {}
         # In the same order.
@@ -220,6 +244,11 @@ class Perception(FrameProcessor):
         if isinstance(frame, StartFrame):
             for stream in OWN_STREAMS:
                 self._join(stream)
+        elif isinstance(frame, VADUserStartedSpeakingFrame):
+            self._is_voice = self._is_wordless = True
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._is_voice, self._voice_ended_us = False, self._clock.now_us()
+            self._silent_since_us = self._voice_ended_us - round(frame.stop_secs * 1_000_000)
         elif isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame):
             self._hear(frame, final=isinstance(frame, TranscriptionFrame))
         elif isinstance(frame, LLMMessagesAppendFrame):
@@ -227,6 +256,9 @@ class Perception(FrameProcessor):
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
+        # What was perceived after the last turn.
+        self._advance(overdue=True)
+        self._write()
         for stream in self._learnt & self._engines.keys():
             self._latencies.learnt(self._engines[stream], stream, self._sequencer.latency_us(stream))
         await super().cleanup()
@@ -253,8 +285,11 @@ class Perception(FrameProcessor):
         self._write()
         rendering = self._settings.rendering
         shown = align_tags(said, tokens)
-        adds = len({token.speaker_id for token in shown}) > 1 or any(tags(t, rendering) for t in shown)
-        return Perceived(render(shown, rendering) if adds else "", [_as_json(token) for token in tokens])
+        self._speakers.update(token.speaker_id for token in shown if token.speaker_id is not None)
+        named = len(self._speakers) > 1 and any(token.speaker_id is not None for token in shown)
+        adds = named or any(tags(t, rendering) for t in shown)
+        text = render(shown, rendering, named=named) if adds else ""
+        return Perceived(text, [_as_json(token) for token in tokens])
 
     def _on_words_discarded(self, _event: WordsDiscarded) -> None:
         """Exclude the words since the last turn from the next one."""
@@ -268,15 +303,23 @@ class Perception(FrameProcessor):
             now_us = self._clock.now_us()
             passed_us = None if event.passed_us is None else min(event.passed_us, now_us)
             self._apply(Heartbeat(event.stream, now_us, passed_us))
+            if event.judged_us is not None:
+                self._judged_us[event.stream] = event.judged_us
+        self._pass_words()
         self._advance()
         self._news.set()
 
     def _on_specialist_left(self, event: SpecialistLeft) -> None:
         if event.stream in self._joined:
             self._joined.remove(event.stream)
+            self._judged_us.pop(event.stream, None)
             self._apply(StreamEnded(event.stream))
             self._advance()
             self._news.set()
+
+    def _on_voices_learnt(self, event: VoicesLearnt) -> None:
+        """Know the speakers of earlier calls too."""
+        self._speakers.update(voice.speaker_id for voice in event.voices)
 
     def _turn(self) -> list[EnrichedToken]:
         """Return the tokens of the turn."""
@@ -312,6 +355,8 @@ class Perception(FrameProcessor):
             if words and final:
                 self._apply(Learn(Source.STT, max(0, arrival_us - words[-1].end_us)))
                 self._learnt.add(Source.STT)
+        elif final:
+            words = self._hear_hosted(hosted_words(frame.result), arrival_us)
         self._report(
             Source.STT,
             SpeechPayload(frame.text, words),
@@ -322,9 +367,39 @@ class Perception(FrameProcessor):
             confidence=confidence,
             final=final,
         )
+        self._is_wordless = not final
         if final:
             self._utterances += 1
             self._revisions.pop(identity, None)
+
+    def _hear_hosted(self, hosted: Sequence[HostedWord], arrival_us: int) -> tuple[SpokenWord, ...]:
+        """Report the speakers of a hosted recogniser's words; return the words on the session clock.
+
+        Its clock is another one. The last word ended with the voice, or a latency of the stream ago.
+        """
+        if not hosted:
+            return ()
+        end_us = arrival_us - self._sequencer.latency_us(Source.STT)
+        if not self._is_voice and self._silent_since_us:
+            end_us = min(arrival_us, self._silent_since_us)
+        zero_us = max(0, end_us - hosted[-1].end_ms * 1000)
+        for each in speaker_stretches(hosted):
+            self._join(Source.DIAR)
+            start_us, stop_us = zero_us + each.start_ms * 1000, zero_us + each.end_ms * 1000
+            annotation = Annotation(
+                min(stop_us, arrival_us),
+                arrival_us,
+                Source.DIAR,
+                DiarPayload(start_us, stop_us, each.speaker),
+                speaker_id=each.speaker,
+            )
+            self._apply(_report_of(Source.DIAR, annotation, None, 0))
+            # Speakers come with the words: nothing more is to come about them.
+            self._apply(Heartbeat(Source.DIAR, arrival_us, arrival_us))
+        return tuple(
+            SpokenWord(word.text, zero_us + word.start_ms * 1000, zero_us + word.end_ms * 1000)
+            for word in hosted
+        )
 
     def _read(self, frame: LLMMessagesAppendFrame) -> None:
         for message in frame.messages:
@@ -341,6 +416,7 @@ class Perception(FrameProcessor):
                 self._apply(Heartbeat(stream, self._clock.now_us(), each.passed_us))
             else:
                 self._apply(_report_of(stream, each.annotation, each.identity, each.revision))
+        self._pass_words()
         self._advance()
         self._news.set()
 
@@ -419,16 +495,47 @@ class Perception(FrameProcessor):
             chosen = self._settings
             now_us += max(chosen.sequencer.deadline_us, chosen.fusion.deadline_us)
         committed = self._sequencer.advance(now_us)
-        passed_us = self._sequencer.passed_us(TAG_STREAMS, now_us)
+        passed_us = self._judged(now_us)
         fused = self._fusion.advance(committed, now_us=now_us, passed_us=passed_us)
         for one in fused:
             self._fused.pop(one.statement, None)
             self._fused[one.statement] = real_us, one
         self._forget(real_us)
         self._keep(Advance(now_us), yielded=bool(committed))
-        self._committed.extend(committed)
-        if len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
+        self._committed.extend((one, real_us) for one in committed)
+        due = bool(self._committed) and real_us - self._recorded_us >= RECORD_EVERY_US
+        if due or len(self._operations) + len(self._committed) >= MAX_OPERATIONS:
             self._write()
+
+    def _pass_words(self) -> None:
+        """Let no report of a specialist wait longer for words than a recogniser needs for them.
+
+        The streams of the words are silent between words, and would hold the others until they stall.
+        """
+        if not self._sequencer.waiting:
+            return
+        now_us = self._clock.now_us()
+        self._apply(Heartbeat(Source.TEXT, now_us, now_us))
+        if self._is_voice:
+            within_us = max(WORDS_WITHIN_US, self._sequencer.latency_us(Source.STT))
+        elif self._is_wordless and now_us < self._voice_ended_us + self._settings.sequencer.stall_us:
+            # The final words may be about any moment of the voice.
+            return
+        else:
+            within_us = SHORTEST_WORD_US
+        self._apply(Heartbeat(Source.STT, now_us, now_us - within_us))
+
+    def _judged(self, now_us: int) -> int | None:
+        """Return the moment up to which all tags are known; None without an active specialist."""
+        passed_us = self._sequencer.passed_us(TAG_STREAMS, now_us)
+        if passed_us is None:
+            return None
+        active = (
+            judged_us
+            for stream, judged_us in self._judged_us.items()
+            if self._sequencer.state(stream, now_us) is StreamState.ACTIVE
+        )
+        return min([passed_us, *active])
 
     def _forget(self, now_us: int) -> None:
         """Forget old and excess statements that no turn has taken."""
@@ -450,6 +557,7 @@ class Perception(FrameProcessor):
 
     def _write(self) -> None:
         committed, self._committed = self._committed, []
+        self._recorded_us = self._clock.now_us()
         drafts: list[Draft] = []
         if self._operations:
             payload: dict[str, object] = {"call_id": self._call_id, "operations": self._operations}
@@ -458,11 +566,11 @@ class Perception(FrameProcessor):
             self._journaled = True
             self._operations = []
             drafts.append(self._conversation.draft(Kind.JOURNAL, "system", payload))
-        drafts.extend(self._annotation(one) for one in committed)
+        drafts.extend(self._annotation(one, at_us) for one, at_us in committed)
         if drafts:
             self._conversation.record(*drafts)
 
-    def _annotation(self, committed: Committed[Annotation]) -> Draft:
+    def _annotation(self, committed: Committed[Annotation], at_us: int) -> Draft:
         annotation = committed.payload
         payload = {
             "call_id": self._call_id,
@@ -472,6 +580,7 @@ class Perception(FrameProcessor):
             "identity": committed.identity,
             "revision": committed.revision,
             "late": committed.late,
+            "committed_us": at_us,
             "body": {"type": type(annotation.payload).__name__, **asdict(annotation.payload)},
         }
         return Draft(

@@ -15,7 +15,7 @@ back, and costs its own findings. ``run`` is a task of the call; the tasks that 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from loguru import logger
@@ -26,12 +26,13 @@ from parley.core.call_events import (
     VoiceEnded,
     VoicePaused,
     VoiceResumed,
+    VoicesLearnt,
     VoiceStarted,
 )
 from parley.core.clock import Clock
-from parley.core.errors import EngineError
+from parley.core.errors import EngineError, StoreError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from parley.core.timeline import Annotation, Source
+from parley.core.timeline import Annotation, KnownVoice, Source
 from parley.models.specialists import Finding
 from parley.models.specialists.hosting import ask_judgement, read_findings
 from parley.processors.turns.reopened_stream import ReopenedStream
@@ -49,6 +50,8 @@ LEAST_MS = 250
 # Interval of the signs of life while a stretch grows: shorter than the sequencer's ``stall_us``.
 SIGN_MS = 400
 MOST_PENDING = 4
+# Of the voices of earlier calls, before the first stretch of a call.
+RECALL_S = 2.0
 
 
 class SpecialistStream(Protocol):
@@ -78,6 +81,7 @@ class VoiceSpecialists:
         clock: session clock.
         events: events of the call.
         rate_hz: rate of the audio that is heard.
+        recall: returns the voices of earlier calls of the session. None: no voices are kept.
     """
 
     def __init__(
@@ -87,8 +91,10 @@ class VoiceSpecialists:
         clock: Clock,
         events: CallEvents,
         rate_hz: int,
+        recall: Callable[[], Awaitable[Sequence[KnownVoice]]] | None = None,
     ) -> None:
         self._clock, self._rate_hz = clock, rate_hz
+        self._recall = recall
         self._channels = [
             _Channel(source, process, clock=clock, events=events) for source, process in processes
         ]
@@ -104,6 +110,8 @@ class VoiceSpecialists:
     async def run(self) -> None:
         """Open the streams, without which there are no findings, and release them when cancelled."""
         try:
+            if self._recall is not None:
+                await self._know(self._recall)
             await asyncio.gather(*(channel.open() for channel in self._channels))
             await asyncio.Event().wait()
         finally:
@@ -129,6 +137,18 @@ class VoiceSpecialists:
         for channel in self._channels:
             channel.close()
 
+    async def _know(self, recall: Callable[[], Awaitable[Sequence[KnownVoice]]]) -> None:
+        """Give the voices of earlier calls to the channels; without them everyone is new."""
+        try:
+            async with asyncio.timeout(RECALL_S):
+                known = tuple(await recall())
+        except (StoreError, TimeoutError) as error:
+            why = error or "reading them took too long"
+            logger.warning(f"the voices of earlier calls are not known: {why}")
+            return
+        for channel in self._channels:
+            channel.know(known)
+
     def _on_voice_started(self, event: VoiceStarted) -> None:
         if not self._in_voice:
             self._keep(BEFORE_MS + event.voiced_ms)
@@ -145,7 +165,7 @@ class VoiceSpecialists:
             self._cut()
 
     def _on_voice_ended(self, _event: VoiceEnded) -> None:
-        # By now the last word's end is further away than fusion's ``epsilon_us``: no turn waits for more.
+        # The last word has ended: no turn waits for more.
         if not self._in_voice:
             self._sign(self._clock.now_us())
 
@@ -182,15 +202,23 @@ class _Channel:
         self._kept_open = ReopenedStream[SpecialistStream](
             process, lost=f"{source.value} is not judged", on_lost=self._on_lost
         )
-        # Beginnings of the stretches that are not answered yet, in order.
-        self._pending: list[int] = []
-        self._passed_us = 0
+        # Beginnings and ends of the stretches that are not answered yet, in order.
+        self._pending: list[tuple[int, int]] = []
+        self._judged_us = 0
+        # Voices by speaker, and the stream that was told of those of earlier calls.
+        self._voices: dict[str, KnownVoice] = {}
+        self._told: SpecialistStream | None = None
         self._has_reported = False
         self._is_slow = self._is_closed = False
 
     async def open(self) -> None:
         """Open the stream."""
         await self._kept_open.open()
+
+    def know(self, voices: Sequence[KnownVoice]) -> None:
+        """Take the voices of earlier calls; a process that is back is told of them again."""
+        if self._source is Source.DIAR:
+            self._voices = {voice.speaker_id: voice for voice in voices}
 
     def judge(self, pcm: bytes, began_us: int, ended_us: int) -> None:
         """Send a stretch, unless too many wait."""
@@ -203,15 +231,17 @@ class _Channel:
             self._is_slow = True
             return
         self._is_slow = False
-        self._pending.append(began_us)
-        answer = stream.ask(ask_judgement(pcm, began_us, ended_us))
+        self._pending.append((began_us, ended_us))
+        known = () if self._told is stream else tuple(self._voices.values())
+        self._told = stream
+        answer = stream.ask(ask_judgement(pcm, began_us, ended_us, known))
         answer.add_done_callback(lambda done: self._answered(done, began_us, ended_us))
 
-    def sign(self, passed_us: int) -> None:
-        """Report that nothing before this moment will be reported, apart from the stretches that wait."""
+    def sign(self, judged_us: int) -> None:
+        """Report that everything before this moment is judged, apart from the stretches that wait."""
         if self._kept_open.stream is None:
             return
-        self._passed_us = max(self._passed_us, passed_us)
+        self._judged_us = max(self._judged_us, judged_us)
         self._report_passed()
 
     def close(self) -> None:
@@ -220,8 +250,8 @@ class _Channel:
         self._kept_open.close()
 
     def _answered(self, answer: "asyncio.Future[EngineMessage]", began_us: int, ended_us: int) -> None:
-        if began_us in self._pending:
-            self._pending.remove(began_us)
+        if (began_us, ended_us) in self._pending:
+            self._pending.remove((began_us, ended_us))
         # A failure was reported to ``_kept_open``.
         if answer.cancelled() or answer.exception() is not None or self._is_closed:
             return
@@ -235,6 +265,10 @@ class _Channel:
             return
         for finding in found:
             self._report(finding, ended_us)
+            if finding.voice is not None:
+                self._voices[finding.voice.speaker_id] = finding.voice
+                learnt = tuple(self._voices.values())
+                self._events.publish(VoicesLearnt(self._events.now_ms(), learnt))
         self._report_passed()
 
     def _report(self, finding: Finding, ended_us: int) -> None:
@@ -249,10 +283,14 @@ class _Channel:
         self._events.publish(AnnotationReported(self._events.now_ms(), self._source, annotation))
 
     def _report_passed(self) -> None:
-        # The event of a finding is the end of its stretch, so that its beginning is certainly passed.
-        passed_us = min([self._passed_us, *self._pending])
+        # The event of a finding is the end of its stretch. A stretch that still grows ends later than now, so
+        # the other streams need not wait for its end.
+        passed_us = min([self._clock.now_us(), *(ended_us for _, ended_us in self._pending)])
+        judged_us = min([self._judged_us, *(began_us for began_us, _ in self._pending)])
         self._has_reported = True
-        self._events.publish(AnnotationReported(self._events.now_ms(), self._source, passed_us=passed_us))
+        self._events.publish(
+            AnnotationReported(self._events.now_ms(), self._source, passed_us=passed_us, judged_us=judged_us)
+        )
 
     def _on_lost(self) -> None:
         self._pending.clear()

@@ -34,6 +34,7 @@ class DeepgramSettings(RowSettings):
         base_url: host of a private deployment; empty for the provider's own.
         api_key_env: the environment variable that holds the key.
         keyterms: words to expect, e.g. product names.
+        speakers: tell the speakers of one line apart, in place of the specialist of that name.
     """
 
     model: str = "nova-3-general"
@@ -41,6 +42,7 @@ class DeepgramSettings(RowSettings):
     base_url: str = ""
     api_key_env: str = "DEEPGRAM_API_KEY"
     keyterms: tuple[str, ...] = ()
+    speakers: bool = False
 
 
 class Deepgram(ServiceRow[DeepgramSettings]):
@@ -59,6 +61,8 @@ class Deepgram(ServiceRow[DeepgramSettings]):
         fields: dict[str, Any] = {"model": self.settings.model, "language": self.settings.language}
         if self.settings.keyterms:
             fields["keyterm"] = list(self.settings.keyterms)
+        if self.settings.speakers:
+            fields["diarize"] = True
         return DeepgramSTTService(
             api_key=secret(self.name, self.settings.api_key_env),
             base_url=self.settings.base_url,
@@ -74,12 +78,14 @@ class SonioxSettings(RowSettings):
         language_hints: BCP 47 base codes of the languages to expect.
         url: the provider's socket.
         api_key_env: the environment variable that holds the key.
+        speakers: tell the speakers of one line apart, in place of the specialist of that name.
     """
 
     model: str = "stt-rt-v5"
     language_hints: tuple[str, ...] = ("en",)
     url: str = "wss://stt-rt.soniox.com/transcribe-websocket"
     api_key_env: str = "SONIOX_API_KEY"
+    speakers: bool = False
 
 
 class Soniox(ServiceRow[SonioxSettings]):
@@ -102,5 +108,9 @@ class Soniox(ServiceRow[SonioxSettings]):
             api_key=secret(self.name, self.settings.api_key_env),
             url=self.settings.url,
             vad_force_turn_endpoint=True,
-            settings=SonioxSTTService.Settings(model=self.settings.model, language_hints=hints or None),
+            settings=SonioxSTTService.Settings(
+                model=self.settings.model,
+                language_hints=hints or None,
+                enable_speaker_diarization=self.settings.speakers,
+            ),
         )

@@ -57,6 +57,7 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import (
     ClauseAnnounced,
     ClientDelayReported,
+    PassagesCited,
     ReplyAnnounced,
     ReplyCorrected,
     ReplyFinished,
@@ -72,7 +73,9 @@ from parley.core.call_events import (
 from parley.core.clock import Clock
 from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.core.passage_notes import CitedPassage
 from parley.core.timeline import HeardMark, HeardReply
+from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.playout.assistant import HEARD_LATER, HeardText, heard_texts
 from parley.processors.playout.heard import HeardClock, PlayoutSettings
 from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
@@ -194,6 +197,10 @@ class Playout:
         self.events.publish(ReplyOpened(self.events.now_ms(), reply_id))
         return reply_id
 
+    def cite(self, reply_id: str, passages: tuple[CitedPassage, ...]) -> None:
+        """Publish the passages that a reply rests on."""
+        self.events.publish(PassagesCited(self.events.now_ms(), reply_id, passages))
+
     def close_text(self, reply_id: str) -> None:
         """Publish that the model has written all of a reply."""
         self.events.publish(ReplyWritten(self.events.now_ms(), reply_id))
@@ -292,9 +299,14 @@ class ThoughtTap(FrameProcessor):
         self._playout, self._guards_protected = playout, guards_protected
         self._responses = ResponseEvents(playout.events)
         self._reply_id: str | None = None
+        # Passages of a reply that has not begun.
+        self._cited: tuple[CitedPassage, ...] = ()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
+        if isinstance(frame, PassagesCitedFrame):
+            self._take_passages(frame.passages)
+            return
         self._responses.publish(frame)
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMTextFrame):
@@ -304,15 +316,24 @@ class ThoughtTap(FrameProcessor):
                 self._reply_id = None
                 if not frame.skip_tts:
                     self._reply_id = self._playout.open_reply(frame)
+                    if self._cited:
+                        self._playout.cite(self._reply_id, self._cited)
             elif isinstance(frame, TTSSpeakFrame) and self._guards_protected:
                 guard_protected(frame)
             elif isinstance(frame, (LLMFullResponseEndFrame, InterruptionFrame)):
                 if isinstance(frame, LLMFullResponseEndFrame) and self._reply_id is not None:
                     self._playout.close_text(self._reply_id)
                 self._reply_id = None
+                self._cited = ()
                 if isinstance(frame, InterruptionFrame):
                     _INTERRUPTED_REPLY_IDS.put(frame, self._playout.heard_clock.open_ids)
         await self.push_frame(frame, direction)
+
+    def _take_passages(self, passages: tuple[CitedPassage, ...]) -> None:
+        """Cite passages in the open reply, or in the next one."""
+        if passages != self._cited and self._reply_id is not None:
+            self._playout.cite(self._reply_id, passages)
+        self._cited = passages
 
 
 class PlayoutEntry(FrameProcessor):

@@ -186,7 +186,7 @@ class Reader:
             words=words,
         )
         if parts.pictures:
-            yield Pictures(tuple(parts.pictures))
+            yield Pictures(tuple(parts.pictures), are_shown=True)
         if parts.audio:
             yield from self._speaks(bytes(parts.audio))
             state.begin_turn(item)

@@ -17,6 +17,7 @@ from parley.protocols.client_protocol import (
     RecognisedWords,
     ReplyAudio,
     ReplyBegan,
+    ReplyCites,
     ReplyOver,
     ReplyWords,
     SessionEnded,
@@ -54,6 +55,9 @@ class ServerEventWriter:
                 return self._audio(data, duration_ms)
             case ReplyWords(text):
                 return self._said(text)
+            case ReplyCites(reply_id, passages):
+                self._state.cite(reply_id, passages)
+                return []
             case ReplyOver(reply_id, was_cut):
                 return self._over(reply_id, was_cut=was_cut)
             case ToolCalled(call_id, name, arguments):

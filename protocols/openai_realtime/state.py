@@ -9,11 +9,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
+from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
 from parley.protocols.openai_realtime.shapes import VOICE, Settings, detection, event, new_id, shown_format
 
 MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
+# Bounds of the protocol's ``metadata``.
+MOST_METADATA, METADATA_CHARS = 16, 512
 
 
 @dataclass(slots=True)
@@ -193,6 +196,8 @@ class RealtimeState:
         self.notes: list[Item] = []
         self.asked: set[str] = set()
         self.takes_instructions = True
+        # The reply that was last reported to rest on passages, and these.
+        self._cited: tuple[str, tuple[CitedPassage, ...]] = ("", ())
 
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
@@ -318,6 +323,10 @@ class RealtimeState:
         response, self.response = self.response, None
         return response
 
+    def cite(self, reply_id: str, passages: tuple[CitedPassage, ...]) -> None:
+        """Note the passages that a reply rests on."""
+        self._cited = (reply_id, passages)
+
     # Objects as the client receives them.
 
     def shown_session(self) -> Message:
@@ -357,9 +366,17 @@ class RealtimeState:
             "output_modalities": [settings.modality],
             "audio": {"output": {"format": shown_format(settings.output_format), "voice": VOICE}},
             "max_output_tokens": "inf",
-            "metadata": None,
+            "metadata": None if status == "in_progress" else self._metadata_of(response),
             "usage": None,
         }
+
+    def _metadata_of(self, response: Response) -> Message | None:
+        """Return the passages that a response rests on, in the protocol's field for anything else."""
+        reply_id, passages = self._cited
+        if not passages or response.speech is None or response.speech.reply_id != reply_id:
+            return None
+        named = (f"{passage.label} ({passage.number})" for passage in passages[:MOST_METADATA])
+        return {f"passage_{place}": name[:METADATA_CHARS] for place, name in enumerate(named, start=1)}
 
     def empty_response(self, status: str, reason: str = "") -> list[Message]:
         """Return the events of a response without output, for a client that waits for one."""

@@ -1,11 +1,12 @@
 """Language models that follow a script: an engine and a Pipecat service.
 
 A script is a list of steps for one answer: a string is a piece of text, a number is a pause in seconds, an
-exception is raised, ``HANG`` never goes on, ``TOOL`` calls the function ``look_up``.
+exception is raised, ``HANG`` never goes on, ``TOOL`` calls the function ``look_up``, a frame is pushed by the
+service.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from pipecat.frames.frames import Frame, LLMContextFrame, LLMFullResponseEndFrame, LLMFullResponseStartFrame
@@ -13,6 +14,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallFromLLM, LLMService
 from pipecat.services.settings import LLMSettings
 
+from parley.core.passage_notes import CitedPassage
 from parley.models.llm import Message
 from parley.processors.dialogue.engine_llm import EngineLlmAdapter
 from parley.processors.service_rows import NOTHING_SHARED, Shared
@@ -46,6 +48,22 @@ class ScriptedLanguageModel:
                     await asyncio.Event().wait()
         finally:
             self.closed += 1
+
+
+class CitingLanguageModel(ScriptedLanguageModel):
+    """Scripted model that names the passages of its answers (``CitingModel``).
+
+    Args:
+        scripts: as above.
+        passages: of answers that contain the key.
+    """
+
+    def __init__(self, *scripts: Script, passages: Mapping[str, CitedPassage]) -> None:
+        super().__init__(*scripts)
+        self._passages = passages
+
+    async def cited(self, answer: str) -> tuple[CitedPassage, ...]:
+        return tuple(passage for words, passage in self._passages.items() if words in answer)
 
 
 class ScriptedLlmService(LLMService[EngineLlmAdapter]):
@@ -95,6 +113,8 @@ class ScriptedLlmService(LLMService[EngineLlmAdapter]):
                     await asyncio.sleep(step)
                 elif isinstance(step, Exception):
                     raise step
+                elif isinstance(step, Frame):
+                    await self.push_frame(step)
                 elif step is TOOL:
                     await self.run_function_calls(
                         [

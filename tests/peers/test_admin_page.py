@@ -345,6 +345,14 @@ async def test_a_document_is_added_and_deleted_and_the_folder_read_again(chromiu
         await person.page.get_by_role("button", name="Add document").click()
         await expect(person.part("notice")).to_contain_text("cannot read the document broken.pdf")
 
+        # One that is too large is not sent at all.
+        huge = tmp_path / "huge.pdf"
+        with huge.open("wb") as file:
+            file.truncate(200_000_000)
+        await person.part("document-file").set_input_files(str(huge))
+        await person.page.get_by_role("button", name="Add document").click()
+        await expect(person.part("notice")).to_contain_text("huge.pdf has 200 MB; the limit is 20 MB")
+
         await shown.first.get_by_role("button", name="Delete Fees & more.md").click()
         await person.part("confirm-go").click()
         await expect(shown).to_have_count(1, timeout=5_000)

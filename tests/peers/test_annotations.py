@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -14,13 +15,16 @@ import httpx
 import pytest
 import pytest_asyncio
 import websockets
+from playwright.async_api import async_playwright, expect
 
 from parley.serving.gateway.annotations_api import BURST, REPORTS_PER_S, TOO_FAST
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.realtime_caller import RealtimeCaller, calling
 from tests.peers.server import ROOT, RunningServer
+from tests.peers.test_browser import OFFLINE
 from tests.peers.test_openai_realtime import PIPELINES, serving
+from tests.system import missing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -131,6 +135,29 @@ async def test_reports_stand_behind_the_words_of_their_moment_in_whatever_order_
         await caller.until("response.done")
         question = last_question(llm.requests[-1]["messages"])
     assert 0 < question.find("[pointing at the card]") < question.find("[pointing at the fee]"), question
+
+
+async def test_the_page_of_the_session_shows_the_lanes_during_the_call(server: RunningServer):
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        missing("chromium")
+    async with in_call(server) as (caller, client), async_playwright() as playwright:
+        session_id = str(client.base_url).rstrip("/").rpartition("/")[2]
+        browser = await playwright.chromium.launch(executable_path=chromium, args=list(OFFLINE))
+        try:
+            page = await browser.new_page()
+            await page.goto(f"{server.url.replace('127.0.0.1', 'localhost')}/s/{session_id}")
+            await page.get_by_text("Perception", exact=True).click()
+            await expect(page.get_by_text("Nothing was perceived in a call yet.")).to_be_visible()
+            caller.say(QUESTION)
+            await caller.until("input_audio_buffer.speech_started")
+            seen = pointing("the fee", age_ms=200, duration_ms=300)
+            assert (await client.post("/annotations", json={"annotations": [seen]})).status_code == 200
+            lanes = page.locator(".lane")
+            await expect(lanes.get_by_text("pointing · the fee")).to_be_visible(timeout=10_000)
+            await expect(page.locator('[data-lane="words"]')).to_contain_text("pay", timeout=10_000)
+        finally:
+            await browser.close()
 
 
 async def test_a_flood_costs_its_sender_the_socket_and_the_call_goes_on(

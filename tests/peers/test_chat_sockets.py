@@ -127,6 +127,7 @@ async def test_without_streaming_everything_is_in_done(server: RunningServer):
     client, done = await chat(server, body(user(QUESTION), streaming=False, tts=True))
     assert client.kinds == ["prefill_done", "done"]
     assert "ten until two" in done["text"]
+    assert [each["heading"] for each in done["passages"]] == ["Branch opening hours"]
     assert len(samples_in(done)) > 24_000
 
 

@@ -70,6 +70,7 @@ async def test_a_question_is_answered_in_words_and_sound_and_is_in_the_session(s
         spoken_ms = len(say(QUESTION)) / 32
         assert client.of("generating")[0]["speech_duration_ms"] == pytest.approx(spoken_ms, abs=500)
         assert (done["turn_index"], "ten until two" in done["text"]) == (1, True)
+        assert [each["heading"] for each in done["passages"]] == ["Branch opening hours"]
         chunks = client.of("chunk")
         assert "".join(chunk["text_delta"] or "" for chunk in chunks) == done["text"]
         assert [chunk["chunk_index"] for chunk in chunks] == list(range(len(chunks)))

@@ -6,6 +6,8 @@ import pytest
 
 from parley.core.passage_notes import is_passages
 from parley.pipelines.text.typed_turns import AnswerCommitted, ask
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Kind
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.test_summaries import LLM, conversation, talk
 
@@ -17,6 +19,8 @@ ATTACK = (
 )
 PLACE = "\nbot: {knowledge: documents}"
 ANSWER = Turn(["At nine."])
+HOURS_PASSAGE = {"document": "The branch guide", "heading": "Opening hours", "number": 1}
+FEES_PASSAGE = {"document": "The fee schedule", "heading": "Replacement card", "number": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +30,12 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder.mkdir()
     for name, text in (("hours", HOURS), ("fees", FEES), ("closing", ATTACK)):
         (folder / f"{name}.md").write_text(text)
+
+
+def cited(held: Conversation) -> list[list[dict]]:
+    """Return the first passage of each answer, as the session has it."""
+    replies = [event.payload for event in held.events if event.kind is Kind.BOT_TURN]
+    return [reply.get("passages", [])[:1] for reply in replies]
 
 
 def texts(server: ModelServer, number: int) -> list[tuple[str, str]]:
@@ -49,6 +59,7 @@ async def test_a_question_comes_with_its_passage_and_moves_nothing_before_it(pro
     first, second = texts(server, 0), texts(server, 1)
     assert [role for role, _ in first] == ["user", "user"] and is_passages(first[0][1])
     assert "Branches open at nine" in first[0][1] and "The branch guide" in first[0][1]
+    assert cited(held) == [[HOURS_PASSAGE], [FEES_PASSAGE]]
     # The passages of the first question are gone, and what came before the second is only the conversation.
     assert [role for role, _ in second] == ["user", "assistant", "user", "user"]
     assert second[0] == first[1] and second[1] == ("assistant", "At nine.")
@@ -80,6 +91,8 @@ async def test_the_documents_alone_answer_when_the_provider_fails(tmp_path: Path
             last = event
     assert isinstance(last, AnswerCommitted)
     assert last.turn.payload["text"] == "Branches open at nine and close at five."
+    # Those of the fallback's own answer, and not the three that the provider would have read.
+    assert last.turn.payload["passages"] == [HOURS_PASSAGE]
 
 
 @pytest.mark.parametrize("more", ["", f"{PLACE}\n"], ids=["examples only", "turned off"])
@@ -92,3 +105,29 @@ async def test_a_deployment_without_documents_of_its_own_sends_none(more: str, t
     ):
         await talk(held, answering, "How do I block my stolen card?")
     assert texts(server, 0) == [("user", "How do I block my stolen card?")]
+    assert cited(held) == [[]]
+
+
+async def test_chroma_finds_the_passage_of_a_question(tmp_path: Path):
+    pytest.importorskip("chromadb")
+    server_type, llm = LLM["openai_compatible"]
+    vectors = ", vector_search: {name: chroma, settings: {folder: vectors}}"
+    async with (
+        server_type([ANSWER]) as server,
+        conversation(f"{llm.format(url=server.url)}{vectors}", tmp_path, more=PLACE) as (held, answering),
+    ):
+        await talk(held, answering, "What does a replacement card cost?")
+    assert "twelve euros" in texts(server, 0)[0][1] and cited(held) == [[FEES_PASSAGE]]
+    # Next to the deployment, as every relative path of it.
+    assert (tmp_path / "vectors" / "chroma.sqlite3").is_file()
+
+
+async def test_words_that_no_document_is_about_have_no_passages(tmp_path: Path):
+    server_type, llm = LLM["openai_compatible"]
+    async with (
+        server_type([ANSWER]) as server,
+        conversation(llm.format(url=server.url), tmp_path, more=PLACE) as (held, answering),
+    ):
+        await talk(held, answering, "Thank you.")
+    assert texts(server, 0) == [("user", "Thank you.")]
+    assert cited(held) == [[]]

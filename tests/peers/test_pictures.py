@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from PIL import Image
+from playwright.async_api import async_playwright, expect
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.plain_text import PlainTextOutput
@@ -23,9 +25,12 @@ from parley.language import find_language
 from parley.pipelines.text.console import Console
 from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.minicpm_page import Page, page
+from tests.peers.realtime_caller import calling
 from tests.peers.server import RunningServer, running_server
 from tests.peers.session_gateway import Turns, application, client_of
+from tests.peers.test_browser import OFFLINE
 from tests.peers.test_summaries import LLM, conversation
+from tests.system import missing
 
 ANSWER = Turn(["A red ", "square."])
 SEES = "sdk_retries: 0"
@@ -327,6 +332,63 @@ async def test_a_long_body_needs_a_place_and_a_declared_length(tmp_path: Path):
         typed.answer.set()
         assert (await first).status_code == 200
         assert (await client.post(path, json=body)).status_code == 200
+
+
+async def test_a_person_adds_a_picture_on_the_page_which_shows_it(shared: Seeing, tmp_path: Path):
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        missing("chromium")
+    (tmp_path / "photo.png").write_bytes(base64.b64decode(picture("green", "PNG", (3_000, 2_000))))
+    (tmp_path / "notes.txt").write_text("no picture")
+    session = await new_session(shared.parley)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=list(OFFLINE))
+        try:
+            page = await browser.new_page()
+            await page.goto(f"{shared.parley.url.replace('127.0.0.1', 'localhost')}/s/{session}")
+            files = page.get_by_label("Add a picture")
+            await files.set_input_files([tmp_path / "photo.png", tmp_path / "notes.txt"])
+            await expect(page.get_by_text("notes.txt is no picture.")).to_be_visible()
+            await expect(page.get_by_label("Pictures of this message").locator("img")).to_have_count(1)
+            await page.get_by_label("Type to Parley").fill("What is this?")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_text("A red square.")).to_be_visible(timeout=15_000)
+            assert shape(shared.model)[-1] == ["<green>", "What is this?"]
+            [(_, content)] = asked(shared.model)
+            assert isinstance(content[0], SeenPicture) and content[0].image.size == (1_568, 1_045)
+            for _ in range(2):
+                shown = page.locator(".turn.user img")
+                await expect(shown).to_have_count(1)
+                await expect(shown).to_have_js_property("naturalWidth", 1_568)
+                await expect(page.get_by_label("Pictures of this message")).to_be_hidden()
+                await page.reload()
+        finally:
+            await browser.close()
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+async def test_a_picture_in_openais_realtime_dialect_belongs_to_the_next_turn(shared: Seeing, spoken: bool):
+    question = "What is this?"
+    item: list[dict[str, Any]] = [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{picture('blue')}"}
+    ]
+    async with calling(shared.parley.url) as caller:
+        if not spoken:
+            item.append({"type": "input_text", "text": question})
+        await caller.connection.conversation.item.create(
+            item={"type": "message", "role": "user", "content": item}
+        )
+        await caller.until("conversation.item.done")
+        if spoken:
+            caller.say(question)
+        else:
+            await caller.connection.response.create()
+        await caller.until("response.done")
+        first = shape(shared.model)[-1]
+        assert first[0].endswith("<blue>") and first[-1].lower().rstrip("?") == "what is this"
+        caller.say("And what colour is it?")
+        await caller.until("response.done", count=2)
+        assert sum(part == "<blue>" for message in shape(shared.model) for part in message) == 1
 
 
 async def test_the_console_shows_a_file_with_the_next_line(tmp_path: Path):

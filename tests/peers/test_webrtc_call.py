@@ -66,6 +66,22 @@ async def test_typed_text_and_speech_share_one_conversation(server_url: str):
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_the_page_learns_which_passage_an_answer_rests_on_before_its_record(server_url: str):
+    async with call(server_url) as caller:
+        for turns, words in ((2, "What are your opening hours on Saturday?"), (3, "Thank you.")):
+            text = {"content": words, "options": {"run_immediately": True}}
+            caller.send({"label": "rtvi-ai", "type": "send-text", "id": str(turns), "data": text})
+            await caller.until(lambda turns=turns: len(turns_of(caller)) >= turns, within_s=20)
+        messages = [m["data"] for m in caller.of_type("server-message")]
+        kinds = [data["kind"] for data in messages if data["kind"] in ("passages", "turn")]
+        # The greeting, the answer, the thanks.
+        assert kinds == ["turn", "passages", "turn", "turn"]
+        [passages] = [data["passages"] for data in messages if data["kind"] == "passages"]
+        assert [each["heading"] for each in passages] == ["Branch opening hours"]
+        assert passages[0]["document"] and passages[0]["number"] >= 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_message_is_handled_once(server_url: str):
     async with call(server_url) as caller:
         assert len(caller.of_type("bot-ready")) == 1

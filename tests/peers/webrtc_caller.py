@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
-from av import AudioFrame, AudioResampler
+from av import AudioFrame, AudioResampler, VideoFrame
 
 
 async def until_state(connection: RTCPeerConnection, state: str, *, within_s: float = 5.0) -> None:
@@ -56,19 +56,64 @@ class Microphone(MediaStreamTrack):
         return frame
 
 
+class Camera(MediaStreamTrack):
+    """Track of one picture with the noise of a sensor.
+
+    Args:
+        picture: uint8, (height, width, 3), RGB.
+        every_s: interval of the frames.
+
+    Attributes:
+        picture: may be changed at any time.
+        is_frozen: the last frame is repeated.
+    """
+
+    kind = "video"
+
+    def __init__(self, picture: np.ndarray, *, every_s: float = 1 / 15) -> None:
+        super().__init__()
+        self.picture = picture
+        self.is_frozen = False
+        self._noise = np.random.default_rng(1)
+        self._last = picture
+        self._every_s = every_s
+        self._frames = 0
+        self._origin_s: float | None = None
+
+    async def recv(self) -> VideoFrame:
+        loop = asyncio.get_running_loop()
+        if self._origin_s is None:
+            self._origin_s = loop.time()
+        await asyncio.sleep(max(0.0, self._origin_s + self._frames * self._every_s - loop.time()))
+        if not self.is_frozen:
+            noise = self._noise.integers(-6, 7, self.picture.shape)
+            self._last = np.clip(self.picture + noise, 0, 255).astype(np.uint8)
+        frame = VideoFrame.from_ndarray(self._last, format="rgb24")
+        frame.pts = round(self._frames * self._every_s * 90_000)
+        frame.time_base = fractions.Fraction(1, 90_000)
+        self._frames += 1
+        return frame
+
+
 class Caller:
     """The caller's side of one call.
+
+    Args:
+        pcm: what the caller says at once.
+        camera: of the caller; None without one.
 
     Attributes:
         heard: 16 kHz mono PCM from the bot, silence included.
         messages: RTVI messages from the bot.
     """
 
-    def __init__(self, pcm: bytes = b"") -> None:
+    def __init__(self, pcm: bytes = b"", *, camera: Camera | None = None) -> None:
         # Both ends are on this machine: no public STUN server is used.
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.microphone = Microphone(pcm)
         self.connection.addTrack(self.microphone)
+        if camera is not None:
+            self.connection.addTrack(camera)
         self.channel = self.connection.createDataChannel("rtvi")
         self.heard = bytearray()
         self.messages: list[dict[str, Any]] = []
@@ -135,9 +180,11 @@ class Caller:
 
 
 @asynccontextmanager
-async def greeted(client: httpx.AsyncClient, path: str = "/api/offer") -> AsyncIterator[Caller]:
+async def greeted(
+    client: httpx.AsyncClient, path: str = "/api/offer", *, camera: Camera | None = None
+) -> AsyncIterator[Caller]:
     """Hold a call of a caller who has heard the greeting."""
-    caller = Caller()
+    caller = Caller(camera=camera)
     answer = await client.post(path, json=await caller.offer())
     answer.raise_for_status()
     await caller.accept(answer.json())

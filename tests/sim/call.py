@@ -23,10 +23,12 @@ from parley.configs.deployment import (
 from parley.core.call_events import CallEnding
 from parley.core.client_rules import ClientRules
 from parley.core.media import float_to_pcm16
+from parley.core.passage_notes import CitedPassage
 from parley.models.echo import EchoCanceller
 from parley.models.llm import LanguageModel
 from parley.models.omni import OmniHost
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
+from parley.models.retrieval.finder import PassageFinder
 from parley.models.stt import Transcript
 from parley.models.tools import Tool
 from parley.models.tts import TextToSpeech
@@ -57,7 +59,7 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.looks import ScriptedLooks
-from tests.fakes.scripted_llm import Script, ScriptedLanguageModel
+from tests.fakes.scripted_llm import CitingLanguageModel, Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
@@ -173,6 +175,8 @@ def simulate(
     rules: ClientRules | None = None,
     observers: Sequence[ObserverFactory] = (),
     failures: int = 0,
+    cites: Mapping[str, CitedPassage] = MappingProxyType({}),
+    finder: PassageFinder | None = None,
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
 
@@ -200,9 +204,11 @@ def simulate(
         rules: rules of the client.
         observers: observers of the call, of other packages.
         failures: deliveries of events that fail, in an observer.
+        cites: passages that the model names for answers that contain the key.
+        finder: finds passages for each question.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
-    model = ScriptedLanguageModel(*scripts)
+    model = CitingLanguageModel(*scripts, passages=cites)
     turn = ScriptedTurn(completeness)
     output = tmp_path / "call.wav"
 
@@ -232,7 +238,7 @@ def simulate(
             duplex=Duplex.model_validate({"tick_log": tmp_path / "ticks", **duplex}),
         )
         plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
-        answering = _WithTools(deployment, plan, model, tools)
+        answering = _WithTools(deployment, plan, model, tools, finder)
         ears = InPlaceEngine[Transcript](
             ScriptedStt(ScriptedSttSettings(words=tuple(words), word_ms=word_ms, confidence=confidence)),
             as_transcript,
@@ -349,7 +355,12 @@ class _WithTools(LlmRuntime):
     """Answering with tools that no deployment names."""
 
     def __init__(
-        self, deployment: Deployment, plan: AnsweringPlan, model: LanguageModel, tools: Sequence[Tool]
+        self,
+        deployment: Deployment,
+        plan: AnsweringPlan,
+        model: LanguageModel,
+        tools: Sequence[Tool],
+        finder: PassageFinder | None,
     ) -> None:
-        super().__init__(deployment, plan, model)
+        super().__init__(deployment, plan, model, finder=finder)
         self._tools = SharedTools(tools)

@@ -53,6 +53,32 @@ test("an interrupted reply shows the words that were not heard", () => {
   assert.equal(root.querySelector('[data-role="via"]').textContent, "phone");
 });
 
+const FEES = { document: "Fee schedule", heading: "Cards abroad", number: 4 };
+
+test("the passages of an answer are folded below it, also when the answer has just come", () => {
+  const { record, root } = shown();
+  const cited = () => [...root.querySelectorAll('[data-role="passages"] li')].map(({ textContent }) => textContent);
+  record.take(bot(1, "r1", "1.5 percent.", { passages: [FEES, { ...FEES, heading: "Fee schedule" }] }));
+  assert.deepEqual(cited(), ["Fee schedule: Cards abroad", "Fee schedule"]);
+  const fold = root.querySelector('[data-role="passages"]');
+  assert.equal(fold.open, false);
+  assert.equal(fold.querySelector("summary").textContent, "2 passages");
+  assert.equal(fold.querySelector("li").title, "passage 4 of the document");
+  record.take(bot(1, "r1", "1.5 percent."));
+  assert.deepEqual(cited(), []);
+  record.ask("k", "And here?");
+  record.answer("k", { reply_id: "reply.k", text: "Nothing.", passages: [FEES] });
+  assert.deepEqual(cited(), ["Fee schedule: Cards abroad"]);
+});
+
+test("passages of an imported session that are none are not shown", () => {
+  const { record, root, texts } = shown();
+  record.take(bot(1, "r1", "One", { passages: 5 }));
+  record.take(bot(2, "r2", "Two", { passages: [null, { heading: "x" }] }));
+  assert.deepEqual(texts(), ["One", "Two"]);
+  assert.equal(root.querySelector('[data-role="passages"]'), null);
+});
+
 test("the beginning and the end of a call are lines, once each", () => {
   const { record, root } = shown();
   const joined = event("joined", 1, { transport: "webrtc" });

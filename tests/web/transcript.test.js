@@ -205,3 +205,15 @@ test("a message that is not about words changes nothing", () => {
   say("server-message");
   assert.equal(root.childElementCount, 0);
 });
+
+test("the passages of a reply stand under it and under no other", () => {
+  const { say, sentence, spoken, turn, root } = call();
+  sentence(1, "Twelve euros.");
+  spoken(1, "Twelve euros.");
+  say("server-message", { kind: "passages", passages: [{ document: "Fees", heading: "Cards", number: 2 }] });
+  turn({ user_text: "How much?", interrupted: false, spans: {} });
+  sentence(2, "Goodbye.");
+  const [fee, goodbye] = root.querySelectorAll('[data-role="bot-turn"]');
+  assert.equal(fee.querySelector('[data-role="passages"] li').textContent, "Fees: Cards");
+  assert.equal(goodbye.querySelector('[data-role="passages"]'), null);
+});

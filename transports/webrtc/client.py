@@ -43,17 +43,15 @@ from pipecat.transports.smallwebrtc.transport import (
 )
 from pipecat.utils.shared import acquires, releases
 
+from parley.core.frame_facts import CAPTURED_S
 from parley.transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
+from parley.transports.request import LONGEST_PX, PICTURES_PER_S
 from parley.transports.webrtc.audio_track import PacedAudioTrack
 from parley.transports.webrtc.connection_state import is_over
 from parley.transports.webrtc.jitter_buffer import install
 
 # aiortc queues decoded frames of 20 ms without a bound.
 MAX_BACKLOG_FRAMES = 25
-# More pictures of a camera have no use: an engine takes one picture in each of its units.
-PICTURES_PER_S = 2.0
-# A picture is scaled down to this side before it goes on.
-LONGEST_PX = 1_344
 NO_VIDEO_S = 0.1
 VIDEO_WAIT_S = 2.0
 NO_AUDIO_S = 0.01
@@ -75,6 +73,8 @@ class PacedWebRTCClient:
         on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
         jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_first_word: called when the first audio or message of the peer has come; must not block.
+        pictures_per_s: of a camera; further ones are dropped before they are converted.
+        longest_px: side to which a picture is scaled down before it goes on.
     """
 
     def __init__(
@@ -85,8 +85,11 @@ class PacedWebRTCClient:
         on_packet: Callable[[bytes], None] | None,
         jitter_buffer: bool,
         on_first_word: Callable[[], None] | None = None,
+        pictures_per_s: float = PICTURES_PER_S,
+        longest_px: int = LONGEST_PX,
     ) -> None:
         self._connection = connection
+        self._picture_s, self._longest_px = 1 / pictures_per_s, longest_px
         self._callbacks: SmallWebRTCCallbacks | None = callbacks
         self._on_first_word = on_first_word
         self._jitter_buffer = jitter_buffer
@@ -247,7 +250,7 @@ class PacedWebRTCClient:
         return self._resampler.resample(frame)
 
     async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
-        """Yield the newest pictures of a track, ``PICTURES_PER_S``, converted in a thread.
+        """Yield pictures of a track, ``pictures_per_s``, converted in a thread, with their arrival.
 
         Pipecat's own client converts each of thirty a second on the loop.
         """
@@ -274,9 +277,11 @@ class PacedWebRTCClient:
             now_s = loop.time()
             if now_s < due_s:
                 continue
-            due_s = now_s + 1 / PICTURES_PER_S
-            size, image = await asyncio.to_thread(_as_rgb, frame)
+            # On a grid: a camera's own interval would be added to each of these otherwise.
+            due_s = max(due_s + self._picture_s, now_s + self._picture_s / 2)
+            size, image = await asyncio.to_thread(_as_rgb, frame, self._longest_px)
             picture = UserImageRawFrame(user_id=self._connection.pc_id, image=image, size=size, format="RGB")
+            CAPTURED_S.put(picture, now_s)
             picture.transport_source = video_source
             yield picture
 
@@ -356,8 +361,8 @@ class PacedWebRTCClient:
         await self._connection.disconnect()
 
 
-def _as_rgb(frame: VideoFrame) -> tuple[tuple[int, int], bytes]:
-    """Return (width, height) and raw RGB of a picture, no side longer than ``LONGEST_PX``. Blocks."""
-    scale = min(1.0, LONGEST_PX / max(frame.width, frame.height))
+def _as_rgb(frame: VideoFrame, longest_px: int) -> tuple[tuple[int, int], bytes]:
+    """Return (width, height) and raw RGB of a picture, no side longer than ``longest_px``. Blocks."""
+    scale = min(1.0, longest_px / max(frame.width, frame.height))
     width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
     return (width, height), frame.to_ndarray(format="rgb24", width=width, height=height).tobytes()

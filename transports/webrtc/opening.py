@@ -24,6 +24,8 @@ async def open_browser(
         jitter_buffer=request.jitter_buffer,
         on_packet=request.on_packet,
         events=request.events,
+        pictures_per_s=request.pictures_per_s,
+        longest_px=request.longest_px,
         # Only the gateway's arguments have this callback.
         on_first_word=getattr(arguments, "on_first_word", None),
     )

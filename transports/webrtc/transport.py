@@ -51,6 +51,7 @@ from parley.runtime.event_stream import CallEvents
 from parley.transports.direct_input import DirectAudioInput
 from parley.transports.interruptible_output import InterruptibleOutput
 from parley.transports.pipecat_internals import declare_events, emit
+from parley.transports.request import LONGEST_PX, PICTURES_PER_S
 from parley.transports.webrtc.audio_track import RTP_RATE_HZ
 from parley.transports.webrtc.client import PacedWebRTCClient
 from parley.transports.webrtc.client_delay import ClientDelay
@@ -187,6 +188,8 @@ class PacedWebRTCTransport(BaseTransport):
         on_packet: Callable[[bytes], None] | None = None,
         on_first_word: Callable[[], None] | None = None,
         jitter_buffer: bool = False,
+        pictures_per_s: float = PICTURES_PER_S,
+        longest_px: int = LONGEST_PX,
     ) -> None:
         super().__init__()
         self._params = params
@@ -201,6 +204,8 @@ class PacedWebRTCTransport(BaseTransport):
             on_packet=on_packet,
             on_first_word=on_first_word,
             jitter_buffer=jitter_buffer,
+            pictures_per_s=pictures_per_s,
+            longest_px=longest_px,
         )
         self._input: PacedWebRTCInput | None = None
         self._output: PacedWebRTCOutput | None = None

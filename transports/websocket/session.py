@@ -436,6 +436,9 @@ class SocketCall:
                 self.over("stopped")
                 self._close = (code, reason)
                 self._hang_up()
+            case Pictures(are_shown=True):
+                # Before the turn that the client asks for next.
+                await self.act(action)
             case _ if isinstance(action, IN_LINE):
                 if isinstance(action, EndTurn) and action.is_quiet:
                     self.line.speak(self._quiet, at_once=self._receives_at_once)

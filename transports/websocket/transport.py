@@ -48,6 +48,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from parley.audio.gain import RampedGain
 from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.core.pictures import CAMERA, SHOWN
 from parley.protocols.client_protocol import (
     ALREADY_SENT,
     TURN_END,
@@ -90,7 +91,7 @@ BUFFERED_US = 500_000
 
 @dataclass(frozen=True, slots=True)
 class PictureLimits:
-    """Limits of a client's camera.
+    """Limits of a client's pictures.
 
     Attributes:
         most_pixels: a file that declares more is not decoded.
@@ -152,7 +153,7 @@ class SocketInput(DirectAudioInput):
                     await receiver.unit_begun(UNIT_FIRST_MS)
                 await self.push_audio_frame(frame)
             elif isinstance(taken, Pictures):
-                await self._show(taken)
+                await self.show(taken)
             elif taken is not None:
                 await self._act(taken)
             else:
@@ -174,7 +175,8 @@ class SocketInput(DirectAudioInput):
                 await session.spoke.wait()
                 session.spoke.clear()
 
-    async def _show(self, pictures: Pictures) -> None:
+    async def show(self, pictures: Pictures) -> None:
+        """Decode pictures in a thread and pass them on; one that cannot be read is refused."""
         if not self.capabilities.video_in:
             return
         for data in pictures.files:
@@ -187,7 +189,7 @@ class SocketInput(DirectAudioInput):
                 self._socket.session.refuse(refusal)
                 continue
             picture = UserImageRawFrame(user_id="caller", image=image, size=size, format="RGB")
-            picture.transport_source = "camera"
+            picture.transport_source = SHOWN if pictures.are_shown else CAMERA
             receiver = self._socket.receiver()
             if receiver is not None:
                 receiver.see(picture)
@@ -526,6 +528,10 @@ class SocketTransport(BaseTransport):
     def heard_ms(self) -> int:
         """Length of the caller's audio that went into the pipeline."""
         return self.heard_samples * 1000 // self.input_rate_hz
+
+    async def show(self, pictures: Pictures) -> None:
+        """Pass on pictures that the caller shows with their next turn."""
+        await self._socket_input.show(pictures)
 
     def report(self, happening: Happening) -> None:
         """Report an event from outside the pipeline, after the events that happened in it before."""

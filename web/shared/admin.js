@@ -92,6 +92,7 @@ class Page {
   #epoch = 0;
   /** @type {Estimates | null} */
   #estimates = null;
+  #mostDocumentBytes = Infinity;
 
   begin() {
     this.#makeEstimates();
@@ -287,7 +288,8 @@ class Page {
     parts.queueTable.hidden = queue.length === 0;
     this.#estimates = estimates;
     this.#showEstimates(false);
-    const { documents, passages } = library;
+    const { documents, passages, most_bytes: mostBytes } = library;
+    this.#mostDocumentBytes = mostBytes;
     parts.documentsCard.hidden = passages === 0;
     write(parts.documentsWhat, `Answers come from these ${documents.length} files (${passages} passages).`);
     keyed(parts.documents, documents, "name", (stored) => this.#document(stored), updateDocument);
@@ -481,6 +483,11 @@ class Page {
   async #addDocument() {
     const [file] = parts.documentFile.files ?? [];
     if (!file) return;
+    // The server refuses it while it is being sent, which a browser reports as a broken connection.
+    if (file.size > this.#mostDocumentBytes) {
+      const limit = `the limit is ${megabytes(this.#mostDocumentBytes)}`;
+      throw new api.ApiError(`${file.name} has ${megabytes(file.size)}; ${limit}.`);
+    }
     const button = parts.addDocumentButton;
     await busy(button, "Adding…", () => api.addDocument(file));
     parts.addDocument.reset();
@@ -650,6 +657,11 @@ const isGood = ({ valueAsNumber: value, max }) => value > 0 && value <= Number(m
  * @type {(at: string | null) => string}
  */
 const ago = (at) => (at ? span(Math.max(0, (Date.now() - Date.parse(at)) / 1000)) : "–");
+
+/** @param {number} bytes */
+function megabytes(bytes) {
+  return `${Math.round(bytes / 1e6)} MB`;
+}
 
 /**
  * @param {File} file

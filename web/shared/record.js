@@ -2,10 +2,12 @@
 // page is sending at the moment; an event of a turn that is shown already settles it instead of showing it twice. A turn of the
 // user is identified by its key, a reply by its reply id.
 
+import { pictureOf } from "./attachments.js";
 import { element } from "./element.js";
 import { required } from "./guards.js";
+import { citing } from "./passages.js";
 
-/** @import { BotTurn, Heard, SessionEvent, TierChange, UserTurn } from "../types/server.js" */
+/** @import { Attached, BotTurn, Heard, SessionEvent, TierChange, UserTurn } from "../types/server.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
 
 /** @typedef {{ us: number, seq: number }} Place */
@@ -70,6 +72,8 @@ export class SessionRecord {
   #filling = false;
   /** @type {Map<string, Turn>} by key or reply id */
   #turns = new Map();
+  /** @type {Map<string, Attached>} pictures of the session, by key */
+  #pictures = new Map();
   /** @type {Set<string>} keys of the notes */
   #noted = new Set();
 
@@ -114,6 +118,9 @@ export class SessionRecord {
   take(event) {
     const place = { us: event.event_us, seq: event.seq };
     switch (event.kind) {
+      case "picture":
+        this.#pictures.set(event.key, event.payload);
+        break;
       case "user_turn":
         this.#userTurn(event.key, event.payload, place);
         break;
@@ -141,14 +148,17 @@ export class SessionRecord {
    *
    * @param {string} key
    * @param {string} text
+   * @param {Attached[]} [pictures]
    */
-  ask(key, text) {
+  ask(key, text, pictures = []) {
     const begun = this.#turns.get(replyTo(key));
     if (begun?.streamed) {
       this.#turns.delete(replyTo(key));
       this.#remove(begun);
     }
-    this.#userTurn(key, { text, transport: "text" }, PENDING);
+    for (const [at, picture] of pictures.entries()) this.#pictures.set(`${key}.${at}`, picture);
+    const shown = pictures.map((_, at) => ({ key: `${key}.${at}` }));
+    this.#userTurn(key, { text, transport: "text", pictures: shown }, PENDING);
   }
 
   /**
@@ -242,9 +252,10 @@ export class SessionRecord {
    * @param {UserTurn} payload
    * @param {Place} place
    */
-  #userTurn(key, { text, transport, rendered }, place) {
+  #userTurn(key, { text, transport, rendered, pictures = [] }, place) {
     const said = this.#entry(key, "user", place);
-    said.bubble.textContent = text;
+    const shown = pictures.flatMap((each) => this.#pictures.get(each.key) ?? []);
+    said.bubble.replaceChildren(...shown.map(pictureOf), text);
     said.item.dataset.final = "true";
     // It may be durable and unanswered: the reason of the failure stays.
     if (place === PENDING || !said.under.childElementCount) {
@@ -270,7 +281,7 @@ export class SessionRecord {
    * @param {BotTurn} payload
    * @param {Place} place
    */
-  #botTurn({ reply_id: id, text, truncated, unheard, transport, by }, place) {
+  #botTurn({ reply_id: id, text, truncated, unheard, transport, by, passages }, place) {
     if (!text && !unheard) return;
     const reply = this.#entry(id, "bot", place);
     reply.streamed = null;
@@ -285,7 +296,7 @@ export class SessionRecord {
     if (by === "human") this.#bubbles.markHuman(reply);
     const author = by === "human" ? [element("span", "by", "colleague")] : [];
     const cut = truncated ? [element("span", "cut", "cut off")] : [];
-    reply.under.replaceChildren(...author, ...cut, ...via(transport));
+    reply.under.replaceChildren(...author, ...cut, ...via(transport), ...citing(passages));
     this.#turns.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
     this.#bubbles.follow();
   }

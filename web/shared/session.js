@@ -1,15 +1,17 @@
 // Page of one session: everything so far on any transport, and typed turns. Decides what is being answered and which notice the
 // user sees; the server is in session_api.js and follower.js, the bubbles in record.js.
 
+import { Attachments } from "./attachments.js";
 import { Bubbles } from "./bubbles.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
+import { Lanes } from "./lanes.js";
 import { SessionRecord } from "./record.js";
-import { ApiError, SessionApi, newKey } from "./session_api.js";
+import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
-/** @import { SessionEvent, TierName } from "../types/server.js" */
+/** @import { Attached, SessionEvent, TierName } from "../types/server.js" */
 
 const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
 /** @type {Partial<Record<TierName, string>>} */
@@ -28,6 +30,9 @@ const parts = {
   speaker: part("speaker", HTMLElement),
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLTextAreaElement),
+  attached: part("attached", HTMLElement),
+  attach: part("attach", HTMLElement),
+  files: part("files", HTMLInputElement),
   send: part("send", HTMLButtonElement),
   stop: part("stop", HTMLButtonElement),
   call: part("call", HTMLAnchorElement),
@@ -36,6 +41,7 @@ const parts = {
   confirm: part("confirm", HTMLDialogElement),
   paths: part("paths", HTMLElement),
   timeline: part("timeline", HTMLDetailsElement),
+  lanes: part("lanes", HTMLDetailsElement),
   earlier: part("earlier", HTMLButtonElement),
   conversation: part("conversation", HTMLElement),
   dock: part("dock", HTMLElement),
@@ -51,6 +57,11 @@ class SessionPage {
   #bubbles = new Bubbles(parts.conversation);
   #record = new SessionRecord(this.#bubbles);
   #timeline;
+  #lanes = new Lanes(parts.lanes);
+  #attachments = new Attachments(parts.attached, (problem) => {
+    if (problem) this.#message = problem;
+    this.#show();
+  });
   #unsent;
   #follower;
   #loading = true;
@@ -89,6 +100,14 @@ class SessionPage {
       this.#submit();
     });
     parts.typed.addEventListener("input", () => this.#show());
+    parts.files.addEventListener("change", () => {
+      this.#attachments.add([...(parts.files.files ?? [])]);
+      parts.files.value = "";
+    });
+    parts.typed.addEventListener("paste", (event) => this.#attach(event, event.clipboardData));
+    parts.dock.addEventListener("dragover", (event) => event.preventDefault());
+    parts.dock.addEventListener("drop", (event) => this.#attach(event, event.dataTransfer));
+    this.#offerPictures();
     parts.stop.addEventListener("click", () => this.#answering?.abort());
     parts.remove.addEventListener("click", () => {
       parts.confirm.returnValue = ""; // Escape keeps the previous answer
@@ -121,6 +140,7 @@ class SessionPage {
     this.#record.take(event);
     this.#noteTier(event);
     this.#timeline.take(event);
+    this.#lanes.take(event);
     this.#show();
   }
 
@@ -132,6 +152,7 @@ class SessionPage {
   #onPast(events) {
     for (const event of events) {
       this.#record.take(event);
+      this.#lanes.take(event);
       this.#noteTier(event);
     }
     for (const [key, text] of this.#unsent.all) {
@@ -153,36 +174,54 @@ class SessionPage {
     this.#tierSeq = event.seq;
   }
 
+  async #offerPictures() {
+    const status = await requestJson("GET", "/status").catch(() => ({}));
+    parts.attach.hidden = !status.reads_pictures;
+  }
+
+  /**
+   * @param {Event} event
+   * @param {DataTransfer | null} given
+   */
+  #attach(event, given) {
+    const files = [...(given?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    if (!parts.attach.hidden) this.#attachments.add(files);
+  }
+
   #submit() {
     const text = parts.typed.value.trim();
-    if (!text || this.#loading || this.#answering) return;
+    if ((!text && this.#attachments.empty) || this.#loading || this.#answering) return;
     parts.typed.value = "";
     parts.typed.focus();
-    this.#say(newKey(), text);
+    this.#say(newKey(), text, this.#attachments.take());
   }
 
   /**
    * @param {string} key
    * @param {string} text
+   * @param {Attached[]} [pictures]
    */
-  async #say(key, text) {
+  async #say(key, text, pictures = []) {
     if (this.#answering) return;
     const stop = new AbortController();
     this.#answering = stop;
     this.#message = "";
-    this.#unsent.keep(key, text);
-    this.#record.ask(key, text);
+    // Pictures live as long as the page: a tab's storage is too small for them.
+    if (text) this.#unsent.keep(key, text);
+    this.#record.ask(key, text, pictures);
     this.#bubbles.pin();
     this.#show();
     try {
-      for await (const event of this.#api.say(text, key, stop.signal)) {
+      for await (const event of this.#api.say(text, key, stop.signal, pictures)) {
         if (event.name === "delta") this.#record.piece(key, event.data.text);
         if (event.name === "done") this.#record.answer(key, event.data);
       }
       this.#unsent.drop(key);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      this.#onFailure(error, key, text, stop.signal.aborted);
+      this.#onFailure(error, key, text, pictures, stop.signal.aborted);
     } finally {
       this.#answering = null;
       stop.abort(); // after a deadline the request would continue
@@ -195,9 +234,10 @@ class SessionPage {
    * @param {ApiError} error
    * @param {string} key
    * @param {string} text
+   * @param {Attached[]} pictures
    * @param {boolean} stopped
    */
-  #onFailure(error, key, text, stopped) {
+  #onFailure(error, key, text, pictures, stopped) {
     if (error.gone) {
       this.#onGone();
     } else if (stopped && this.#record.stop(key)) {
@@ -207,9 +247,10 @@ class SessionPage {
       this.#record.withdraw(key);
       // Something else may have been typed in the meantime.
       parts.typed.value = [text, parts.typed.value].filter(Boolean).join("\n");
+      this.#attachments.putBack(pictures);
       this.#message = error.message;
     } else {
-      this.#offerAgain(key, text, stopped ? "Stopped before the answer." : NOT_ANSWERED);
+      this.#offerAgain(key, text, stopped ? "Stopped before the answer." : NOT_ANSWERED, pictures);
       if (!stopped) this.#message = `${error.message} Your question is kept: press Try again.`;
     }
   }
@@ -218,9 +259,10 @@ class SessionPage {
    * @param {string} key
    * @param {string} text
    * @param {string} why
+   * @param {Attached[]} [pictures]
    */
-  #offerAgain(key, text, why) {
-    this.#record.failed(key, why, () => this.#say(key, text));
+  #offerAgain(key, text, why, pictures = []) {
+    this.#record.failed(key, why, () => this.#say(key, text, pictures));
   }
 
   async #delete() {
@@ -262,7 +304,7 @@ class SessionPage {
     parts.earlier.hidden = this.#loading || !this.#record.hasEarlier;
     parts.send.hidden = Boolean(this.#answering);
     parts.stop.hidden = !this.#answering;
-    parts.send.disabled = this.#loading || !parts.typed.value.trim();
+    parts.send.disabled = this.#loading || (!parts.typed.value.trim() && this.#attachments.empty);
     showNotice(parts.speaker, SPEAKERS[this.#tier] ?? "");
     const text = this.#message || (this.#away ? AWAY : "");
     showNotice(parts.notice, text, { bad: text !== BACK });

@@ -5,7 +5,7 @@ import { within } from "./deadline.js";
 import { nameOf } from "./guards.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
-/** @import { AnswerEvent, CallCode, NextToken, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
+/** @import { AnswerEvent, Attached, CallCode, NextToken, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -147,14 +147,15 @@ export class SessionApi {
    * @param {string} text
    * @param {string} key the same one for a repeated request
    * @param {AbortSignal} stop ends the answer for the user
+   * @param {Attached[]} [pictures]
    * @returns {AsyncGenerator<AnswerEvent>}
    */
-  async *say(text, key, stop) {
+  async *say(text, key, stop, pictures = []) {
     const response = await within(
       SILENT_MS,
       request("POST", `${this.#path}/messages`, {
         headers: { "content-type": "application/json", "idempotency-key": key },
-        body: JSON.stringify({ text }),
+        body: JSON.stringify(pictures.length ? { text, pictures: pictures.map(sent) } : { text }),
         signal: stop,
       }),
     ).catch(asApiError);
@@ -175,6 +176,11 @@ export class SessionApi {
   events(afterSeq) {
     return new EventSource(`${this.#path}/events?after_seq=${afterSeq}`);
   }
+}
+
+/** @param {Attached} picture */
+function sent({ media_type, data }) {
+  return { media_type, data };
 }
 
 /** @typedef {{ name: string, data: any }} ServerSentEvent */

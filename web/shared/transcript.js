@@ -3,8 +3,9 @@
 // the moment they are heard.
 
 import { element } from "./element.js";
+import { citing } from "./passages.js";
 
-/** @import { BotOutput, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
+/** @import { BotOutput, CitedPassage, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
 
 /** @typedef {{ words: HTMLElement[], next: number }} Segment sentence of the bot; `next` is its first word not yet heard */
@@ -59,6 +60,7 @@ export class Transcript {
         break;
       case "server-message":
         if (message.data?.kind === "turn") this.#turn(message.data);
+        if (message.data?.kind === "passages") this.#cite(message.data.passages);
         break;
       default:
     }
@@ -176,6 +178,12 @@ export class Transcript {
     segments.set(id, segment);
     this.#bubbles.follow();
     return segment;
+  }
+
+  /** @param {CitedPassage[]} passages */
+  #cite(passages) {
+    this.#latest?.under.append(...citing(passages));
+    this.#bubbles.follow();
   }
 
   /** @param {TurnRecord} record */

@@ -12,8 +12,18 @@ export interface NextToken {
   next_token?: string;
 }
 
+/** Picture of a typed turn, as it is sent and stored. */
+export interface Attached {
+  media_type: string;
+  /** The file, in base64. */
+  data: string;
+  width: number;
+  height: number;
+}
+
 export interface UserTurn {
   text: string;
+  pictures?: { key: string }[];
   transport?: string;
   /** Text that the model reads, with what was perceived in brackets. */
   rendered?: string;
@@ -24,12 +34,20 @@ export interface Heard {
   text: string;
 }
 
+/** Passage that an answer rests on; `number` is its place in the document, from 1. */
+export interface CitedPassage {
+  document: string;
+  heading: string;
+  number: number;
+}
+
 export interface BotTurn {
   reply_id: string;
   text?: string;
   truncated?: boolean;
   unheard?: string;
   transport?: string;
+  passages?: CitedPassage[];
   /** Author, where no model wrote it. */
   by?: "human" | "deployment";
 }
@@ -66,13 +84,29 @@ export interface DeskView {
   sessions: DeskSession[];
 }
 
-/** Picture that a user turn after it names by its key. */
-export interface Picture {
-  media_type: string;
-  width: number;
-  height: number;
-  /** The file, in base64. */
-  data: string;
+/** Report of a specialist, as it was placed in the order of events. */
+export interface Annotated {
+  call_id: string;
+  /** The same for all revisions of one statement of the call. */
+  statement: number;
+  late?: boolean;
+  body: {
+    type: string;
+    text?: string;
+    words?: { text: string; start_us: number; end_us: number }[];
+    start_us?: number;
+    end_us?: number;
+    speaker_id?: string;
+    gesture?: string | null;
+    ref?: string | null;
+    facial_affect?: string | null;
+    looking?: string | null;
+    anger?: number | null;
+    stress?: number | null;
+    joy?: number | null;
+    level_offset_db?: number | null;
+    pitch_offset_semitones?: number | null;
+  };
 }
 
 export interface Visit {
@@ -93,11 +127,13 @@ export type SessionEvent =
   | EventOf<"user_turn", UserTurn>
   | EventOf<"heard", Heard>
   | EventOf<"bot_turn", BotTurn>
-  | EventOf<"picture", Picture>
+  /** A user turn after it names it by its key. */
+  | EventOf<"picture", Attached>
   | EventOf<"joined" | "left", Visit>
+  | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "annotation" | "journal",
+      "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "journal",
       Record<string, unknown>
     >;
 
@@ -147,8 +183,15 @@ export interface Votes {
   unit_ms: number;
 }
 
+/** Passages of the reply that is over; its turn record follows. */
+export interface Passages {
+  kind: "passages";
+  passages: CitedPassage[];
+}
+
 export type ServerMessage =
   | TurnRecord
+  | Passages
   | LineQueue
   | Votes
   | { kind: "session"; id: string }
@@ -250,6 +293,8 @@ export interface Status {
   omni?: string;
   sees?: boolean;
   cascade_sees?: boolean;
+  /** Typed turns may have pictures. */
+  reads_pictures?: boolean;
   telephone?: string;
   exposure?: string;
   calls: number;
@@ -328,6 +373,8 @@ export interface StoredDocument {
 export interface DocumentList {
   documents: StoredDocument[];
   passages: number;
+  /** Largest file that is taken. */
+  most_bytes: number;
 }
 
 export interface VoiceAdded {

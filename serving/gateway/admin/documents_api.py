@@ -1,6 +1,6 @@
 """Routes of the documents that answers come from; all are for the operator.
 
-GET    /api/admin/documents             {documents: [{name, size_bytes, passages}], passages}
+GET    /api/admin/documents             {documents: [{name, size_bytes, passages}], passages, most_bytes}
 PUT    /api/admin/documents?name=NAME   the file as the body: add it, or replace that of the same name
 DELETE /api/admin/documents?name=NAME
 POST   /api/admin/documents/reading     read all files again, after a change of the folder
@@ -31,10 +31,11 @@ DocumentName = Annotated[str, Query(min_length=1, max_length=200, description="p
 
 
 class DocumentList(BaseModel):
-    """All documents, and the number of passages that are searched."""
+    """All documents, the number of passages that are searched, and the largest file that is taken."""
 
     documents: list[StoredDocument]
     passages: int
+    most_bytes: int = MOST_BYTES
 
 
 def documents_api(library: DocumentLibrary | None, operators: AdminAuth, settings: ServerTuning) -> APIRouter:

@@ -30,8 +30,8 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/\s]+)(?::\d+)?")
 # The page works without the internet: a browser refuses everything that is not served here.
 CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; connect-src 'self'; media-src 'self' blob:; style-src 'self'; script-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "default-src 'self'; connect-src 'self'; media-src 'self' blob:; img-src 'self' data:; "
+    "style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 

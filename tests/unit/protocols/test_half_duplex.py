@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -22,6 +23,7 @@ from parley.protocols.client_protocol import (
     RecognisedWords,
     ReplyAudio,
     ReplyBegan,
+    ReplyCites,
     ReplyOver,
     ReplyWords,
     Send,
@@ -156,6 +158,20 @@ def test_a_turn_is_told_in_the_order_that_its_page_relies_on():
     assert chunks[0]["audio_data"] == written(HALF_SECOND[:1_920])
     assert (chunks[0]["audio_sample_rate"], chunks[0]["duration_ms"]) == (24_000, 20.0)
     assert received[-1] == {"type": "turn_done", "turn_index": 1, "text": "It is ten."}
+
+
+def test_the_end_of_a_reply_names_its_own_passages():
+    protocol = prepared()
+    fees, hours = CitedPassage("fees", "Cards", 1), CitedPassage("guide", "Hours", 2)
+    # The first reply is never heard.
+    messages_of(protocol, ReplyCites("a", (fees,)))
+    ends = []
+    for reply_id, passages in (("b", (fees, hours)), ("c", None)):
+        if passages:
+            messages_of(protocol, ReplyCites(reply_id, passages))
+        *_, end = messages_of(protocol, ReplyBegan(reply_id), ReplyWords("Yes."), ReplyOver(reply_id))
+        ends.append(end.get("passages"))
+    assert ends == [[fees.as_json(), hours.as_json()], None]
 
 
 def test_nothing_is_heard_while_the_bot_speaks_and_everything_after_it():

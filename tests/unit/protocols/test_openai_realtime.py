@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.core.client_rules import CLIENT_HEADING
+from parley.core.passage_notes import CitedPassage
 from parley.models.tools.arguments import schema_faults
 from parley.pipelines.call import client_prompt
 from parley.protocols.client_protocol import (
@@ -32,6 +33,7 @@ from parley.protocols.client_protocol import (
     RecognisedWords,
     ReplyAudio,
     ReplyBegan,
+    ReplyCites,
     ReplyOver,
     ReplyWords,
     Send,
@@ -552,7 +554,7 @@ def test_a_picture_is_read_from_its_own_bytes_and_from_nowhere_else():
             "conversation.item.create", item={"type": "message", "role": "user", "content": content}
         )
 
-    assert shown(f"data:image/png;base64,{picture}") == [Pictures((b"\x89PNG",))]
+    assert shown(f"data:image/png;base64,{picture}") == [Pictures((b"\x89PNG",), are_shown=True)]
     assert picture not in json.dumps(talk.received)
     assert shown("https://example.org/cat.png") == []
     assert talk.error()["param"] == "item.content.image_url"
@@ -592,6 +594,18 @@ def test_a_response_is_told_in_the_one_order_that_generations_are_built_in():
         "conversation.item.done",
         "response.done",
     ]
+
+
+def test_a_response_names_its_passages_where_the_protocol_has_room_for_them():
+    talk = Talk()
+    long = CitedPassage("d" * 600, "", 12)
+    talk.report(ReplyCites("a", (CitedPassage("fees", "Cards", 3), *[long] * 20)))
+    talk.report(ReplyBegan("a"), ReplyWords("Twelve euros."), ReplyOver("a"))
+    talk.report(ReplyBegan("b"), ReplyWords("Goodbye."), ReplyOver("b"))
+    first, second = (m["response"] for m in talk.received if m["type"] == "response.done")
+    assert first["metadata"]["passage_1"] == "fees: Cards (3)"
+    assert len(first["metadata"]) == 16 and len(first["metadata"]["passage_2"]) == 512
+    assert second["metadata"] is None
 
 
 @pytest.mark.parametrize("left_out", range(11))

@@ -124,6 +124,9 @@ class Model:
         statement.newest = report
         if statement.waiting:
             self.dropped["superseded"] += 1
+            if event_us > statement.place[0]:
+                statement.place = (event_us, *statement.place[1:])
+                statement.arrived_us = report.arrival_us
             return
         self.accepted += 1
         statement.place = (event_us, stream.order, self.accepted)

@@ -91,12 +91,12 @@ def test_words_without_specialists_are_one_token_at_once():
     ]
 
 
-def test_words_wait_until_the_specialists_have_passed_their_end_by_epsilon():
+def test_words_wait_until_the_specialists_have_passed_their_end():
     timeline = Timeline()
     timeline.put(SAID)
-    assert timeline.at(1_790_000, 1_799_999) == []
+    assert timeline.at(1_780_000, 1_699_999) == []
     assert timeline.fusion.waiting == 1
-    assert len(timeline.at(1_800_000, 1_800_000)) == 1
+    assert len(timeline.at(1_790_000, 1_700_000)) == 1
 
 
 def test_words_wait_no_longer_than_their_deadline():
@@ -133,6 +133,17 @@ def test_the_most_overlapping_tag_counts():
     timeline.put(TENSE, confidence=0.5)
     timeline.put(SpeechPayload("fine", WORDS[2:]))
     assert timeline.tokens()[0].prosody == TENSE
+
+
+def test_what_is_pointed_at_counts_more_than_where_a_finger_points():
+    timeline = Timeline()
+    # From a specialist that knows no objects: it overlaps more, and is as sure.
+    timeline.put(VisionPayload(900_000, 9_000_000, gesture="pointing to the left of the picture"))
+    timeline.put(VisionPayload(1_250_000, 1_250_000, ref="the fee", gesture="pointing"))
+    timeline.put(SAID)
+    seen = {word: token.visual for token in timeline.tokens() for word in token.text.split()}
+    assert seen["is"] is not None and seen["is"].ref == "the fee"
+    assert seen["fine"] is not None and seen["fine"].ref == "the fee"
 
 
 def test_of_equally_overlapping_tags_the_surest_counts_then_the_final_then_the_newest():
@@ -333,9 +344,9 @@ def test_through_the_sequencer_a_tag_that_ends_after_its_words_supersedes_them()
         committed = sequencer.advance(now_us)
         passed_us = sequencer.passed_us(["prosody", "vision"], now_us)
         out += [(now_us, fused) for fused in fusion.advance(committed, now_us=now_us, passed_us=passed_us)]
-    # Vision passes 1.8 s (the last word's end and epsilon) at 2.0 s; its own report comes at 2.1 s.
+    # Vision passes 1.7 s (the last word's end) at 1.9 s; its own report comes at 2.1 s.
     (first_us, first), (second_us, second) = out
-    assert (first_us, [token.visual for token in first.tokens]) == (2_000_000, [None])
+    assert (first_us, [token.visual for token in first.tokens]) == (1_900_000, [None])
     assert second_us == 2_100_000
     assert [(token.text, token.prosody, token.visual) for token in second.tokens] == [
         ("this", TENSE, None),

@@ -38,7 +38,9 @@ _PAYLOADS = st.one_of(
     _SPEECH,
     _SPEECH,
     st.builds(lambda span, joy: ProsodyPayload(*span, joy=joy), _SPANS, st.sampled_from((0.0, 1.0))),
-    st.builds(lambda span, ref: VisionPayload(*span, ref=ref), _SPANS, st.sampled_from(("fee", "card"))),
+    st.builds(
+        lambda span, ref: VisionPayload(*span, ref=ref), _SPANS, st.sampled_from(("fee", "card", None))
+    ),
     st.builds(lambda span, who: DiarPayload(*span, who), _SPANS, st.sampled_from(("ana", "ben"))),
 )
 _STREAM_OF = {SpeechPayload: "stt", ProsodyPayload: "prosody", VisionPayload: "vision", DiarPayload: "diar"}
@@ -106,8 +108,10 @@ def expected(words: Committed[Annotation], tags: list[Committed[Annotation]]) ->
                 max(payload.start_us, word.start_us - 3), min(payload.end_us, word.end_us + 3) + 1
             )
             if together:
-                found.append((len(together), tag.payload.confidence, tag.payload.final, tag.seq, payload))
-        return max(found, key=lambda each: each[:4])[4] if found else None
+                names = getattr(payload, "ref", None) is not None
+                rank = (names, len(together), tag.payload.confidence, tag.payload.final, tag.seq)
+                found.append((rank, payload))
+        return max(found, key=lambda each: each[0])[1] if found else None
 
     tokens = []
     for word in speech.words:

@@ -168,20 +168,30 @@ def test_a_stream_that_is_back_knows_what_it_said():
     assert made.counts.duplicates == 1
 
 
-def test_a_revision_takes_over_the_place_and_the_deadline_of_what_waits():
+def test_a_revision_that_happened_later_has_a_later_place_and_deadline():
     made = sequencer("stt", "vision", deadline_us=300_000)
     made.report("stt", 1_080_000, "this", identity="u", final=False)
     made.report("stt", 1_180_000, "this is", identity="u", revision=1, final=False)
     made.report("stt", 1_280_000, "this is fine", identity="u", revision=2)
-    (only,) = beat(made, 1_380_000, "stt")
+    assert beat(made, 1_570_000, "stt") == []
+    (only,) = beat(made, 1_580_000, "stt")
     assert (only.payload, only.event_us, only.arrival_us, only.revision, only.final) == (
         "this is fine",
-        1_000_000,
+        1_200_000,
         1_280_000,
         2,
         True,
     )
     assert made.counts.superseded == 2
+
+
+def test_a_revision_of_the_same_moment_keeps_place_and_deadline_of_what_waits():
+    made = sequencer("stt", "vision", deadline_us=300_000)
+    made.report("stt", 1_080_000, "this", event_us=1_000_000, identity="u", final=False)
+    made.report("stt", 1_280_000, "these", event_us=1_000_000, identity="u", revision=1)
+    made.report("stt", 1_280_000, "between", event_us=1_100_000)
+    (only,) = beat(made, 1_380_000, "stt")
+    assert (only.payload, only.event_us, only.arrival_us) == ("these", 1_000_000, 1_280_000)
 
 
 def test_a_revision_of_what_is_committed_is_committed_and_says_of_what():
@@ -193,8 +203,8 @@ def test_a_revision_of_what_is_committed_is_committed_and_says_of_what():
     made.report("stt", 1_180_000, "between")
     made.report("stt", 1_190_000, "this is fine", identity="u", revision=2)
     assert [(one.payload, one.statement, one.late) for one in made.advance(1_190_000)] == [
+        ("between", 2, False),
         ("this is fine", 1, False),
-        ("between", 3, False),
     ]
     made.report("stt", 1_300_000, "more", identity="u", revision=3)
     assert made.advance(1_300_000) == []

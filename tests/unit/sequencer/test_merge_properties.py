@@ -102,16 +102,25 @@ def test_what_is_in_order_stays_in_order_and_late_is_marked(
 @given(runs(), SETTINGS)
 def test_no_report_waits_past_its_deadline(run: list[Operation[str]], chosen: SequencerSettings) -> None:
     sequencer: Sequencer[str] = Sequencer(chosen)
-    waiting: dict[tuple[str, str], int] = {}
+    # Arrival and event of what waits. A revision that happened later waits anew.
+    waiting: dict[tuple[str, str], tuple[int, int]] = {}
     for operation in possible(run, chosen):
-        before = sequencer.waiting
+        before, superseded = sequencer.waiting, sequencer.counts.superseded
         fresh = sequencer.apply(operation)
-        if isinstance(operation, Report) and sequencer.waiting > before:
-            waiting[operation.stream, operation.identity or operation.payload] = operation.arrival_us
+        if isinstance(operation, Report):
+            key = operation.stream, operation.identity or operation.payload
+            usual_us = operation.arrival_us - sequencer.latency_us(operation.stream)
+            event_us = usual_us if operation.event_us is None else operation.event_us
+            event_us = min(event_us, operation.arrival_us)
+            revised = sequencer.counts.superseded > superseded and event_us > waiting[key][1]
+            if sequencer.waiting > before or revised:
+                waiting[key] = operation.arrival_us, event_us
         for committed in fresh:
             waiting.pop((committed.stream, committed.identity or committed.payload), None)
         if isinstance(operation, Advance):
-            assert all(arrival_us + chosen.deadline_us > operation.now_us for arrival_us in waiting.values())
+            assert all(
+                arrival_us + chosen.deadline_us > operation.now_us for arrival_us, _ in waiting.values()
+            )
             assert sequencer.waiting <= chosen.max_waiting
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
-from parley.sequencer.rendering import LEGEND, RenderingSettings, render, tags
+from parley.sequencer.rendering import RenderingSettings, render, tags
 
 
 def said(text: str, *, who: str | None = None, truncated: bool = False, **perceived: object) -> EnrichedToken:
@@ -47,6 +47,10 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
         ({"ref": "the card"}, ("showing the card",)),
         ({"gesture": "nodding"}, ("nodding",)),
         ({"gesture": "holding", "ref": "the card"}, ("holding the card",)),
+        ({"gesture": "pointing up", "at": (0.2, 0.3)}, ("pointing up",)),
+        ({"faces": 1, "looking": "here"}, ()),
+        ({"faces": 0}, ()),
+        ({"looking": "away", "faces": 2}, ("looking away", "2 people in the picture")),
         ({"gesture": "Pointing", "ref": "the fee"}, ("Pointing at the fee",)),
         ({"facial_affect": "annoyed"}, ("looks annoyed",)),
         ({"facial_affect": "Neutral"}, ()),
@@ -102,10 +106,6 @@ def test_a_name_can_forge_nothing_and_is_not_endless():
     first, second = render(tokens).splitlines()
     assert first == "[x) (ana] hi"
     assert second == f"[{'b' * 79}…] hi"
-
-
-def test_the_legend_names_the_brackets():
-    assert "Square brackets" in LEGEND
 
 
 @given(st.text(), st.text(min_size=1), st.text(), st.booleans())

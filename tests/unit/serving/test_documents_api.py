@@ -118,6 +118,7 @@ async def test_only_the_operator_sees_and_changes_documents(library: DocumentLib
 
 async def test_a_server_without_documents_says_so():
     async with asking(gateway(Operations()), headers=BEARER) as client:
-        assert (await client.get(PATH)).json() == {"documents": [], "passages": 0}
+        none = {"documents": [], "passages": 0, "most_bytes": MOST_BYTES}
+        assert (await client.get(PATH)).json() == none
         answer = await client.post(f"{PATH}/reading")
     assert answer.status_code == 404 and "bot.knowledge" in answer.text

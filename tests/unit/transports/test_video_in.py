@@ -8,7 +8,8 @@ from av import VideoFrame
 from pipecat.frames.frames import UserImageRawFrame
 from pipecat.transports.smallwebrtc.transport import CAM_VIDEO_SOURCE
 
-from parley.transports.webrtc.client import LONGEST_PX, PICTURES_PER_S, PacedWebRTCClient
+from parley.transports.request import LONGEST_PX, PICTURES_PER_S
+from parley.transports.webrtc.client import PacedWebRTCClient
 from tests import virtual_time
 from tests.fakes.browser_connection import connected_client
 

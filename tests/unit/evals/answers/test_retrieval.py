@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from parley.core.passage_notes import QuotedPassage, write_passages
 from parley.evals.answers.retrieval import Asked, main, other_passages, questions
 
@@ -34,3 +36,14 @@ def test_a_short_run_measures(tmp_path: Path):
     assert figures["passages"] == {"bank": 140, "product": 140, "pump": 140, "all": 140}
     assert figures["questions"]["headings"]["asked"] == 50
     assert 0 < figures["search_ms"]["p50"] <= figures["search_ms"]["p95"]
+
+
+def test_chroma_finds_as_many(tmp_path: Path):
+    pytest.importorskip("chromadb")
+    figures = []
+    for more in ([], ["--chroma", str(tmp_path / "vectors")]):
+        assert main([*more, "--set", "tuning", "--json", str(tmp_path / "figures.json")]) == 0
+        figures.append(json.loads((tmp_path / "figures.json").read_text())["questions"])
+    exact, near = figures
+    assert all(abs(exact[name]["found"] - near[name]["found"]) <= 1 for name in exact)
+    assert (tmp_path / "vectors" / "all" / "chroma.sqlite3").is_file()

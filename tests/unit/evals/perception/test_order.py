@@ -46,6 +46,14 @@ def test_an_event_that_is_not_the_end_of_its_last_word_is_found():
     assert summary(found)["all"]["off_end_ms"] == 200
 
 
+def test_the_time_to_its_place_is_that_of_the_commit():
+    placed = spoken("fine", end_ms=700, event_ms=700, arrival_ms=900)
+    placed["payload"]["committed_us"] = 950_000
+    figures = summary(reports([placed, event("vision", event_ms=900, arrival_ms=1_000)]))
+    assert figures["all"]["placed_p50_ms"] == 250
+    assert figures["streams"]["vision"]["placed_p50_ms"] is None
+
+
 def test_the_table_has_a_line_for_each_stream():
     found = reports([spoken("fine", end_ms=700, event_ms=700, arrival_ms=900)])
     lines = table(summary(found)).splitlines()

@@ -219,13 +219,13 @@ def test_notes_of_a_later_turn_replace_earlier_ones() -> None:
     ]
 
 
-def test_remarks_are_not_words() -> None:
+def test_remarks_are_no_words_of_their_own() -> None:
     conversation = read(
         "this one [pointing at the fee]\n\nwhat is it [angry]",
         'First [cut off here; the rest] then [interrupted by the person here, who did not hear: "x"]',
     )
     assert [message.text for message in conversation.messages] == [
-        "this one",
+        "the fee",
         "what is it",
         'First then [interrupted by the person here, who did not hear: "x"]',
     ]

@@ -204,3 +204,28 @@ async def test_what_was_shown_is_not_passed_over_in_silence(model: DocumentLlm) 
     assert await talk(model, UNSEEN) == "I cannot see pictures."
     later = await talk(model, UNSEEN, "I cannot see pictures.", "What does a wire cost?")
     assert later == "A wire costs twenty dollars."
+
+
+async def test_what_was_pointed_at_is_looked_up(model: DocumentLlm) -> None:
+    plain = await talk(model, "what does this cost")
+    assert "twenty" not in plain
+    assert await talk(model, "what does this cost [pointing at a wire]") == "A wire costs twenty dollars."
+
+
+async def test_only_the_last_gesture_before_the_words_counts(model: DocumentLlm) -> None:
+    turn = "not this one [pointing at the lost card] what does this cost [pointing at a wire]"
+    assert await talk(model, turn) == "A wire costs twenty dollars."
+
+
+async def test_consent_in_a_tense_voice_is_questioned(model: DocumentLlm) -> None:
+    said = "What does a wire cost?", "A wire costs twenty dollars."
+    assert "wrong" in await talk(model, *said, "well this is fine [tense]")
+    assert "wrong" not in await talk(model, *said, "well this is fine")
+    assert "wrong" not in await talk(model, *said, "well this is fine [happy]")
+
+
+async def test_two_people_who_disagree_are_asked(model: DocumentLlm) -> None:
+    answer = await talk(model, "[speaker 1] please send the wire today\n[speaker 2] no don't send it")
+    assert '"please send the wire today" and "no don\'t send it"' in answer
+    alone = await talk(model, "please send the wire today no don't send it")
+    assert "two people" not in alone

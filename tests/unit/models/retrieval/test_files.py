@@ -53,7 +53,9 @@ def write_word(path: Path, **more: bytes) -> None:
             archive.writestr(name, content)
 
 
-def write_pdf(path: Path, *pages: list[str], title: str = "", password: str = "") -> None:
+def write_pdf(
+    path: Path, *pages: list[str], title: str = "", password: str = "", algorithm: str = "RC4-128"
+) -> None:
     writer = PdfWriter()
     font = DictionaryObject(
         {
@@ -74,7 +76,7 @@ def write_pdf(path: Path, *pages: list[str], title: str = "", password: str = ""
     if title:
         writer.add_metadata({"/Title": title})
     if password:
-        writer.encrypt(password, algorithm="RC4-128")
+        writer.encrypt(password, algorithm=algorithm)
     with path.open("wb") as file:
         writer.write(file)
 
@@ -125,8 +127,9 @@ def test_plain_text_is_read(tmp_path: Path):
     assert [text for _, _, text in read(tmp_path)] == ["Open at nine.", "Closed at five."]
 
 
-def test_a_pdf_with_a_password_says_what_to_do(tmp_path: Path):
-    write_pdf(tmp_path / "secret.pdf", ["Hidden."], password="key")
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
+def test_a_pdf_with_a_password_says_what_to_do(tmp_path: Path, algorithm: str):
+    write_pdf(tmp_path / "secret.pdf", ["Hidden."], password="key", algorithm=algorithm)
     assert PdfReader(tmp_path / "secret.pdf").is_encrypted
     with pytest.raises(ConfigError, match=r"secret\.pdf is encrypted; save it without a password"):
         load_passages(tmp_path)

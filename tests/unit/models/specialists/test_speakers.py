@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parley.core.errors import AgentError
-from parley.core.timeline import DiarPayload, Source
+from parley.core.timeline import DiarPayload, KnownVoice, Source
 from parley.evals.perception.speakers import judged
 from parley.models.specialists import Finding, VoiceStretch
 from parley.models.specialists.speakers import (
@@ -50,6 +50,38 @@ def test_a_voice_between_two_is_less_certain_than_a_clear_one():
     _, between = clusters.assign(direction(1, 0.95), 0.1)
     _, clear = clusters.assign(ADA, 0.1)
     assert between < clear
+
+
+def known(name: str, embedding: np.ndarray, seconds: float = 20.0) -> KnownVoice:
+    return KnownVoice(name, tuple(map(float, embedding)), seconds)
+
+
+def test_people_of_an_earlier_call_have_their_names_again():
+    clusters = SpeakerClusters(SpeakerSettings())
+    clusters.recall([known("speaker 1", ADA), known("other", BEN[:128]), known("speaker 2", BEN)])
+    assert len(clusters.speakers) == 2
+    assert [clusters.assign(each, 1.5)[0] for each in (BEN, direction(0, 0, 1), ALIKE)] == [1, 2, 0]
+
+
+def test_a_voice_of_long_ago_still_learns():
+    clusters = SpeakerClusters(SpeakerSettings())
+    clusters.recall([known("speaker 1", ADA, seconds=1e6)])
+    for _ in range(200):
+        clusters.assign(ALIKE, 2.0)
+    assert clusters.speakers[0].likeness(ALIKE) > 0.99
+
+
+@pytest.mark.parametrize("voiceprints", [True, False])
+def test_a_voiceprint_leaves_the_process_only_where_it_is_asked_for(voiceprints: bool):
+    stream = SpeakerStream(VoiceEncoder(weights()), SpeakerSettings(voiceprints=voiceprints))
+    (found,) = stream.judge(VoiceStretch(voice(), 0, 1))
+    assert found.speaker is not None and found.speaker.embedding == ()
+    assert (found.voice is not None) == voiceprints
+    if found.voice is not None:
+        later = SpeakerStream(VoiceEncoder(weights()), SpeakerSettings(voiceprints=True))
+        (again,) = later.judge(VoiceStretch(voice(), 2, 3, (found.voice,)))
+        assert again.voice is not None and again.voice.seconds > found.voice.seconds
+        assert np.linalg.norm(found.voice.embedding) == pytest.approx(1, abs=0.01)
 
 
 def test_the_number_of_speakers_is_bounded():

@@ -24,12 +24,12 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import QuestionReopened
-from parley.core.pictures import UNSEEN, Picture, picture_key, referred_key
+from parley.core.pictures import SHOWN, UNSEEN, Picture, picture_key, referred_key
 from parley.language import find_language
 from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
-from parley.processors.perception.caller_camera import STALE_S, CallerCamera
+from parley.processors.perception.caller_camera import MOST_SHOWN, STALE_S, CallerCamera
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
@@ -508,6 +508,34 @@ def test_what_the_caller_shows_is_committed_with_the_turn_and_stays_when_the_cam
     seen, unseen = views
     assert [part.get("text") for part in seen[0]["content"]] == [None, "What is this?", "And now?"]
     assert unseen == [{"role": "user", "content": f"{UNSEEN} What is this?\n\nAnd now?"}]
+
+
+def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_path: Path):
+    camera = CallerCamera(VisionSettings(camera=False), CallEvents())
+
+    def shown(red: int) -> InputImageRawFrame:
+        picture = InputImageRawFrame(image=bytes((red, 0, 0)) * 64 * 48, size=(64, 48), format="RGB")
+        picture.transport_source = SHOWN
+        return picture
+
+    async def scenario(bench: Bench) -> None:
+        for red in range(MOST_SHOWN + 1):
+            await camera.process_frame(shown(50 * red), FrameDirection.DOWNSTREAM)
+        # Frames of a camera are not wanted here.
+        await camera.process_frame(frame(), FrameDirection.DOWNSTREAM)
+        await asyncio.sleep(STALE_S + 1)
+        assert bench.gate.foreseen("What is this?") is None, "a guess would lack the pictures"
+        await bench.say("What is this?")
+        await asyncio.sleep(1)
+        await bench.say("And now?")
+        await asyncio.sleep(1)
+        await bench.conversation.flushed()
+        found = await bench.opened.store.events(bench.conversation.session_id, limit=100)
+        first, second = [event for event in found if event.kind is Kind.USER_TURN]
+        assert len(first.payload["pictures"]) == MOST_SHOWN
+        assert "pictures" not in second.payload
+
+    play(tmp_path, scenario, camera=camera)
 
 
 def test_a_frame_that_is_no_picture_costs_the_turn_nothing_else(tmp_path: Path):

@@ -22,6 +22,8 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams
 
 from parley.core.errors import EngineError
+from parley.core.passage_notes import CitedPassage
+from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
 from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
@@ -32,7 +34,14 @@ from parley.processors.dialogue.llm_timeouts import (
     GuardTuning,
 )
 from tests.fakes.reply_bench import ReplyBench
-from tests.fakes.scripted_llm import HANG, TOOL, Script, ScriptedLanguageModel, ScriptedLlmService
+from tests.fakes.scripted_llm import (
+    HANG,
+    TOOL,
+    CitingLanguageModel,
+    Script,
+    ScriptedLanguageModel,
+    ScriptedLlmService,
+)
 from tests.virtual_time import run
 
 FALLBACK: Script = ["We open", " at nine. ", "Ask me more."]
@@ -480,3 +489,26 @@ def test_the_fallback_is_told_what_the_service_was_told():
     run(call())
     assert [message.role for message in engine.asked[0]] == ["system", "user"]
     assert engine.asked[0][0].text == "You speak on the phone."
+
+
+FEES, HOURS = CitedPassage("the fees", "Cards", 1), CitedPassage("the guide", "Hours", 2)
+
+
+def cited(script: Script) -> list[tuple[CitedPassage, ...]]:
+    """Return what the voice's side learns, in order, where the fallback rests on the hours."""
+    case = Case(script)
+    case.guard = LlmFailover(case.llm, CitingLanguageModel(FALLBACK, passages={"We open": HOURS}))
+    frames = ask_once(case).ear.frames
+    return [frame.passages for _, frame in frames if isinstance(frame, PassagesCitedFrame)]
+
+
+def test_passages_of_a_model_that_answers_are_passed_on():
+    assert cited([PassagesCitedFrame((FEES,)), "Four euros."]) == [(FEES,)]
+
+
+def test_a_fallback_takes_the_passages_of_a_model_that_said_nothing_back():
+    assert cited([PassagesCitedFrame((FEES,)), HANG]) == [(FEES,), (), (HOURS,)]
+
+
+def test_a_fallback_that_goes_on_adds_its_passages():
+    assert cited([PassagesCitedFrame((FEES,)), "Four euros. And", HANG]) == [(FEES,), (FEES, HOURS)]

@@ -1,15 +1,17 @@
 """Passages are put before the question on its way to a service."""
 
+import asyncio
 import threading
 from collections.abc import Sequence
 
 import pytest
-from pipecat.frames.frames import LLMContextFrame, TextFrame
+from pipecat.frames.frames import CancelFrame, EndFrame, Frame, LLMContextFrame, TextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from parley.core.passage_notes import is_passages
 from parley.core.prompt_notes import PromptNotes, write_notes
 from parley.models.retrieval import Hit, Passage
+from parley.processors.dialogue.engine_llm import ReadAheadFrame
 from parley.processors.dialogue.passages import MOST_CHARS, QuestionPassages
 
 HIT = Hit(Passage("Branches open at nine.", "Opening hours", "the branch guide"), 0.8)
@@ -120,3 +122,130 @@ async def test_other_frames_pass():
     documents = Documents()
     await QuestionPassages(documents.find).on_frame(None, TextFrame("hello"))
     assert documents.searched == []
+
+
+# While the caller speaks
+
+
+class Gate:
+    """Documents whose searches wait until they are let through."""
+
+    def __init__(self) -> None:
+        self.searched: list[str] = []
+        self.begun: dict[str, asyncio.Event] = {}
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[str, threading.Event] = {}
+
+    def expect(self, words: str, *, waits: bool = False) -> None:
+        self.begun[words], self._open[words] = asyncio.Event(), threading.Event()
+        if not waits:
+            self._open[words].set()
+
+    def release(self, words: str) -> None:
+        self._open[words].set()
+
+    def find(self, question: str, _previous: str) -> Sequence[Hit]:
+        self.searched.append(question)
+        self._loop.call_soon_threadsafe(self.begun[question].set)
+        assert self._open[question].wait(30)
+        return [Hit(Passage(f"About {question}.", question, "the guide"), 0.8)]
+
+    async def until_begun(self, words: str) -> None:
+        async with asyncio.timeout(10):
+            await self.begun[words].wait()
+
+
+async def heard(passages: QuestionPassages, words: str) -> list[dict]:
+    """Have the words of a turn that goes on read ahead; return what the model reads."""
+    frame = ReadAheadFrame(LLMContext(messages=[{"role": "user", "content": words}]))
+    await passages.on_frame(None, frame)
+    return frame.context.messages
+
+
+async def test_the_words_of_a_turn_that_were_searched_before_its_end_are_not_searched_again():
+    gate = Gate()
+    gate.expect("when do you open", waits=True)
+    passages = QuestionPassages(gate.find, timeout_s=10)
+    # The words are passed on at once: the search is not waited for.
+    assert await heard(passages, "when do you open") == [{"role": "user", "content": "when do you open"}]
+    await gate.until_begun("when do you open")
+    question = asyncio.create_task(asked(passages, {"role": "user", "content": "when do you open"}))
+    gate.release("when do you open")
+    messages = await question
+    assert "About when do you open." in messages[0]["content"]
+    assert gate.searched == ["when do you open"]
+
+
+async def test_final_words_that_differ_are_searched_and_do_not_wait_for_the_others():
+    gate = Gate()
+    gate.expect("when do you", waits=True)
+    gate.expect("when do you open")
+    passages = QuestionPassages(gate.find, timeout_s=10)
+    try:
+        await heard(passages, "when do you")
+        await gate.until_begun("when do you")
+        messages = await asked(passages, {"role": "user", "content": "when do you open"})
+        assert "About when do you open." in messages[0]["content"]
+        assert "About when do you." not in messages[0]["content"]
+    finally:
+        gate.release("when do you")
+
+
+async def test_of_words_that_come_during_a_search_only_the_newest_are_searched():
+    gate = Gate()
+    gate.expect("when", waits=True)
+    gate.expect("when do you open")
+    passages = QuestionPassages(gate.find, timeout_s=10)
+    await heard(passages, "when")
+    await gate.until_begun("when")
+    for words in ("when do", "when do you", "when do you open"):
+        await heard(passages, words)
+    gate.release("when")
+    await gate.until_begun("when do you open")
+    await asked(passages, {"role": "user", "content": "when do you open"})
+    assert gate.searched == ["when", "when do you open"]
+
+
+async def test_a_model_that_reads_ahead_gets_what_was_found_so_far_and_the_question_its_own():
+    gate = Gate()
+    for words in ("when do you open", "when do you open on sunday"):
+        gate.expect(words)
+    passages = QuestionPassages(gate.find, timeout_s=10)
+    await heard(passages, "when do you open")
+    await gate.until_begun("when do you open")
+    # The search has ended when its result is there.
+    async with asyncio.timeout(10):
+        while len(read := await heard(passages, "when do you open on sunday")) == 1:
+            await asyncio.sleep(0)
+    assert (
+        "About when do you open." in read[0]["content"] and read[1]["content"] == "when do you open on sunday"
+    )
+    messages = await asked(passages, {"role": "user", "content": "when do you open on sunday"})
+    assert "About when do you open on sunday." in messages[0]["content"]
+
+
+@pytest.mark.parametrize("end", [CancelFrame, EndFrame])
+async def test_no_search_goes_on_after_the_pipeline(end: type[Frame]):
+    before = asyncio.all_tasks()
+    gate = Gate()
+    gate.expect("when", waits=True)
+    passages = QuestionPassages(gate.find, timeout_s=10)
+    await heard(passages, "when")
+    await gate.until_begun("when")
+    await passages.on_frame(None, end())
+    async with asyncio.timeout(10):
+        while asyncio.all_tasks() - before:
+            await asyncio.sleep(0)
+    gate.release("when")
+
+
+async def test_what_was_found_before_a_change_of_the_documents_is_not_used_after_it():
+    changes = 0
+    documents = Documents()
+    passages = QuestionPassages(documents.find, generation=lambda: changes)
+    await asked(passages, QUESTION)
+    await asked(passages, QUESTION)
+    assert len(documents.searched) == 1
+    changes = 1
+    documents.hits = [Hit(Passage("Branches open at ten.", "Opening hours", "the branch guide"), 0.8)]
+    assert "at ten" in (await asked(passages, QUESTION))[0]["content"]

@@ -23,7 +23,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams
 
-from parley.core.call_events import AnsweredAhead
+from parley.core.call_events import AnsweredAhead, VoicePaused
 from parley.core.errors import EngineError
 from parley.models.llm import Message
 from parley.processors.dialogue.engine_llm import EngineLlmService, messages_of
@@ -223,6 +223,27 @@ def test_what_is_said_is_read_while_it_is_said_and_no_longer_than_that():
     assert reader.stopped == 2 and reader.read[-1] == "and"
     assert (bench.text, bench.pairs) == ("It is ten.", "<>")
     assert [asked[-1].text for asked in reader.asked] == ["what time is it now please"]
+
+
+def test_words_that_wait_to_be_read_are_read_when_the_voice_pauses():
+    reader = Reader(("It is ten.",))
+    # So that no reading takes time.
+    reader.fails = True
+    case = reading(reader)
+
+    async def scenario(bench: ReplyBench) -> None:
+        case.events.publish(VoicePaused(0))
+        for words in ("what", "what time", "what time is it"):
+            case.speculation.read_ahead(words)
+            await asyncio.sleep(0.01)
+        assert reader.read == ["what"]
+        case.events.publish(VoicePaused(0))
+        await asyncio.sleep(0.01)
+        assert reader.read == ["what", "what time is it"]
+        await asyncio.sleep(1)
+        assert len(reader.read) == 2
+
+    play(case, scenario)
 
 
 def test_a_guess_ends_the_reading_and_nothing_is_read_after_it():

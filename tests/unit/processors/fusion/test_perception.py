@@ -5,7 +5,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from pipecat.frames.frames import InterimTranscriptionFrame, LLMMessagesAppendFrame, TranscriptionFrame
+from pipecat.frames.frames import (
+    InterimTranscriptionFrame,
+    LLMMessagesAppendFrame,
+    TranscriptionFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.workers.runner import WorkerRunner
@@ -14,10 +20,19 @@ from parley.core.call_events import (
     AnnotationReported,
     OutsideReportsReceived,
     OutsideStreamEnded,
+    VoicesLearnt,
     WordsDiscarded,
 )
 from parley.core.media import WordTime
-from parley.core.timeline import Annotation, OutsideReport, ProsodyPayload, Source, VisionPayload
+from parley.core.timeline import (
+    Annotation,
+    DiarPayload,
+    KnownVoice,
+    OutsideReport,
+    ProsodyPayload,
+    Source,
+    VisionPayload,
+)
 from parley.models.stt import Transcript
 from parley.processors.fusion.perception import Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
@@ -101,12 +116,44 @@ class Bench:
         self.events.publish(AnnotationReported(self.events.now_ms(), Source.PROSODY, annotation))
         await asyncio.sleep(0.01)
 
+    async def speaks(self, speaker: str, *, ago_ms: int, lasts_ms: int) -> None:
+        """Send who spoke."""
+        now_us = self.clock.now_us()
+        start_us = now_us - ago_ms * 1000
+        who = DiarPayload(start_us, start_us + lasts_ms * 1000, speaker)
+        annotation = Annotation(start_us + lasts_ms * 1000, now_us, Source.DIAR, who, speaker_id=speaker)
+        self.events.publish(AnnotationReported(self.events.now_ms(), Source.DIAR, annotation))
+        await asyncio.sleep(0.01)
+
     async def hears_partial(self, text: str, *, began_ms_ago: int) -> None:
         """Send words without times of an utterance that began this long ago, as Moonshine's partials are."""
         frame = InterimTranscriptionFrame(text, "caller", "", result=Transcript(text))
         BEGAN_S.put(frame, asyncio.get_running_loop().time() - began_ms_ago / 1000)
         await self.worker.queue_frame(frame)
         await asyncio.sleep(0.01)
+
+    async def voice(self, *, active: bool) -> None:
+        """Let the voice begin, or end."""
+        frame = VADUserStartedSpeakingFrame if active else VADUserStoppedSpeakingFrame
+        await self.worker.queue_frame(frame())
+        await asyncio.sleep(0.01)
+
+    async def watch(self, ref: str, *, for_ms: int, late_ms: int = 200, every_ms: int = 40) -> None:
+        """Send a gesture of now ``late_ms`` from now, and heartbeats in between."""
+        for passed_ms in range(0, for_ms, every_ms):
+            if passed_ms == late_ms:
+                self.outside(ref=ref, ago_ms=late_ms)
+            else:
+                self.outside(ago_ms=late_ms)
+            await asyncio.sleep(every_ms / 1000)
+
+    async def waits_ms(self) -> list[int]:
+        """Return for each gesture how long after it happened it was committed."""
+        return [
+            (each.payload["committed_us"] - each.event_us) // 1000
+            for each in await self.reports()
+            if each.source == "vision.outside"
+        ]
 
     async def reports(self) -> list[Event]:
         """Return the committed reports of the session."""
@@ -366,5 +413,73 @@ def test_a_program_revises_and_ends_no_statement_of_this_process(tmp_path: Path)
             ("vision.outside", "the fee"),
             ("vision", "the card"),
         ]
+
+    play(tmp_path, scenario)
+
+
+def test_a_gesture_waits_for_words_no_longer_than_a_recogniser_needs(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("good morning")
+        await bench.watch("the fee", for_ms=400)
+        await bench.voice(active=True)
+        await bench.watch("the bill", for_ms=400)
+        await bench.hears("what is this")
+        await bench.voice(active=False)
+        await bench.watch("the card", for_ms=400)
+        await bench.turn("what is this")
+        silent, spoken, after = await bench.waits_ms()
+        assert 200 <= silent <= 250
+        assert 200 <= spoken <= 250
+        assert [each.payload["late"] for each in await bench.reports()] == [False] * 5
+        assert 200 <= after <= 250
+
+    play(tmp_path, scenario)
+
+
+def test_a_speaker_is_named_in_every_turn_once_there_are_two(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        async def said_by(speaker: str, words: str) -> str:
+            await asyncio.sleep(2)
+            await bench.hears(words)
+            await bench.speaks(speaker, ago_ms=600, lasts_ms=500)
+            return (await bench.turn(words))[0]
+
+        assert await said_by("speaker 1", "good morning") == ""
+        assert await said_by("speaker 2", "good day") == "[speaker 2] good day"
+        assert await said_by("speaker 1", "what is new") == "[speaker 1] what is new"
+        await asyncio.sleep(2)
+        await bench.hears("not known who")
+        assert (await bench.turn("not known who"))[0] == ""
+
+    play(tmp_path, scenario)
+
+
+def test_the_speakers_of_a_hosted_recogniser_are_tags_of_their_words(tmp_path: Path):
+    def token(text: str, start_ms: int, end_ms: int, speaker: str) -> dict[str, Any]:
+        return {"text": text, "start_ms": start_ms, "end_ms": end_ms, "speaker": speaker}
+
+    async def scenario(bench: Bench) -> None:
+        await bench.voice(active=True)
+        await asyncio.sleep(1)
+        ended_us = bench.clock.now_us()
+        await bench.voice(active=False)
+        tokens = [token("cancel", 61_000, 61_300, "1"), token(" no", 61_500, 61_900, "2")]
+        await bench.worker.queue_frame(TranscriptionFrame("cancel no", "caller", "", result=tokens))
+        await asyncio.sleep(0.01)
+        assert await bench.turn("cancel no") == ("[speaker 1] cancel\n[speaker 2] no", ["cancel", "no"])
+        found = [(each.source, each.event_us - ended_us) for each in await bench.reports()]
+        # The last word ended with the voice.
+        assert found == [("diar", -600_000), ("stt", 0), ("diar", 0)]
+
+    play(tmp_path, scenario)
+
+
+def test_speakers_of_earlier_calls_count_too(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        voices = tuple(KnownVoice(f"speaker {number}", (1.0, 0.0), 9.0) for number in (1, 2))
+        bench.events.publish(VoicesLearnt(0, voices))
+        await bench.hears("good day")
+        await bench.speaks("speaker 2", ago_ms=600, lasts_ms=500)
+        assert (await bench.turn("good day"))[0] == "[speaker 2] good day"
 
     play(tmp_path, scenario)

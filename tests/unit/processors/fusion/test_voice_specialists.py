@@ -1,7 +1,7 @@
 """Stretches of a caller's voice, and what becomes of slow, failing and hanging specialists."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,9 +13,11 @@ from parley.core.call_events import (
     VoiceEnded,
     VoicePaused,
     VoiceResumed,
+    VoicesLearnt,
     VoiceStarted,
 )
-from parley.core.timeline import DiarPayload, Source
+from parley.core.errors import StoreUnavailableError
+from parley.core.timeline import DiarPayload, KnownVoice, Source
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.processors.fusion.voice_specialists import (
     BEFORE_MS,
@@ -29,19 +31,22 @@ from tests.fakes.specialists import StrangeSettings
 
 TARGET = "tests.fakes.specialists:StrangeSpecialist"
 VOICED_MS = 128
+Recall = Callable[[], Awaitable[Sequence[KnownVoice]]]
 
 
 class Call:
     """Caller's audio and voice events of one call, and what was reported."""
 
-    def __init__(self, processes: SpecialistProcesses) -> None:
+    def __init__(self, processes: SpecialistProcesses, recall: Recall | None) -> None:
         self.events, self.clock = CallEvents(), LoopClock()
         self.reported: list[AnnotationReported] = []
         self.left: list[Source] = []
         self.events.subscribe(AnnotationReported, self.reported.append)
         self.events.subscribe(SpecialistLeft, lambda event: self.left.append(event.stream))
+        self.learnt: list[VoicesLearnt] = []
+        self.events.subscribe(VoicesLearnt, self.learnt.append)
         self.specialists = VoiceSpecialists(
-            processes.started, clock=self.clock, events=self.events, rate_hz=16_000
+            processes.voice, clock=self.clock, events=self.events, rate_hz=16_000, recall=recall
         )
 
     def hear(self, ms: int) -> None:
@@ -70,10 +75,10 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def call_with(**settings: object) -> AsyncIterator[Call]:
+async def call_with(*, recall: Recall | None = None, **settings: object) -> AsyncIterator[Call]:
     processes = SpecialistProcesses([(TARGET, StrangeSettings(**settings))])  # type: ignore[arg-type]
     processes.start()
-    call = Call(processes)
+    call = Call(processes, recall)
     running = asyncio.create_task(call.specialists.run())
     try:
         # The first sign of life that is reported needs an open stream.
@@ -119,11 +124,20 @@ async def test_signs_of_life_pass_no_stretch_that_is_not_answered_yet():
     async with call_with(fault="slow") as call:
         began_us = call.clock.now_us()
         call.say(500)
-        signs = [each.passed_us for each in call.reported if each.annotation is None]
-        assert signs and all(each is not None and each < began_us for each in signs)
+        signs = [each for each in call.reported if each.annotation is None]
+        assert signs and all(each.judged_us is not None and each.judged_us < began_us for each in signs)
         await until(lambda: len(call.stretches_ms) == 1)
         last = call.reported[-1]
-        assert last.annotation is None and last.passed_us is not None and last.passed_us >= began_us
+        assert last.annotation is None and last.judged_us is not None and last.judged_us >= began_us
+
+
+async def test_other_streams_wait_only_for_the_end_of_a_stretch():
+    async with call_with(fault="slow") as call:
+        call.say(500)
+        ended_us = call.clock.now_us()
+        last = call.reported[-1]
+        assert last.annotation is None and last.passed_us is not None and last.judged_us is not None
+        assert last.judged_us < last.passed_us <= ended_us
 
 
 async def test_a_slow_specialist_is_not_sent_more_than_it_can_take():
@@ -136,6 +150,31 @@ async def test_a_slow_specialist_is_not_sent_more_than_it_can_take():
         call.say(400)
         await until(lambda: len(call.stretches_ms) == MOST_PENDING + 1)
         assert call.left == []
+
+
+async def test_voices_of_earlier_calls_go_out_once_and_what_is_learnt_comes_back():
+    async def recall() -> Sequence[KnownVoice]:
+        return [KnownVoice("speaker 1", (1.0, 0.0), 30.0), KnownVoice("speaker 2", (0.0, 1.0), 30.0)]
+
+    async with call_with(recall=recall, voiceprints=True) as call:
+        for count in (1, 2):
+            call.say(500)
+            await until(lambda count=count: len(call.learnt) == count)
+        # The process was told of two voices with the first stretch alone.
+        assert [voices.voices[0].seconds for voices in call.learnt] == [201.0, 2.0]
+        assert [voice.speaker_id for voice in call.learnt[-1].voices] == ["speaker 1", "speaker 2"]
+        found = [each.annotation.payload for each in call.reported if each.annotation is not None]
+        assert all(isinstance(each, DiarPayload) and each.embedding == () for each in found)
+
+
+async def test_without_the_voices_of_earlier_calls_everyone_is_new():
+    async def recall() -> Sequence[KnownVoice]:
+        raise StoreUnavailableError("the database does not answer")
+
+    async with call_with(recall=recall, voiceprints=True) as call:
+        call.say(500)
+        await until(lambda: len(call.learnt) == 1)
+        assert [voice.seconds for voice in call.learnt[0].voices] == [1.0]
 
 
 async def test_a_specialist_that_hangs_is_lost_and_comes_back(tmp_path: Path):

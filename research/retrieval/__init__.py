@@ -1,0 +1,1 @@
+"""Search in documents: orders of the passages that were tried."""

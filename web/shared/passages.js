@@ -1,0 +1,28 @@
+// Passages of the documents that an answer rests on, as a fold below its bubble.
+
+import { element } from "./element.js";
+
+/** @import { CitedPassage } from "../types/server.js" */
+
+/**
+ * Return the fold with the passages of an answer; nothing where it rests on none.
+ *
+ * @param {CitedPassage[] | undefined} passages
+ * @returns {HTMLElement[]}
+ */
+export function citing(passages) {
+  // A session that was imported may hold anything.
+  const cited = Array.isArray(passages) ? passages.filter((passage) => typeof passage?.document === "string") : [];
+  if (!cited.length) return [];
+  const fold = element("details", "chip passages");
+  fold.dataset.role = "passages";
+  fold.append(element("summary", "", cited.length === 1 ? "1 passage" : `${cited.length} passages`));
+  const list = element("ol");
+  for (const { document: name, heading, number } of cited) {
+    const item = element("li", "", heading && heading !== name ? `${name}: ${heading}` : name);
+    if (number) item.title = `passage ${number} of the document`;
+    list.append(item);
+  }
+  fold.append(list);
+  return [fold];
+}
