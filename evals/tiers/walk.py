@@ -48,7 +48,7 @@ class Outcome:
 
 
 class Walk:
-    """One session.
+    """Course of one session.
 
     Args:
         client: of the server, with the operator's credential.

@@ -18,6 +18,7 @@ greets, prompts and apologises.
 
 import asyncio
 
+from pipecat.frames.frames import LLMContextFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
@@ -29,6 +30,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.sockets.client_tools import offered_tools
+from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_ends import OmniAllowance
 from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
@@ -47,6 +49,7 @@ from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.realtime import run_realtime
 from parley.processors.dialogue.durable_tools import DurableTools
+from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.duplex.question_filter import QuestionFilter
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.playout.assistant import HeardAssistantAggregator
@@ -116,20 +119,35 @@ async def _build(
     engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
     omni, thought = engine.omni, engine.thought
     allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
-    waits = wait_guard(
-        engines, call, thought.push_frame, is_asked=engine.is_asked, is_covered=lambda: omni.wants_content
-    )
-    asking = asking_back(engines) if decides_itself else None
-    gate = commit_gate(engines, call, context, perception, asking, take_turn=allowance.take_turn)
-    speculation = speculation_of(engines, call, gate, tts)
     _, entry, exit_ = call.live.playout.taps()
+    # A speech model answers what it hears, and cannot be kept from that: no human takes its calls over.
+    desk = DeskVoice(engines, call, entry.push_frame) if decides_itself else None
+
+    def is_asked(question: LLMContextFrame) -> bool:
+        return engine.is_asked(question) and (desk is None or desk.is_asked(question))
+
+    waits = wait_guard(
+        engines, call, thought.push_frame, is_asked=is_asked, is_covered=lambda: omni.wants_content
+    )
+    gate = commit_gate(
+        engines,
+        call,
+        context,
+        perception,
+        asking_back(engines) if decides_itself else None,
+        take_turn=allowance.take_turn,
+        answers=None if desk is None else desk.answers(),
+    )
+    speculation = speculation_of(engines, call, gate, tts)
     background = [allowance.run, specialists.run, *engine.background(), *own_voice(front.self_voice, engine)]
+    background += [] if desk is None else [desk.run, desk.speak]
     if watcher is not None:
         background.append(watcher.run)
     if call.rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
     hear_voices = [] if front.echo else over_bot.listeners
+    hear_voices += [] if desk is None else [desk.bridge.hear]
     listeners = [call.live.turns.heard, specialists.hear, *engine.listeners, *hear_voices]
     stages = Stages(
         head=[
@@ -140,7 +158,13 @@ async def _build(
         ],
         perception=[stt, perception],
         turns=[engine.user],
-        dialogue=[waits, gate, QuestionFilter(engine.is_asked), *speculation.around(thinking)],
+        dialogue=[
+            waits,
+            gate,
+            QuestionFilter(engine.is_asked),
+            *speculation.around(thinking),
+            EpochGuard(call.conversation),
+        ],
         speech=[thought, tts, omni],
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(context, None)],

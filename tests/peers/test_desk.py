@@ -159,9 +159,10 @@ async def test_a_caller_who_writes_gets_a_human_and_then_the_agent_with_the_note
     ]  # fmt: skip
 
 
-async def test_a_voice_call_over_a_websocket_hears_the_human(patient: Desked):
+@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+async def test_a_voice_call_over_a_websocket_hears_the_human(patient: Desked, model: str):
     session = await patient.new_session()
-    async with calling(patient.url, query={"session": session}) as caller:
+    async with calling(patient.url, model=model, query={"session": session}) as caller:
         await caller.until("session.created")
         caller.say(WISH)
         await patient.until_tier(session, "waiting", within_s=30)

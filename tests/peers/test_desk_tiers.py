@@ -203,11 +203,12 @@ async def test_a_takeover_ends_the_answer_that_a_model_is_writing(patient: Deske
     assert ("model", "".join(pieces).strip()) in said
 
 
-async def test_a_takeover_in_a_call_silences_the_model_that_is_writing(patient: Desked):
+@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+async def test_a_takeover_in_a_call_silences_the_model_that_is_writing(patient: Desked, model: str):
     clauses = [f"This is sentence number {each} of a very long answer. " for each in range(40)]
     patient.llm.turns = [Turn(clauses, between_ms=300)]
     session = await patient.new_session()
-    async with calling(patient.url, query={"session": session}) as caller:
+    async with calling(patient.url, model=model, query={"session": session}) as caller:
         await caller.until("session.created")
         caller.say("When do you open on Saturday?")
         async with asyncio.timeout(30):

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.test_desk import ANSWER, PATIENT, Desked, serving_desk
 from tests.peers.webrtc_caller import Caller
@@ -138,3 +140,21 @@ async def test_only_the_desk_that_has_a_session_in_a_call_may_speak(site: Desked
         async with httpx.AsyncClient(base_url=site.url) as client:
             refused = await begin(client, Caller(), **body)
         assert refused.status_code == 400 and "for the operator" in refused.text
+
+
+async def test_a_call_whose_model_hears_and_speaks_by_itself_is_not_taken_over(tmp_path: Path):
+    with minicpm_server() as worker:
+        more = f"duplex: {{engine: {{name: minicpm_worker, settings: {{url: '{worker.url}'}}}}}}\n"
+        async with (
+            OpenAiServer([ANSWER]) as llm,
+            serving_desk(tmp_path, llm, PATIENT, "--mode", "duplex", more=more) as (at, _),
+        ):
+            session = await at.new_session()
+            async with called(at, session=session, mode="duplex"):
+                assert "cannot be taken over" in await at.act(session, "take", status=409)
+                assert (await at.listed())[session]["tier"] == "agent"
+            # In writing it can be, once the call is over.
+            async with asyncio.timeout(10):
+                while (await at.listed()).get(session, {}).get("in_call"):
+                    await asyncio.sleep(0.1)
+            await at.act(session, "take")

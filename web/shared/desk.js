@@ -206,7 +206,7 @@ class DeskPage {
     const button = element("button", "caller");
     button.type = "button";
     button.dataset.role = "caller";
-    button.append(element("b", "", nameOf(id)), element("span", "badge"), element("small"), element("span", "last"));
+    button.append(element("b", "", id.slice(0, 8)), element("span", "badge"), element("small"), element("span", "last"));
     button.addEventListener("click", () => this.#choose(id));
     item.append(button);
     return item;

@@ -91,8 +91,8 @@ class Desk:
                     raise DeskError("another desk has this session")
             elif self._conversations.is_in_call(session_id) and not conversation.has_stream:
                 raise DeskError(
-                    "this call cannot be taken over: its model speaks without words in between; only calls "
-                    "of the cascade can be (mode: cascade)"
+                    "this call cannot be taken over, because its model hears and speaks by itself: use mode "
+                    "cascade, or the two-tier engine of full duplex"
                 )
             self.sign_of_life(desk_id)
             self._holders[session_id] = desk_id
