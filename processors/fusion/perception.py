@@ -3,8 +3,8 @@
 The processor stands between the recogniser and the user aggregator, and only observes. Transcripts, typed
 text and the annotations of any other specialist (``AnnotationReported``: prosody, vision, diarization) go
 into the sequencer of the call, and its commits go through fusion. ``take`` gives the tokens of a turn to the
-commit gate. Frames pass unchanged and at once. The work takes microseconds in the pushing task; there is no
-task of its own.
+commit gate. Frames pass unchanged and at once. The work takes microseconds in the pushing task. There is no
+task of its own; a timer looks again while a report of a specialist waits.
 
 Programs outside of Parley report too (``OutsideReportsReceived``). Their reports are streams of their own
 (``vision.outside`` next to ``vision``): neither promises anything for the other, revises its statements or
@@ -95,6 +95,8 @@ SHORTEST_WORD_US = 100_000
 # 95th percentile of the embedded one is 176 ms (``python -m evals.perception``). The learnt latency counts
 # where it is longer.
 WORDS_WITHIN_US = 200_000
+# Interval of looks while a report of a specialist waits, which is at most for its deadline.
+LOOK_S = 0.05
 # Largest number of operations that wait for the next record.
 MAX_OPERATIONS = 200
 # Between two records of a call: a page shows what is perceived while it happens.
@@ -214,6 +216,7 @@ class Perception(FrameProcessor):
         self._operations: list[str] = []
         # Who has spoken so far.
         self._speakers: set[str] = set()
+        self._again: asyncio.TimerHandle | None = None
         # With the moment of the commit.
         self._committed: list[tuple[Committed[Annotation], int]] = []
         self._journaled = False
@@ -256,6 +259,8 @@ class Perception(FrameProcessor):
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
         # What was perceived after the last turn.
         self._advance(overdue=True)
         self._write()
@@ -296,6 +301,8 @@ class Perception(FrameProcessor):
         self._said.clear()
 
     def _on_annotation_reported(self, event: AnnotationReported) -> None:
+        self._pass_words()
+        self._advance()
         self._join(event.stream)
         if (annotation := event.annotation) is not None:
             self._apply(_report_of(event.stream, annotation, event.identity, event.revision))
@@ -308,6 +315,7 @@ class Perception(FrameProcessor):
         self._pass_words()
         self._advance()
         self._news.set()
+        self._look_again()
 
     def _on_specialist_left(self, event: SpecialistLeft) -> None:
         if event.stream in self._joined:
@@ -316,6 +324,18 @@ class Perception(FrameProcessor):
             self._apply(StreamEnded(event.stream))
             self._advance()
             self._news.set()
+
+    def _look_again(self) -> None:
+        """Advance without a report while something waits: it waits for time alone."""
+        if self._again is None and self._sequencer.waiting:
+            self._again = asyncio.get_running_loop().call_later(LOOK_S, self._on_time)
+
+    def _on_time(self) -> None:
+        self._again = None
+        self._pass_words()
+        self._advance()
+        self._news.set()
+        self._look_again()
 
     def _on_voices_learnt(self, event: VoicesLearnt) -> None:
         """Know the speakers of earlier calls too."""
@@ -409,6 +429,8 @@ class Perception(FrameProcessor):
                     self._report(Source.TEXT, TextPayload(text), self._clock.now_us())
 
     def _on_outside_reports(self, event: OutsideReportsReceived) -> None:
+        self._pass_words()
+        self._advance()
         for each in event.reports:
             stream = f"{each.stream}{OUTSIDE}"
             self._join(each.stream, stream)
@@ -419,6 +441,7 @@ class Perception(FrameProcessor):
         self._pass_words()
         self._advance()
         self._news.set()
+        self._look_again()
 
     def _on_outside_stream_ended(self, event: OutsideStreamEnded) -> None:
         stream = f"{event.stream}{OUTSIDE}"

@@ -112,9 +112,11 @@ def test_no_report_waits_past_its_deadline(run: list[Operation[str]], chosen: Se
             usual_us = operation.arrival_us - sequencer.latency_us(operation.stream)
             event_us = usual_us if operation.event_us is None else operation.event_us
             event_us = min(event_us, operation.arrival_us)
-            revised = sequencer.counts.superseded > superseded and event_us > waiting[key][1]
-            if sequencer.waiting > before or revised:
+            if sequencer.waiting > before:
                 waiting[key] = operation.arrival_us, event_us
+            elif sequencer.counts.superseded > superseded:
+                if event_us > waiting[key][1]:
+                    waiting[key] = operation.arrival_us, event_us
         for committed in fresh:
             waiting.pop((committed.stream, committed.identity or committed.payload), None)
         if isinstance(operation, Advance):
