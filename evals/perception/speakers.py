@@ -82,7 +82,8 @@ def judged(
             stream, known = specialist.open_stream(), tuple(heard.values())
         seconds = len(audio) / RATE_HZ
         total += seconds
-        for finding in stream.judge(VoiceStretch(audio, 0, 1, known)):
+        given, known = known, ()
+        for finding in stream.judge(VoiceStretch(audio, 0, 1, given)):
             if finding.voice is not None:
                 heard[finding.voice.speaker_id] = finding.voice
             if finding.speaker is not None:

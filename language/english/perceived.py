@@ -56,7 +56,11 @@ _IS = re.compile(r"\b(?:is|are|was|were) $", re.I)
 # Before a place: "in here" becomes "in the box", and "here" alone "at the box".
 _WHERE = re.compile(r"\b(?:at|in|on|to|from|for|of|under|behind|inside|near|around|over|up|down) $", re.I)
 # "No idea", "no thanks": nothing is opposed.
-_NOT_OPPOSED = re.compile(r"\bno (?:idea|thanks|thank you|problem|worries|hurry|rush|doubt|wonder|more)\b")
+_NOT_OPPOSED = re.compile(
+    r"\bno (?:idea|thanks|thank you|problem|worries|hurry|rush|doubt|wonder|more)\b|"
+    r"\b(?:don't|do not) (?:know|mind|worry|remember|care|see|understand)\b|"
+    r"\bnot (?:sure|certain|yet|bad)\b|\b(?:can't|cannot|can not) wait\b|\bwait for\b"
+)
 
 
 def name_referent(text: str, referent: str, before: str = "") -> str:

@@ -16,6 +16,7 @@ without ``--set`` the command reports the error on other people.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -75,10 +76,12 @@ class Speaker:
     """Known speaker of a call.
 
     Attributes:
+        name: "speaker 1" and so on, stable within the session.
         total: sum of the embeddings, each weighted by its seconds.
         seconds: voice that it rests on.
     """
 
+    name: str
     total: np.ndarray
     seconds: float
 
@@ -108,7 +111,8 @@ class SpeakerClusters:
         fitting = [voice for voice in known if len(voice.embedding) == UNITS]
         for voice in fitting[: self._settings.most_speakers]:
             seconds = min(voice.seconds, MOST_RECALLED_S)
-            self.speakers.append(Speaker(seconds * np.asarray(voice.embedding, np.float32), seconds))
+            total = seconds * np.asarray(voice.embedding, np.float32)
+            self.speakers.append(Speaker(voice.speaker_id, total, seconds))
 
     def assign(self, embedding: np.ndarray, seconds: float) -> tuple[int, float]:
         """Return the place of the speaker and the confidence, 0..1, and learn the stretch."""
@@ -117,7 +121,7 @@ class SpeakerClusters:
         is_known = best >= 0 and likenesses[best] >= self._settings.same_from
         others = sorted(likenesses, reverse=True)
         if not is_known and len(self.speakers) < self._settings.most_speakers:
-            self.speakers.append(Speaker(seconds * embedding, seconds))
+            self.speakers.append(Speaker(self._new_name(), seconds * embedding, seconds))
             margin = self._settings.same_from - max(others, default=0.0)
             return len(self.speakers) - 1, _confidence(margin)
         chosen = self.speakers[best]
@@ -125,6 +129,11 @@ class SpeakerClusters:
         chosen.seconds += seconds
         # A single known speaker competes with one who is not known yet.
         return best, _confidence(others[0] - (others[1] if len(others) > 1 else self._settings.same_from))
+
+    def _new_name(self) -> str:
+        """Return the first name that no speaker has."""
+        names = {speaker.name for speaker in self.speakers}
+        return next(name for number in count(1) if (name := f"speaker {number}") not in names)
 
 
 def _confidence(margin: float) -> float:
@@ -161,18 +170,17 @@ class SpeakerStream:
 
     def judge(self, stretch: VoiceStretch) -> tuple[Finding, ...]:
         """Return who speaks in a stretch; nothing when it is too short, silent or not a number."""
+        if stretch.known and not self._clusters.speakers:
+            self._clusters.recall(stretch.known)
         seconds = len(stretch.audio) / RATE_HZ
         if seconds < LEAST_S or not np.isfinite(stretch.audio).all() or not stretch.audio.any():
             return ()
-        if stretch.known and not self._clusters.speakers:
-            self._clusters.recall(stretch.known)
         place, confidence = self._clusters.assign(self._encoder.embed(stretch.audio), seconds)
-        name = f"speaker {place + 1}"
-        payload = DiarPayload(stretch.start_us, stretch.end_us, name)
+        speaker = self._clusters.speakers[place]
+        payload = DiarPayload(stretch.start_us, stretch.end_us, speaker.name)
         voice = None
         if self._settings.voiceprints:
-            speaker = self._clusters.speakers[place]
-            voice = KnownVoice(name, speaker.mean(), speaker.seconds)
+            voice = KnownVoice(speaker.name, speaker.mean(), speaker.seconds)
         return (Finding(confidence, speaker=payload, voice=voice),)
 
     def close(self) -> None:

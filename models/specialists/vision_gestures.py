@@ -64,9 +64,9 @@ def gesture_of(hand: HandFound) -> Gesture | None:
         count = sum(each >= 0.5 for each in straight)
         sure = min(max(each, 1 - each) for each in straight)
         if count in (2, 3) and straight[0] >= 0.5:
-            found.append(Gesture(f"holding up {count} fingers", sure))
+            found.append(Gesture(f"{count} fingers held up", sure))
         elif count == 4:
-            found.append(Gesture("holding up an open hand", min(sure, thumb)))
+            found.append(Gesture("open hand held up", min(sure, thumb)))
     best = max(found, key=lambda each: each.confidence)
     confidence = best.confidence * hand.score
     if confidence < LEAST_CONFIDENCE:
@@ -79,7 +79,7 @@ def direction_of(hand: HandFound) -> str:
     way = hand.shape[INDEX_TIP] - hand.shape[INDEX_BASE]
     across, down, away = way / max(float(np.linalg.norm(way)), 1e-9)
     if away <= -TOWARDS:
-        return "at the camera"
+        return "towards the camera"
     if away >= TOWARDS:
         return "away from the camera"
     if abs(across) >= abs(down):

@@ -8,6 +8,7 @@ Owns the client's session (its reader and its writer) and the calls of tools tha
 """
 
 import asyncio
+import base64
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +37,7 @@ from parley.core.call_events import (
     TurnEndRequested,
 )
 from parley.core.client_rules import ClientRules, prompt_of
-from parley.core.errors import AgentError, EngineError
+from parley.core.errors import AgentError, CapacityError, EngineError, MediaError
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
@@ -161,7 +162,7 @@ class _ActionHandler:
             case Typed(text):
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
             case Pictures():
-                await self._transport.show(action)
+                await self._transport.show(await self._readable(action))
             case EarlierReply(text):
                 self._renew_tools()
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
@@ -200,6 +201,25 @@ class _ActionHandler:
                 await self._apply_update(action)
             case _:
                 raise AssertionError(action)
+
+    async def _readable(self, pictures: Pictures) -> Pictures:
+        """Return pictures for a language model as they are stored.
+
+        One thread reads those of all clients, because a small file may hold many pixels.
+
+        Raises:
+            ProtocolError: one is no picture, or too many wait.
+        """
+        if self._mode == "duplex":
+            return pictures
+        files: list[bytes] = []
+        for file in pictures.files:
+            try:
+                read = await self._engines.answering.pictures.read(base64.b64encode(file).decode("ascii"))
+            except (MediaError, CapacityError) as error:
+                raise ProtocolError(str(error), code="invalid_value", param="item.content") from error
+            files.append(base64.b64decode(read.data))
+        return replace(pictures, files=tuple(files))
 
     async def close(self) -> None:
         """End the watch: the call is over."""

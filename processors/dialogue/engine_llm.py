@@ -141,15 +141,20 @@ async def timed_pieces(
             await close()
 
 
+# The end of an answer waits for the names of its passages.
+CITED_WITHIN_S = 0.5
+
+
 async def passages_of(engine: LanguageModel, answer: str) -> tuple[CitedPassage, ...]:
     """Return the passages of an engine's answer; none where the engine names none, or is too slow."""
     if not isinstance(engine, CitingModel) or not answer.strip():
         return ()
     try:
-        return await engine.cited(answer)
-    except EngineError as error:
-        # The answer is whole without the names of its passages.
-        logger.warning(f"the passages of an answer are not known: {error}")
+        async with asyncio.timeout(CITED_WITHIN_S):
+            return await engine.cited(answer)
+    except (EngineError, TimeoutError) as error:
+        # The answer is whole without the names of its passages, and its end must not wait for them.
+        logger.warning(f"the passages of an answer are not known: {error or 'the look-up took too long'}")
         return ()
 
 

@@ -401,9 +401,8 @@ class LlmFailover:
                     await self._push_text(text)
                     said.append(text)
                     spoken = True
-                cited = await passages_of(self._fallback, "".join(said))
-                if cited:
-                    await self.tail.push_frame(PassagesCitedFrame((*reply.cited, *cited)))
+            # Outside of the deadline: all was said, and a slow search costs the names of the passages alone.
+            await self._cite(reply, "".join(said))
         except (EngineError, TimeoutError) as error:
             await self._apologise(error)
         except Exception as error:
@@ -416,6 +415,12 @@ class LlmFailover:
                 await self._push_text(self.settings.apology)
         self._answer = None
         await self._finish()
+
+    async def _cite(self, reply: _Reply, said: str) -> None:
+        """Name the passages of the fallback's answer, and those of the model before it."""
+        cited = await passages_of(self._fallback, said)
+        if cited:
+            await self.tail.push_frame(PassagesCitedFrame((*reply.cited, *cited)))
 
     async def _fallback_text(self, reply: _Reply) -> AsyncGenerator[str, None]:
         """Yield the fallback's answer, without the sentences that the caller has heard already."""

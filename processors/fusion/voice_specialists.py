@@ -110,9 +110,7 @@ class VoiceSpecialists:
     async def run(self) -> None:
         """Open the streams, without which there are no findings, and release them when cancelled."""
         try:
-            if self._recall is not None:
-                await self._know(self._recall)
-            await asyncio.gather(*(channel.open() for channel in self._channels))
+            await asyncio.gather(*(self._open(channel) for channel in self._channels))
             await asyncio.Event().wait()
         finally:
             self.close()
@@ -137,8 +135,14 @@ class VoiceSpecialists:
         for channel in self._channels:
             channel.close()
 
-    async def _know(self, recall: Callable[[], Awaitable[Sequence[KnownVoice]]]) -> None:
-        """Give the voices of earlier calls to the channels; without them everyone is new."""
+    async def _open(self, channel: "_Channel") -> None:
+        """Open a channel; that of the speakers gets the voices of earlier calls first."""
+        if self._recall is not None and channel.source is Source.DIAR:
+            await self._know(channel, self._recall)
+        await channel.open()
+
+    async def _know(self, channel: "_Channel", recall: Callable[[], Awaitable[Sequence[KnownVoice]]]) -> None:
+        """Give the voices of earlier calls to a channel; without them everyone is new."""
         try:
             async with asyncio.timeout(RECALL_S):
                 known = tuple(await recall())
@@ -146,8 +150,7 @@ class VoiceSpecialists:
             why = error or "reading them took too long"
             logger.warning(f"the voices of earlier calls are not known: {why}")
             return
-        for channel in self._channels:
-            channel.know(known)
+        channel.know(known)
 
     def _on_voice_started(self, event: VoiceStarted) -> None:
         if not self._in_voice:
@@ -198,7 +201,7 @@ class _Channel:
     def __init__(
         self, source: Source, process: SpecialistProcess, *, clock: Clock, events: CallEvents
     ) -> None:
-        self._source, self._clock, self._events = source, clock, events
+        self.source, self._clock, self._events = source, clock, events
         self._kept_open = ReopenedStream[SpecialistStream](
             process, lost=f"{source.value} is not judged", on_lost=self._on_lost
         )
@@ -217,8 +220,7 @@ class _Channel:
 
     def know(self, voices: Sequence[KnownVoice]) -> None:
         """Take the voices of earlier calls; a process that is back is told of them again."""
-        if self._source is Source.DIAR:
-            self._voices = {voice.speaker_id: voice for voice in voices}
+        self._voices = {voice.speaker_id: voice for voice in voices}
 
     def judge(self, pcm: bytes, began_us: int, ended_us: int) -> None:
         """Send a stretch, unless too many wait."""
@@ -227,7 +229,7 @@ class _Channel:
             return
         if len(self._pending) >= MOST_PENDING:
             if not self._is_slow:
-                logger.warning(f"{self._source.value} is too slow; stretches of a call are left out")
+                logger.warning(f"{self.source.value} is too slow; stretches of a call are left out")
             self._is_slow = True
             return
         self._is_slow = False
@@ -259,7 +261,7 @@ class _Channel:
             found = read_findings(answer.result())
         except EngineError as error:
             # A specialist with an invalid answer is not used again.
-            logger.warning(f"{self._source.value} is not judged in this call any more: {error}")
+            logger.warning(f"{self.source.value} is not judged in this call any more: {error}")
             self.close()
             self._on_lost()
             return
@@ -275,12 +277,12 @@ class _Channel:
         annotation = Annotation(
             ended_us,
             self._clock.now_us(),
-            self._source,
+            self.source,
             finding.payload,
             speaker_id=finding.speaker.speaker_id if finding.speaker is not None else None,
             confidence=finding.confidence,
         )
-        self._events.publish(AnnotationReported(self._events.now_ms(), self._source, annotation))
+        self._events.publish(AnnotationReported(self._events.now_ms(), self.source, annotation))
 
     def _report_passed(self) -> None:
         # The event of a finding is the end of its stretch. A stretch that still grows ends later than now, so
@@ -289,7 +291,7 @@ class _Channel:
         judged_us = min([self._judged_us, *(began_us for began_us, _ in self._pending)])
         self._has_reported = True
         self._events.publish(
-            AnnotationReported(self._events.now_ms(), self._source, passed_us=passed_us, judged_us=judged_us)
+            AnnotationReported(self._events.now_ms(), self.source, passed_us=passed_us, judged_us=judged_us)
         )
 
     def _on_lost(self) -> None:
@@ -298,4 +300,4 @@ class _Channel:
         if not self._has_reported:
             return
         self._has_reported = False
-        self._events.publish(SpecialistLeft(self._events.now_ms(), self._source))
+        self._events.publish(SpecialistLeft(self._events.now_ms(), self.source))

@@ -45,6 +45,8 @@ LEAST_COMMIT_MS = 100
 # Tolerance for the client's rounding: it counts played samples at its own rate.
 ROUNDING_MS = 20
 MOST_WAITING = 64
+# Pictures of an item: the next turn takes no more.
+MOST_PICTURES = 4
 _TEXTS = ("input_text", "output_text", "text")
 
 
@@ -211,6 +213,10 @@ class Reader:
             if len(parts.audio) > MOST_AUDIO_BYTES:
                 raise ProtocolError("item.content: too much audio", code="too_large", param="item.content")
         elif kind == "input_image" and role == "user":
+            if len(parts.pictures) >= MOST_PICTURES:
+                raise ProtocolError(
+                    f"item.content: over {MOST_PICTURES} pictures", code="too_large", param="item.content"
+                )
             parts.pictures.append(picture_of(part.get("image_url"), param="item.content.image_url"))
         else:
             raise ProtocolError(

@@ -386,6 +386,14 @@ async def test_a_picture_in_openais_realtime_dialect_belongs_to_the_next_turn(sh
         await caller.until("response.done")
         first = shape(shared.model)[-1]
         assert first[0].endswith("<blue>") and first[-1].lower().rstrip("?") == "what is this"
+        await caller.connection.conversation.item.create(
+            item={
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{HUGE}"}],
+            }
+        )
+        assert "too large" in (await caller.until("error")).error.message
         caller.say("And what colour is it?")
         await caller.until("response.done", count=2)
         assert sum(part == "<blue>" for message in shape(shared.model) for part in message) == 1

@@ -46,6 +46,7 @@ from parley.protocols.client_protocol import (
     Typed,
 )
 from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.openai_realtime.client_events import MOST_PICTURES
 from tests.realtime_order import Order
 
 HALF_SECOND = base64.b64encode(bytes(24_000)).decode()
@@ -558,6 +559,19 @@ def test_a_picture_is_read_from_its_own_bytes_and_from_nowhere_else():
     assert picture not in json.dumps(talk.received)
     assert shown("https://example.org/cat.png") == []
     assert talk.error()["param"] == "item.content.image_url"
+
+
+def test_an_item_has_only_so_many_pictures():
+    talk = Talk()
+    part = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(b'P').decode()}"}
+
+    def shown(count: int) -> list[Action]:
+        item = {"type": "message", "role": "user", "content": [part] * count}
+        return talk.say("conversation.item.create", item=item)
+
+    assert shown(MOST_PICTURES) == [Pictures((b"P",) * MOST_PICTURES, are_shown=True)]
+    assert shown(MOST_PICTURES + 1) == []
+    assert talk.error()["code"] == "too_large"
 
 
 def test_a_conversation_that_fails_leaves_nothing_open():

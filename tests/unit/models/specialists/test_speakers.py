@@ -63,6 +63,13 @@ def test_people_of_an_earlier_call_have_their_names_again():
     assert [clusters.assign(each, 1.5)[0] for each in (BEN, direction(0, 0, 1), ALIKE)] == [1, 2, 0]
 
 
+def test_names_are_those_of_the_session():
+    clusters = SpeakerClusters(SpeakerSettings())
+    clusters.recall([known("speaker 2", ADA), known("speaker 1", BEN[:128])])
+    clusters.assign(BEN, 1.5)
+    assert [speaker.name for speaker in clusters.speakers] == ["speaker 2", "speaker 1"]
+
+
 def test_a_voice_of_long_ago_still_learns():
     clusters = SpeakerClusters(SpeakerSettings())
     clusters.recall([known("speaker 1", ADA, seconds=1e6)])
@@ -79,7 +86,9 @@ def test_a_voiceprint_leaves_the_process_only_where_it_is_asked_for(voiceprints:
     assert (found.voice is not None) == voiceprints
     if found.voice is not None:
         later = SpeakerStream(VoiceEncoder(weights()), SpeakerSettings(voiceprints=True))
-        (again,) = later.judge(VoiceStretch(voice(), 2, 3, (found.voice,)))
+        # The first stretch of a call is often too short to tell who speaks.
+        assert later.judge(VoiceStretch(voice(seconds=0.4), 1, 2, (found.voice,))) == ()
+        (again,) = later.judge(VoiceStretch(voice(), 2, 3))
         assert again.voice is not None and again.voice.seconds > found.voice.seconds
         assert np.linalg.norm(found.voice.embedding) == pytest.approx(1, abs=0.01)
 

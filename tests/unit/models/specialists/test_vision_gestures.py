@@ -62,7 +62,7 @@ OFF = (-10.0, -3.0)
         (180, 0, "down"),
         (-90, 0, "to the left of the picture"),
         (60, 0, "to the right of the picture"),
-        (0, 80, "at the camera"),
+        (0, 80, "towards the camera"),
         (0, -80, "away from the camera"),
     ],
 )
@@ -79,9 +79,9 @@ def test_a_stretched_index_finger_points(turn_deg: float, tilt_deg: float, where
     [
         (hand(*FIST, thumb=OFF, turn_deg=90), "thumbs up"),
         (hand(*FIST, thumb=OFF, turn_deg=-90), "thumbs down"),
-        (hand(STRAIGHT, STRAIGHT, BENT, BENT), "holding up 2 fingers"),
-        (hand(STRAIGHT, STRAIGHT, STRAIGHT, BENT), "holding up 3 fingers"),
-        (hand(STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT, thumb=(-7.0, -5.0)), "holding up an open hand"),
+        (hand(STRAIGHT, STRAIGHT, BENT, BENT), "2 fingers held up"),
+        (hand(STRAIGHT, STRAIGHT, STRAIGHT, BENT), "3 fingers held up"),
+        (hand(STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT, thumb=(-7.0, -5.0)), "open hand held up"),
     ],
 )
 def test_other_gestures_have_their_names(shown: HandFound, name: str):
