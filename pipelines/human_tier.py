@@ -16,6 +16,7 @@ from parley.session_store.events import Event, Kind
 from parley.session_store.memory import current_events, text_in
 from parley.session_store.prompt import is_tense
 from parley.turn_taking.clarification import is_made_of
+from parley.turn_taking.human_answers import accepts, withdraws
 from parley.turn_taking.human_offer import HumanOffer
 
 # Cause of an offer that the words of the caller led to.
@@ -114,10 +115,7 @@ class HumanTier:
         if self._language.intents.is_farewell(said):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
             return None
-        vocabulary = self._language.vocabulary
-        around = vocabulary.polite | vocabulary.negative | vocabulary.affirmative
-        words = plain(said)
-        if is_made_of(words, vocabulary.withdrawals | around) and not is_made_of(words, around):
+        if withdraws(plain(said), self._language.vocabulary):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
             return self.settings.withdrawn
         return self.waiting
@@ -129,9 +127,7 @@ class HumanTier:
             return self._requested(TierEvent.REQUESTED)
         if _holds_one_of(words, self.settings.fetch_on):
             return self._requested(TierEvent.POLICY)
-        if is_made_of(words, vocabulary.affirmative | vocabulary.polite) and not is_made_of(
-            words, vocabulary.polite
-        ):
+        if accepts(words, vocabulary):
             return self._requested(TierEvent.ACCEPTED)
         self._conversation.change_tier(TierEvent.DECLINED)
         return self.settings.declined if is_made_of(words, vocabulary.negative | vocabulary.polite) else None
