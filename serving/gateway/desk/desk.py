@@ -10,7 +10,6 @@ only the one that took a session writes to it. The desk serves the sessions of i
 """
 
 import asyncio
-from contextlib import suppress
 
 from loguru import logger
 
@@ -202,8 +201,7 @@ class Desk:
         finally:
             for task in (changed, lost):
                 task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(changed, lost, return_exceptions=True)
+            await asyncio.gather(changed, lost, return_exceptions=True)
 
     def _left_s(self, conversation: Conversation) -> float:
         """Return the time to the next deadline of a session; 0 or less when it is due."""

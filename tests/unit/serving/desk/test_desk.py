@@ -1,0 +1,46 @@
+"""The desk of one process over a real session store, on virtual time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from parley.core.tiers import TierEvent
+from parley.serving.gateway.desk.desk import Desk
+from parley.serving.gateway.desk.settings import DeskSettings
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from tests import virtual_time
+
+
+def play(folder: Path, scenario: Callable[[Conversations], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
+        opened = Conversations(store, compactor=Compactor())
+        try:
+            await scenario(opened)
+        finally:
+            await opened.close()
+            await store.close()
+
+    virtual_time.run(whole())
+
+
+def test_a_desk_that_closes_while_a_tier_changes_leaves_no_task(tmp_path: Path) -> None:
+    async def scenario(opened: Conversations) -> None:
+        for steps in range(8):
+            desk = Desk(opened, DeskSettings())
+            desk.start()
+            async with opened.open() as conversation:
+                assert conversation.change_tier(TierEvent.REQUESTED)
+                await asyncio.sleep(1)
+                assert conversation.change_tier(TierEvent.TAKEN)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                await desk.close()
+                left = {each.get_name() for each in asyncio.all_tasks()}
+                assert not {name for name in left if name.startswith("desk")}, (steps, left)
+
+    play(tmp_path, scenario)
