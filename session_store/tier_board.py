@@ -8,6 +8,7 @@ from parley.core.tiers import SessionTier, Tier
 
 # The oldest are forgotten.
 MOST_WHISPERS = 1_000
+MOST_HOLDERS = 1_000
 
 
 class TierBoard:
@@ -25,6 +26,10 @@ class TierBoard:
         self.news = asyncio.Event()
         self.whispers: BoundedDict[str, str] = BoundedDict(MOST_WHISPERS)
         self._held: dict[str, SessionTier] = {}
+        # Desk that has a session, by session.
+        self._holders: BoundedDict[str, str] = BoundedDict(MOST_HOLDERS)
+        # Set at the next change of a holder, and then replaced.
+        self._holder_changed = asyncio.Event()
 
     @property
     def held(self) -> Mapping[str, SessionTier]:
@@ -34,6 +39,26 @@ class TierBoard:
     def set_staffed(self, is_staffed: bool) -> None:
         """Note whether the process has a desk."""
         self.is_staffed = is_staffed
+
+    def holder(self, session_id: str) -> str:
+        """Return the id of the desk that has a session; empty for none."""
+        return self._holders.get(session_id, "")
+
+    def set_holder(self, session_id: str, desk_id: str) -> None:
+        """Note the desk that has a session; empty for none."""
+        if self.holder(session_id) == desk_id:
+            return
+        if desk_id:
+            self._holders[session_id] = desk_id
+        else:
+            del self._holders[session_id]
+        reached, self._holder_changed = self._holder_changed, asyncio.Event()
+        reached.set()
+
+    async def until_not_held_by(self, session_id: str, desk_id: str) -> None:
+        """Return when a session has another desk than this one, or none."""
+        while self.holder(session_id) == desk_id:
+            await self._holder_changed.wait()
 
     def put(self, session_id: str, tier: SessionTier) -> None:
         """Note the tier of a session."""

@@ -48,8 +48,7 @@ class Desk:
         self.settings = settings
         self._conversations = conversations
         self._board = conversations.board
-        # Desk that has a session, and the loop time of the last sign of life of a desk.
-        self._holders: BoundedDict[str, str] = BoundedDict(MOST_SESSIONS)
+        # Loop time of the last sign of life of a desk.
         self._seen_s: BoundedDict[str, float] = BoundedDict(MOST_SESSIONS)
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._watched_from_s: dict[str, float] = {}
@@ -75,7 +74,7 @@ class Desk:
 
     def holder(self, session_id: str) -> str:
         """Return the id of the desk that has a session; empty for none."""
-        return self._holders.get(session_id, "")
+        return self._board.holder(session_id)
 
     async def take(self, session_id: str, desk_id: str) -> None:
         """Take a session over: the agent is silent, and this desk writes to the caller.
@@ -94,7 +93,7 @@ class Desk:
                     "cascade, or the two-tier engine of full duplex"
                 )
             self.sign_of_life(desk_id)
-            self._holders[session_id] = desk_id
+            self._board.set_holder(session_id, desk_id)
             if conversation.change_tier(TierEvent.TAKEN):
                 conversation.say(self.settings.joined, by_human=False)
             # Watched before this holder leaves, so that the session stays open.
@@ -129,7 +128,7 @@ class Desk:
             StoreError: as ``take``.
         """
         conversation = self._held_by(session_id, desk_id)
-        self._holders.pop(session_id, None)
+        self._board.set_holder(session_id, "")
         if conversation.change_tier(TierEvent.RETURNED, note=note):
             conversation.say(self.settings.returned, by_human=False)
         await conversation.in_time(conversation.flushed())
@@ -219,7 +218,7 @@ class Desk:
         if not conversation.tier.is_held or self._left_s(conversation) > 0:
             return
         waited = conversation.tier.tier is Tier.WAITING
-        self._holders.pop(session_id, None)
+        self._board.set_holder(session_id, "")
         if conversation.change_tier(TierEvent.EXPIRED if waited else TierEvent.DESK_LOST):
             conversation.say(self.settings.expired if waited else self.settings.lost, by_human=False)
 

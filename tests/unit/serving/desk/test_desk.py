@@ -5,14 +5,18 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from parley.core.tiers import TierEvent
-from parley.serving.gateway.desk.desk import Desk
+from parley.serving.gateway.desk.desk import Desk, DeskError
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
+
+DESK, OTHER = "desk-of-the-tests", "another-desk-1"
 
 
 def play(folder: Path, scenario: Callable[[Conversations], Coroutine[Any, Any, None]]) -> None:
@@ -42,5 +46,30 @@ def test_a_desk_that_closes_while_a_tier_changes_leaves_no_task(tmp_path: Path) 
                 await desk.close()
                 left = {each.get_name() for each in asyncio.all_tasks()}
                 assert not {name for name in left if name.startswith("desk")}, (steps, left)
+
+    play(tmp_path, scenario)
+
+
+def test_a_desk_that_takes_a_session_from_an_absent_one_ends_the_call_of_that(tmp_path: Path) -> None:
+    async def scenario(opened: Conversations) -> None:
+        desk = Desk(opened, DeskSettings(grace_s=600))
+        desk.start()
+        async with opened.open() as conversation:
+            session = conversation.session_id
+            await desk.take(session, DESK)
+            ended = asyncio.create_task(opened.board.until_not_held_by(session, DESK))
+            await asyncio.sleep(599)
+            with pytest.raises(DeskError, match="another desk"):
+                await desk.take(session, OTHER)
+            assert not ended.done()
+            # The tier does not change when another desk takes the session, but its holder does.
+            opened.board.set_holder(session, OTHER)
+            epoch = conversation.tier.epoch
+            await asyncio.wait_for(ended, 1)
+            assert conversation.tier.epoch == epoch
+            ended = asyncio.create_task(opened.board.until_not_held_by(session, OTHER))
+            await desk.hand_back(session, OTHER, "")
+            await asyncio.wait_for(ended, 1)
+        await desk.close()
 
     play(tmp_path, scenario)
