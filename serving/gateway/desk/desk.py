@@ -137,11 +137,13 @@ class Desk:
         """Check that a desk may speak in the call of a session.
 
         Raises:
-            DeskError: this desk does not have the session, or there is no call.
+            DeskError: this desk does not have the session, or there is no call whose audio a human can join.
         """
-        self._held_by(session_id, desk_id)
+        conversation = self._held_by(session_id, desk_id)
         if not self._conversations.is_in_call(session_id):
             raise DeskError("the caller is in no call: write to them")
+        if not conversation.speaks:
+            raise DeskError("a human cannot speak in this call, which goes by turns: write to the caller")
 
     def _held_by(self, session_id: str, desk_id: str) -> Conversation:
         conversation = self._conversations.get(session_id)

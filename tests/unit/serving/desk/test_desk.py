@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from parley.core.tiers import TierEvent
+from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.desk.desk import Desk, DeskError
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.compaction import Compactor
@@ -70,6 +71,24 @@ def test_a_desk_that_takes_a_session_from_an_absent_one_ends_the_call_of_that(tm
             ended = asyncio.create_task(opened.board.until_not_held_by(session, OTHER))
             await desk.hand_back(session, OTHER, "")
             await asyncio.wait_for(ended, 1)
+        await desk.close()
+
+    play(tmp_path, scenario)
+
+
+def test_a_human_may_speak_only_in_a_call_that_is_spoken(tmp_path: Path) -> None:
+    async def scenario(opened: Conversations) -> None:
+        desk = Desk(opened, DeskSettings())
+        desk.start()
+        async with opened.open(for_call=True) as conversation:
+            session, events = conversation.session_id, CallEvents()
+            # A conversation by turns (/ws/streaming) shows what is said, and has no audio to join.
+            with conversation.reporting(events, speaks=False):
+                await desk.take(session, DESK)
+                with pytest.raises(DeskError, match="by turns"):
+                    desk.check_speaker(session, DESK)
+            with conversation.reporting(events, speaks=True):
+                desk.check_speaker(session, DESK)
         await desk.close()
 
     play(tmp_path, scenario)
