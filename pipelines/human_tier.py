@@ -99,7 +99,8 @@ class HumanTier:
 
     def offers(self, cause: str) -> bool:
         """Offer a human if the tier permits it; return whether it does."""
-        return self.is_open and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
+        is_possible = self.is_open and self._conversation.may_wait
+        return is_possible and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
 
     def _agents_answer(self, said: str) -> str | None:
         if self._requests_human(said):
@@ -136,6 +137,9 @@ class HumanTier:
         return self._language.intents.requests_human(said)
 
     def _requested(self, event: TierEvent) -> str:
+        if not self._conversation.may_wait:
+            self._conversation.change_tier(TierEvent.DECLINED)
+            return self.settings.expired
         self._conversation.change_tier(event)
         return self.waiting
 

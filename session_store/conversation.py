@@ -287,6 +287,11 @@ class Conversation:
         return self._board.is_staffed
 
     @property
+    def may_wait(self) -> bool:
+        """True while there is room for the session among those that wait for a human or that one has."""
+        return self._board.has_room(self.session_id)
+
+    @property
     def place(self) -> int:
         """Place of the waiting session among those of this process, from 1; 0 when it does not wait."""
         return self._board.place_of(self.session_id)

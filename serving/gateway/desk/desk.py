@@ -19,9 +19,10 @@ from parley.core.tiers import Tier, TierEvent
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversation import Conversation, Conversations
 from parley.session_store.rows import SHOWN_CHARS
+from parley.session_store.tier_board import MOST_HELD
 
-# Sessions that humans have at once; the desks of a deployment are a handful.
-MOST_SESSIONS = 1_000
+# Desks whose last sign of life is remembered; those of a deployment are a handful.
+MOST_DESKS = 1_000
 CLOSE_S = 2.0
 
 
@@ -49,7 +50,7 @@ class Desk:
         self._conversations = conversations
         self._board = conversations.board
         # Loop time of the last sign of life of a desk.
-        self._seen_s: BoundedDict[str, float] = BoundedDict(MOST_SESSIONS)
+        self._seen_s: BoundedDict[str, float] = BoundedDict(MOST_DESKS)
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._watched_from_s: dict[str, float] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -92,6 +93,8 @@ class Desk:
                     "this call cannot be taken over, because its model hears and speaks by itself: use mode "
                     "cascade, or the two-tier engine of full duplex"
                 )
+            if not conversation.may_wait:
+                raise DeskError("too many sessions wait for a human or have one: hand one back first")
             self.sign_of_life(desk_id)
             self._board.set_holder(session_id, desk_id)
             if conversation.change_tier(TierEvent.TAKEN):
@@ -167,7 +170,7 @@ class Desk:
             await self._board.news.wait()
 
     def _begin_watch(self, session_id: str) -> None:
-        if session_id in self._watches or len(self._watches) >= MOST_SESSIONS:
+        if session_id in self._watches or len(self._watches) >= MOST_HELD:
             return
         name = f"desk.{session_id[:SHOWN_CHARS]}"
         task = asyncio.create_task(self._watch_one(session_id), name=name)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from parley.core.tiers import TierEvent
+from parley.core.tiers import SessionTier, Tier, TierEvent
+from parley.language import find_language
+from parley.pipelines.human_tier import HumanTier
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.desk.desk import Desk, DeskError
 from parley.serving.gateway.desk.settings import DeskSettings
@@ -15,6 +17,7 @@ from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
+from parley.session_store.tier_board import MOST_HELD
 from tests import virtual_time
 
 DESK, OTHER = "desk-of-the-tests", "another-desk-1"
@@ -89,6 +92,31 @@ def test_a_human_may_speak_only_in_a_call_that_is_spoken(tmp_path: Path) -> None
                     desk.check_speaker(session, DESK)
             with conversation.reporting(events, speaks=True):
                 desk.check_speaker(session, DESK)
+        await desk.close()
+
+    play(tmp_path, scenario)
+
+
+def test_no_caller_waits_and_no_session_is_taken_while_a_thousand_are_held(tmp_path: Path) -> None:
+    async def scenario(opened: Conversations) -> None:
+        desk, settings = Desk(opened, DeskSettings()), DeskSettings()
+        opened.board.set_staffed(True)
+        for number in range(MOST_HELD):
+            opened.board.put(str(number), SessionTier(Tier.WAITING, since_us=number))
+        async with opened.open() as conversation:
+            human = HumanTier(conversation, settings, find_language("en"))
+            assert human.answer("I want to talk to a human.", is_again=False) == settings.expired
+            assert not human.offers("words") and conversation.tier.tier is Tier.AGENT
+            with pytest.raises(DeskError, match="too many"):
+                await desk.take(conversation.session_id, DESK)
+            opened.board.remove("0")
+            waiting = settings.waiting.format(place=MOST_HELD)
+            assert human.answer("I want to talk to a human.", is_again=False) == waiting
+            # One on the board may be taken over, and goes on waiting until then.
+            assert human.answer("Hello?", is_again=False) == waiting
+            await desk.take(conversation.session_id, DESK)
+            assert conversation.tier.tier is Tier.HUMAN
+            await desk.hand_back(conversation.session_id, DESK, "")
         await desk.close()
 
     play(tmp_path, scenario)
