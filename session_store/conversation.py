@@ -411,7 +411,8 @@ class Conversation:
         recalled = self._recalled.get(turn, ()) if turn is not None else ()
         events = {event.seq: event for event in (*recalled, *self._events, *extra_events)}
         whisper = self._board.whispers.get(self.session_id, "")
-        if whisper and pictures and (turn is not None or _is_answer_owed(events.values())):
+        is_asked = turn is not None or (not extra_events and _is_answer_owed(events.values()))
+        if whisper and pictures and is_asked:
             self._whispered = whisper, self.clock.now_us()
         return prompt_view(
             events.values(),

@@ -565,7 +565,11 @@ def test_a_whisper_lasts_until_a_reply_whose_request_contained_it(tmp_path: Path
             conversation.view()
             assert is_shown()
             await asyncio.sleep(1)
-            await conversation.append(reply(conversation, "We close at six."))
+            answer = reply(conversation, "We close at six.")
+            await asyncio.sleep(1)
+            # A look ahead at words over the reply asks nothing.
+            conversation.foreseen("Mhm.", transport="text", pictures=True)
+            await conversation.append(answer)
             assert not whispers and not is_shown()
 
     play(tmp_path, scenario)
