@@ -41,7 +41,7 @@ UTTERANCES = UtteranceVocabulary(
         "never mind, nevermind, forget it, forget about it, don't bother, i don't want to wait, "
         "i do not want to wait, go on with you, continue with you, carry on with you"
     ),
-    lone_withdrawals=phrases("cancel, cancel that, no need, then"),
+    lone_withdrawals=phrases("cancel, cancel that, no need"),
     acceptances=phrases(
         "yes, yeah, yep, yup, yes please, sure, of course, absolutely, definitely, please do, okay, ok, "
         "alright, all right, go ahead, why not, that would be, i would like that, i'd like that, "

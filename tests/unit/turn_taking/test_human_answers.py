@@ -69,6 +69,7 @@ def test_a_wait_is_given_up_also_in_more_words(said: str) -> None:
         "",
         "No.",
         "Okay, thank you.",
+        "Okay then.",
         "I want to cancel my card.",
         "I don't want to go on with you.",
         "Please don't forget it.",
