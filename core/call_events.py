@@ -292,7 +292,7 @@ class TierChanged(CallEvent):
 
     Attributes:
         tier: the new tier.
-        epoch: number of changes of the session; a reply of an older epoch is not sent.
+        epoch: number of changes of the session.
     """
 
     tier: Tier

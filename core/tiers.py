@@ -4,11 +4,12 @@
 
 ``TRANSITIONS`` has a row for every pair of a tier and an event. An event without effect in a tier leads
 nowhere (None): a caller cannot decline what was not offered. Each change of the tier counts as an epoch. A
-reply that was begun in an older epoch is not sent, so that two tiers never speak at once. Pure.
+reply that was begun before a change to or from a tier in which no model is asked (``SessionTier.holds``) is
+not sent, so that two tiers never speak at once. Other changes leave a reply alone. Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
 from typing import Any
@@ -94,6 +95,8 @@ class SessionTier:
         note: note of the last human who handed the session back; later changes keep it.
         since_us: session time of the change.
         cause: why a human was offered; it stays when the caller accepts.
+        holds: number of changes to or from a tier in which no model is asked, since the session was opened in
+            this process; it is in no record.
     """
 
     tier: Tier = Tier.AGENT
@@ -102,6 +105,7 @@ class SessionTier:
     note: str = ""
     since_us: int = 0
     cause: str = ""
+    holds: int = field(default=0, compare=False)
 
     @property
     def is_held(self) -> bool:
@@ -114,7 +118,9 @@ class SessionTier:
         if tier is None:
             return None
         kept = self.cause if event is TierEvent.ACCEPTED else ""
-        return SessionTier(tier, self.epoch + 1, event.value, note or self.note, at_us, cause or kept)
+        holds = self.holds + (self.is_held or tier in HELD)
+        note = note or self.note
+        return SessionTier(tier, self.epoch + 1, event.value, note, at_us, cause or kept, holds)
 
     def payload(self) -> dict[str, Any]:
         """Return the payload of the event that records this tier."""

@@ -23,7 +23,10 @@ class UtteranceVocabulary:
         stop_tails: words that may follow a stop.
         hums: words that recognisers write for a hum, which alone are no evidence.
         questions: questions of one word.
-        withdrawals: phrases that take back a request.
+        withdrawals: phrases that take back a request, wherever they are in a turn.
+        lone_withdrawals: phrases that take back a request when nothing else is said.
+        acceptances: phrases with which a turn begins that accepts an offer, whatever it says after them.
+        negations: words any of which makes a turn no acceptance.
     """
 
     affirmative: frozenset[str] = frozenset()
@@ -37,6 +40,9 @@ class UtteranceVocabulary:
     hums: frozenset[str] = frozenset()
     questions: frozenset[str] = frozenset()
     withdrawals: frozenset[str] = frozenset()
+    lone_withdrawals: frozenset[str] = frozenset()
+    acceptances: frozenset[str] = frozenset()
+    negations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from parley.core.call_events import (
     ReplyBrought,
     ReplyCorrected,
     ReplyFinished,
+    ReplyOpened,
     ReplyProgressed,
     TextGiven,
 )
@@ -30,9 +31,11 @@ from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
 # Name of the camera among the transports of a record.
 CAMERA = "camera"
-# Number of replies for which corrections of their client are remembered, and of those whose passages are.
+# Number of replies for which corrections of their client are remembered, of those whose passages are, and of
+# texts and replies whose author is.
 MOST_CORRECTED = 16
 MOST_CITED = 16
+MOST_AUTHORS = 32
 
 
 class CallRecords:
@@ -48,12 +51,14 @@ class CallRecords:
         # Passages of each reply, and those of the bot's present turn.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITED)
         self._cited_in_turn: tuple[CitedPassage, ...] = ()
-        # Authors of texts that no model wrote, by their words.
-        self._authors: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
+        # Authors of texts that no model wrote, by their words; and replies that the model wrote.
+        self._authors: BoundedDict[str, str] = BoundedDict(MOST_AUTHORS)
+        self._written: BoundedDict[str, bool] = BoundedDict(MOST_AUTHORS)
         events = call.events
         events.subscribe(TextGiven, self._on_text_given)
         events.subscribe(PhraseChosen, self._on_phrase_chosen)
         events.subscribe(CameraChanged, self._on_camera_changed)
+        events.subscribe(ReplyOpened, self._on_reply_opened)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(ReplyCorrected, self._on_reply_corrected)
@@ -81,10 +86,21 @@ class CallRecords:
     def _on_phrase_chosen(self, event: PhraseChosen) -> None:
         self._authors[_words(event.text)] = BY_DEPLOYMENT
 
+    def _on_reply_opened(self, event: ReplyOpened) -> None:
+        self._written[event.reply_id] = True
+
     def _by(self, text: str) -> dict[str, str]:
-        """Return the author of a reply as payload; empty for the model."""
+        """Return the author of a whole reply as payload; empty for the model."""
+        author = self._authors.get(_words(text))
+        return {} if author is None else {"by": author}
+
+    def _by_so_far(self, reply_id: str, text: str) -> dict[str, str]:
+        """Return the author of the newest text that begins with the heard part of a reply as payload."""
         words = _words(text)
-        return {"by": self._authors[words]} if words in self._authors else {}
+        if not words or reply_id in self._written:
+            return {}
+        known = reversed(list(self._authors.items()))
+        return next(({"by": author} for whole, author in known if f"{whole} ".startswith(f"{words} ")), {})
 
     def _on_call_answered(self, event: CallAnswered) -> None:
         self._more = {"answered_by": event.by}
@@ -96,13 +112,20 @@ class CallRecords:
         """Record another clause: it counts if this process dies before the end of the reply."""
         reply = event.heard
         if reply.in_context:
-            self._write(Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark))
+            by = self._by_so_far(reply.reply_id, reply.text)
+            self._write(
+                Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark), **by
+            )
 
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         reply = event.heard
         if reply.is_known and reply.in_context:
             self._was_heard = True
             self._write_reply(reply, f"reply.{reply.reply_id}")
+            author = self._authors.get(_words(f"{reply.text} {reply.unheard}"))
+            if author is not None and reply.truncated and reply.unheard:
+                # The rest may be said later, as a reply of its own.
+                self._authors[_words(reply.unheard)] = author
 
     def _on_reply_corrected(self, event: ReplyCorrected) -> None:
         reply = event.heard

@@ -93,7 +93,9 @@ async def run_session(
     body = runner_args.body if isinstance(runner_args.body, dict) else {}
     identity: ClientIdentity = getattr(runner_args, "identity", ANONYMOUS)
     if body.get("mode") == DESK_CALL and identity.is_operator:
-        await converse_as_human(engines, conversations, row, runner_args, str(body.get("session")))
+        await converse_as_human(
+            engines, conversations, row, runner_args, str(body.get("session")), str(body.get("desk"))
+        )
         return
     async with conversations.open(
         body.get("session"), owner=identity.session_owner, for_call=True
@@ -126,19 +128,25 @@ async def converse_as_human(
     row: TransportRow,
     arguments: RunnerArguments,
     session_id: str,
+    desk_id: str,
 ) -> None:
     """Hold the call of a human at the desk who has a session, whose caller is in a call here.
 
     Raises:
-        PeerError: the caller is in no call whose audio can be heard.
+        PeerError: the desk no longer has the session, or the caller is in no call whose audio can be heard.
     """
+    # The gateway checked it at the offer, which may be a while ago.
+    if conversations.board.holder(session_id) != desk_id:
+        raise PeerError("this desk does not have the session any more: take it over again")
     bridge = engines.bridges.find(session_id)
     if bridge is None:
         raise PeerError("the caller is in no call of the cascade: write to them")
     async with conversations.open(session_id) as conversation:
         live = LiveCall(conversation.clock, follows_packets=row.capabilities.reports_playout)
         transport = await open_transport(engines, row, arguments, live, sees=False)
-        await run_desk_call(engines, transport, Call(conversation, row.name, live), bridge)
+        await run_desk_call(
+            engines, transport, Call(conversation, row.name, live), bridge, conversations.board, desk_id
+        )
 
 
 async def converse_by_socket(

@@ -16,6 +16,7 @@ from parley.session_store.events import Event, Kind
 from parley.session_store.memory import current_events, text_in
 from parley.session_store.prompt import is_tense
 from parley.turn_taking.clarification import is_made_of
+from parley.turn_taking.human_answers import accepts, withdraws
 from parley.turn_taking.human_offer import HumanOffer
 
 # Cause of an offer that the words of the caller led to.
@@ -98,7 +99,8 @@ class HumanTier:
 
     def offers(self, cause: str) -> bool:
         """Offer a human if the tier permits it; return whether it does."""
-        return self.is_open and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
+        is_possible = self.is_open and self._conversation.may_wait
+        return is_possible and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
 
     def _agents_answer(self, said: str) -> str | None:
         if self._requests_human(said):
@@ -114,10 +116,7 @@ class HumanTier:
         if self._language.intents.is_farewell(said):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
             return None
-        vocabulary = self._language.vocabulary
-        around = vocabulary.polite | vocabulary.negative | vocabulary.affirmative
-        words = plain(said)
-        if is_made_of(words, vocabulary.withdrawals | around) and not is_made_of(words, around):
+        if withdraws(plain(said), self._language.vocabulary):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
             return self.settings.withdrawn
         return self.waiting
@@ -129,9 +128,7 @@ class HumanTier:
             return self._requested(TierEvent.REQUESTED)
         if _holds_one_of(words, self.settings.fetch_on):
             return self._requested(TierEvent.POLICY)
-        if is_made_of(words, vocabulary.affirmative | vocabulary.polite) and not is_made_of(
-            words, vocabulary.polite
-        ):
+        if accepts(words, vocabulary):
             return self._requested(TierEvent.ACCEPTED)
         self._conversation.change_tier(TierEvent.DECLINED)
         return self.settings.declined if is_made_of(words, vocabulary.negative | vocabulary.polite) else None
@@ -140,6 +137,9 @@ class HumanTier:
         return self._language.intents.requests_human(said)
 
     def _requested(self, event: TierEvent) -> str:
+        if not self._conversation.may_wait:
+            self._conversation.change_tier(TierEvent.DECLINED)
+            return self.settings.expired
         self._conversation.change_tier(event)
         return self.waiting
 

@@ -55,6 +55,8 @@ class VoiceBridge:
         self.to_human = LiveAudio()
         self.begun = asyncio.Event()
         self.ended = asyncio.Event()
+        # A human has begun to speak, and no piece of theirs was fetched since.
+        self._is_new = False
 
     def hear(self, pcm: bytes) -> None:
         """Pass on a piece of the caller's audio."""
@@ -70,6 +72,7 @@ class VoiceBridge:
         """
         if self.begun.is_set():
             raise PeerError("a colleague speaks in this call already: end that call first")
+        self._is_new = True
         self.begun.set()
         try:
             yield
@@ -77,6 +80,14 @@ class VoiceBridge:
             self.begun.clear()
             self.to_human.clear()
             self.to_caller.clear()
+
+    async def to_play(self) -> tuple[bytes, bool]:
+        """Return the next piece of a human for the caller, and whether it is the first of their call."""
+        while True:
+            pcm = await self.to_caller.get()
+            if self.begun.is_set():
+                is_first, self._is_new = self._is_new, False
+                return pcm, is_first
 
 
 class VoiceBridges:

@@ -71,6 +71,12 @@ class EventQueue(Generic[E]):
             await self._news.wait()
         return self._events.popleft()
 
+    def take_all(self) -> list[E]:
+        """Return the events that wait, the oldest first; they wait no longer."""
+        taken = list(self._events)
+        self._events.clear()
+        return taken
+
     async def __aiter__(self) -> AsyncIterator[E]:
         while True:
             yield await self.get()

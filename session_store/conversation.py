@@ -217,6 +217,8 @@ class Conversation:
         self._turn_deadline_s = turn_deadline_s
         self._board = board
         self._tier = _tier_of(self._events)
+        # Whisper that a request of the model contained, and the session time of that request.
+        self._whispered: tuple[str, int] | None = None
         # Set at the next change, and then replaced.
         self._tier_changed = asyncio.Event()
         # Streams of the calls and sockets of the session; the value is true for one that speaks what is said.
@@ -283,6 +285,11 @@ class Conversation:
     def has_desk(self) -> bool:
         """True when a human can be fetched in this process."""
         return self._board.is_staffed
+
+    @property
+    def may_wait(self) -> bool:
+        """True while there is room for the session among those that wait for a human or that one has."""
+        return self._board.has_room(self.session_id)
 
     @property
     def place(self) -> int:
@@ -398,16 +405,21 @@ class Conversation:
             turn: as for ``prompt_view``.
             extra_events: see above.
             pictures: the reader is the deployment's language model, or prepares its input: pictures are
-                included as references where that model sees.
+                included as references where that model sees. An instruction of a human in the view is used up
+                by the reply that begins after it, where an answer is owed.
         """
         recalled = self._recalled.get(turn, ()) if turn is not None else ()
         events = {event.seq: event for event in (*recalled, *self._events, *extra_events)}
+        whisper = self._board.whispers.get(self.session_id, "")
+        is_asked = turn is not None or (not extra_events and _is_answer_owed(events.values()))
+        if whisper and pictures and is_asked:
+            self._whispered = whisper, self.clock.now_us()
         return prompt_view(
             events.values(),
             budget_tokens=self._settings.budget_tokens,
             turn=turn,
             facts=self._facts,
-            whisper=self._board.whispers.get(self.session_id, ""),
+            whisper=whisper,
             pictures=self._settings.resent_pictures if pictures else 0,
         )
 
@@ -791,10 +803,22 @@ class Conversation:
             self._events = _from_last_summary(self._events)
         if any(event.kind is Kind.BOT_TURN for event in new):
             self.keep_short_now()
-        if any(_is_of_agent(event) for event in new):
-            self._board.whispers.pop(self.session_id, None)
+        replies_us = [event.event_us for event in new if _is_of_agent(event)]
+        if replies_us:
+            self._use_up_whisper(max(replies_us))
             if not self._tier.is_held:
                 self.change_tier(TierEvent.REPLIED)
+
+    def _use_up_whisper(self, replied_us: int) -> None:
+        """Forget the whisper if the request of a reply that began at this time contained it.
+
+        A greeting has no request, and a reply that is still spoken has an earlier one.
+        """
+        if self._whispered is None or replied_us < self._whispered[1]:
+            return
+        whisper, self._whispered = self._whispered[0], None
+        if self._board.whispers.get(self.session_id) == whisper:
+            self._board.whispers.pop(self.session_id, None)
 
     def lose(self, error: StoreError) -> None:
         """Mark the session as lost: every waiter gets the error, and nothing is written any more."""
@@ -1101,6 +1125,12 @@ def _tier_of(events: Iterable[Event]) -> SessionTier:
 def _is_of_agent(event: Event) -> bool:
     """Return whether an event is a reply of the agent's model, and not of a human or of the deployment."""
     return event.kind is Kind.BOT_TURN and event.payload.get("by") is None
+
+
+def _is_answer_owed(events: Iterable[Event]) -> bool:
+    """Return whether the newest turn is one of the person."""
+    turns = [event for event in events if event.kind in (Kind.USER_TURN, Kind.BOT_TURN)]
+    return bool(turns) and max(turns, key=lambda event: event.seq).kind is Kind.USER_TURN
 
 
 def _says(turn: Draft | Event, text: str, pictures: Sequence[str]) -> bool:

@@ -164,8 +164,10 @@ class Clarification:
 
 def is_made_of(words: Sequence[str], phrases: Collection[str]) -> bool:
     """Return whether the words are a sequence of these phrases: "yes that's right"."""
+    longest = max((len(phrase.split()) for phrase in phrases), default=0)
     reached = {0}
     for end in range(1, len(words) + 1):
-        if any(" ".join(words[start:end]) in phrases for start in reached):
+        starts = reached.intersection(range(max(0, end - longest), end))
+        if any(" ".join(words[start:end]) in phrases for start in starts):
             reached.add(end)
     return bool(words) and len(words) in reached

@@ -46,7 +46,7 @@ _ASKS = (
 )
 _VERB = (
     r"(?:(?:to )?(?:speak|talk) (?:to|with)|(?:to )?(?:be )?(?:connect|transfer|put)(?:ed|red)?"
-    r"(?: me)?(?: through)?(?: to| with)?|get(?: me)?|give me|have)"
+    r"(?: me)?(?: through)?(?: to| with)?|(?:to )?(?:get|fetch)(?: me)?|give me|have)"
 )
 _WANTS = r"(?:i(?:'d| would)? (?:want|need|like|prefer)|is there) "
 _ADVERB = re.compile(r"\b(?:really|just|actually|much|directly) ")
@@ -57,7 +57,7 @@ _TO_TALK_TO = (
 )
 _PERSON = re.compile(
     rf"{_ASKS}{_VERB} {_SOMEBODY}|{_ASKS}(?:put|transfer|connect) me(?: through| over)?|"
-    rf"{_WANTS}{_ALONE}(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
+    rf"{_WANTS}(?:{_ALONE}|an? colleague)(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
 )
 
 # A farewell contains few other words: "okay thank you bye", not "how do I say goodbye to my old bank".

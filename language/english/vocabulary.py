@@ -38,8 +38,18 @@ UTTERANCES = UtteranceVocabulary(
     ),
     questions=phrases("what, why, how, when, where, who, which"),
     withdrawals=phrases(
-        "never mind, nevermind, forget it, forget about it, cancel, cancel that, don't bother, "
-        "i don't want to wait, i do not want to wait, go on with you, no need"
+        "never mind, nevermind, forget it, forget about it, don't bother, i don't want to wait, "
+        "i do not want to wait, go on with you, continue with you, carry on with you"
+    ),
+    lone_withdrawals=phrases("cancel, cancel that, no need"),
+    acceptances=phrases(
+        "yes, yeah, yep, yup, yes please, sure, of course, absolutely, definitely, please do, okay, ok, "
+        "alright, all right, go ahead, why not, that would be, i would like that, i'd like that, "
+        "if you don't mind, if you do not mind, i don't mind, i wouldn't mind"
+    ),
+    negations=phrases(
+        "no, nope, nah, not, never, nothing, don't, doesn't, didn't, can't, cannot, won't, wouldn't, isn't, "
+        "without"
     ),
 )
 

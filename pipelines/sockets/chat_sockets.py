@@ -25,12 +25,13 @@ from typing import Any, Literal, TypeVar
 from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
-from parley.core.call_events import CallEvent, TextGiven
+from parley.core.call_events import CallEvent, TextGiven, TierChanged
 from parley.core.client_rules import ClientRules
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
+from parley.core.tiers import Tier
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
@@ -159,6 +160,7 @@ class _Talk:
         self._human = human_tier(engines.deployment, conversation)
         # Words of a human for this client; its protocol delivers them only as an answer.
         self._given: EventQueue[CallEvent] = self.events.open_queue(TextGiven, size=MOST_GIVEN)
+        self.events.subscribe(TierChanged, self._on_tier_changed)
         self._recordings: BoundedDict[str, str] = BoundedDict(KNOWN_RECORDINGS)
 
     @property
@@ -397,6 +399,9 @@ class _Talk:
             if made.is_held:
                 # The turn is free meanwhile: the caller may write again elsewhere.
                 await self._deliver(await self._words_of_human(), question, made, spoken)
+            else:
+                # The model answers: what a human said before answers no question any more.
+                self._given.take_all()
             if self._memory is not None and not made.is_held:
                 made.generated_tokens = self._memory.generated_tokens(made.text)
             if spoken is not None and speaking is not None:
@@ -418,17 +423,22 @@ class _Talk:
             spoken.write(text)
 
     async def _words_of_human(self) -> str:
-        """Return the words that the human has for this client; empty when none come in time."""
-        words: list[str] = []
+        """Return all words that wait for this client; wait for some of the human when none are theirs.
+
+        They are empty when none come in time.
+        """
+        given = self._given.take_all()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._human.settings.reply_s):
-                by_human = False
-                while not by_human:
-                    event = await self._given.get()
-                    if isinstance(event, TextGiven):
-                        words.append(event.text)
-                        by_human = event.by_human or not self._conversation.tier.is_held
-        return " ".join(words)
+                while self._conversation.tier.is_held and not any(_is_by_human(event) for event in given):
+                    given.append(await self._given.get())
+                    given += self._given.take_all()
+        return " ".join(event.text for event in given if isinstance(event, TextGiven))
+
+    def _on_tier_changed(self, event: TierChanged) -> None:
+        if event.tier is Tier.HUMAN:
+            # Words of an earlier human are no answer of this one.
+            self._given.take_all()
 
     def _spoken(self) -> Spoken:
         voice, speaking = self._engines.voice, self._engines.deployment.speaking
@@ -515,6 +525,10 @@ class _Talk:
             with suppress(StoreUnavailableError):
                 await self._conversation.in_time(self._conversation.flushed())
         return self.done(question, made, speaks=speaks, was_stopped=was_stopped)
+
+
+def _is_by_human(event: CallEvent) -> bool:
+    return isinstance(event, TextGiven) and event.by_human
 
 
 async def hold_chat(

@@ -32,7 +32,7 @@ class DeskVoice:
 
     A human who takes the session interrupts the agent. Words that they write are spoken like every phrase,
     and the session has the part that was heard. Their voice comes over ``bridge`` and is played as it is. A
-    caller who waits hears how many wait, again and again.
+    caller who waits hears their place, again and again.
 
     Args:
         engines: of the process.
@@ -97,13 +97,12 @@ class DeskVoice:
     async def speak(self) -> None:
         """Play the voice of a human to the caller, until cancelled."""
         while True:
-            await self.bridge.begun.wait()
-            # A phrase that is still spoken would delay the voice by its length for good.
-            self._call.live.input.put(InterruptionFrame())
-            while self.bridge.begun.is_set():
-                pcm = await self.bridge.to_caller.get()
-                if self._conversation.tier.tier is Tier.HUMAN and not self._call.live.floor.holds_reply():
-                    await self._play(OutputAudioRawFrame(pcm, INPUT_RATE_HZ, 1))
+            pcm, is_first = await self.bridge.to_play()
+            if is_first:
+                # A phrase that is still spoken would delay the voice by its length for good.
+                self._call.live.input.put(InterruptionFrame())
+            if self._conversation.tier.tier is Tier.HUMAN and not self._call.live.floor.holds_reply():
+                await self._play(OutputAudioRawFrame(pcm, INPUT_RATE_HZ, 1))
 
     @property
     def _is_waiting(self) -> bool:

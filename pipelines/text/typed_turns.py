@@ -212,7 +212,7 @@ async def ask(
         unasked.pop_all()
     said: list[str] = []
     whole = False
-    epoch = conversation.tier.epoch
+    holds = conversation.tier.holds
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
     async with (
         _remembering(conversation, store, turn),
@@ -220,8 +220,8 @@ async def ask(
     ):
         try:
             while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
-                if conversation.tier.epoch != epoch:
-                    # A human took the session meanwhile; the rest of the answer is of an older epoch.
+                if conversation.tier.holds != holds:
+                    # A human was fetched, or took the session, meanwhile: the rest is not sent.
                     yield TurnHeld(turn)
                     return
                 said.append(piece)

@@ -3,8 +3,8 @@
     transport.input -> (to the caller) -> VAD -> STT -> (recorded words) -> transport.output
 
 Two calls are bridged: the caller hears the human in their own call, and the human hears the caller here. The
-words of the human are recorded in the caller's session. The call ends when the human no longer has the
-session, when the caller's call ends, or when the human hangs up.
+words of the human are recorded in the caller's session. The call ends when the human, or their desk, no
+longer has the session, when the caller's call ends, or when the human hangs up.
 """
 
 import asyncio
@@ -26,11 +26,19 @@ from parley.pipelines.stages.shared import voice_detector
 from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.speech.human_voice import HumanMicrophone, HumanWords
 from parley.session_store.conversation import Conversation
+from parley.session_store.tier_board import TierBoard
 
 WRITES = "the desk writes by its own form"
 
 
-async def run_desk_call(engines: Engines, transport: BaseTransport, call: Call, bridge: VoiceBridge) -> None:
+async def run_desk_call(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    bridge: VoiceBridge,
+    board: TierBoard,
+    desk_id: str,
+) -> None:
     """Hold the call of a human until it ends.
 
     Args:
@@ -38,6 +46,8 @@ async def run_desk_call(engines: Engines, transport: BaseTransport, call: Call, 
         transport: of the human's call.
         call: the human's call, in the caller's session.
         bridge: of the caller's call.
+        board: of the process, with the desk that has the session.
+        desk_id: desk of the human.
 
     Raises:
         PeerError: another human speaks in it already.
@@ -70,6 +80,7 @@ async def run_desk_call(engines: Engines, transport: BaseTransport, call: Call, 
                         _play(bridge, output),
                         _end_with_call(bridge, worker),
                         _end_with_tier(call.conversation, worker),
+                        _end_with_holder(board, call.conversation.session_id, desk_id, worker),
                         _end_when_lost(call.conversation, worker),
                     )
                 ]
@@ -96,6 +107,11 @@ async def _end_with_call(bridge: VoiceBridge, worker: PipelineWorker) -> None:
 async def _end_with_tier(conversation: Conversation, worker: PipelineWorker) -> None:
     while conversation.tier.tier is Tier.HUMAN:
         await conversation.tier_after(conversation.tier.epoch)
+    await worker.queue_frame(EndFrame())
+
+
+async def _end_with_holder(board: TierBoard, session_id: str, desk_id: str, worker: PipelineWorker) -> None:
+    await board.until_not_held_by(session_id, desk_id)
     await worker.queue_frame(EndFrame())
 
 

@@ -1,4 +1,4 @@
-"""Drop the words of a model that was asked before the session changed its tier (``core.tiers``).
+"""Drop the words of a model that was asked before a human was fetched or took over (``core.tiers``).
 
 A human may take the session while a model writes. An interruption ends that response; this stage makes sure
 that none of its later words reach the voice, whatever queue they wait in.
@@ -20,13 +20,13 @@ class EpochGuard(FrameProcessor):
     def __init__(self, conversation: Conversation) -> None:
         super().__init__(enable_direct_mode=True)
         self._conversation = conversation
-        self._epoch = conversation.tier.epoch
+        self._holds = conversation.tier.holds
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         tier = self._conversation.tier
         if isinstance(frame, LLMFullResponseStartFrame):
-            self._epoch = tier.epoch
-        elif isinstance(frame, LLMTextFrame) and (tier.is_held or tier.epoch != self._epoch):
+            self._holds = tier.holds
+        elif isinstance(frame, LLMTextFrame) and (tier.is_held or tier.holds != self._holds):
             return
         await self.push_frame(frame, direction)

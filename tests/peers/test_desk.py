@@ -99,9 +99,9 @@ class Desked:
 
 @asynccontextmanager
 async def serving_desk(
-    folder: Path, llm: OpenAiServer, desk: str, *arguments: str, more: str = ""
+    folder: Path, llm: OpenAiServer, desk: str, *arguments: str, more: str = "", log: Path | None = None
 ) -> AsyncIterator[tuple[Desked, RunningServer]]:
-    """Run a server with a desk, whose sessions are in this folder."""
+    """Run a server with a desk, whose sessions are in this folder; ``log`` as for ``running_server``."""
     (folder / "own.yaml").write_text(
         'bot: {greeting: "", greeting_again: ""}\n'
         "thinking: {llm: {name: openai_compatible, "
@@ -110,7 +110,7 @@ async def serving_desk(
         f'desk: {{{desk}, joined: "{JOINED}", expired: "{GONE}"}}\n{more}'
     )
     async with (
-        running_server("--config", str(folder / "own.yaml"), *arguments) as server,
+        running_server("--config", str(folder / "own.yaml"), *arguments, log=log) as server,
         httpx.AsyncClient(base_url=server.url, headers=BEARER, timeout=30) as client,
     ):
         yield Desked(client, llm), server

@@ -172,7 +172,14 @@ async def test_a_phrase_in_a_call_uses_up_no_whisper(patient: Desked):
         await until_heard(caller, HANDED_BACK)
         caller.say("When do you open on Saturday?")
         await patient.until_said(session, "model", "We open at ten.")
-    assert any("Mention the app." in json.dumps(each) for each in patient.llm.requests[-1:])
+        assert "Mention the app." in json.dumps(patient.llm.requests[-1])
+        # The answer whose request contained it has used it up.
+        asked = len(patient.llm.requests)
+        caller.say("And when do you close?")
+        async with asyncio.timeout(30):
+            while len(patient.llm.requests) == asked:
+                await asyncio.sleep(0.1)
+        assert "Mention the app." not in json.dumps(patient.llm.requests[-1])
 
 
 async def test_a_takeover_ends_the_answer_that_a_model_is_writing(patient: Desked):

@@ -249,7 +249,7 @@ class DeskPage {
     write(parts.facts, session ? factsOf(session) : "The caller has left; you may still take it over.");
     const mine = Boolean(session?.mine);
     parts.take.hidden = mine;
-    parts.speak.hidden = !(mine && session?.in_call);
+    parts.speak.hidden = !(mine && session?.can_speak);
     parts.speak.setAttribute("aria-pressed", String(this.#voice.isOpen));
     write(parts.speak, SPEAKING[this.#voice.state]);
     if (!mine) this.#voice.close();

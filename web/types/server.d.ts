@@ -74,6 +74,7 @@ export interface DeskSession {
   since_s: number | null;
   place: number;
   in_call: boolean;
+  can_speak: boolean;
   /** The desk that asks has it. */
   mine: boolean;
   last: string;

@@ -1,11 +1,11 @@
 """Follow the bot's replies for barge-in: announced and heard replies, and the part that a cut took.
 
-Inputs, as events: the progress of every reply, and that an answer is owed. Outputs: the facts that the
-machine needs, and the frames that resume a reply that was cut for nothing.
+Inputs, as events: the progress of every reply, that an answer is owed, and changes of the tier. Outputs: the
+facts that the machine needs, and the frames that resume a reply that was cut for nothing.
 
 The resumed text is the part that is known and was not heard, from the exact word. Where the model had not
 written its answer to the end, or not begun, it is requested again: its context contains the part that was
-heard.
+heard. When a human is fetched or takes the session, what was cut before is never resumed.
 """
 
 import asyncio
@@ -22,12 +22,14 @@ from parley.core.call_events import (
     ReplyProgressed,
     ReplyStarted,
     ReplyWritten,
+    TierChanged,
     ToolsCalled,
     Wait,
     WaitBegan,
     WaitEnded,
 )
 from parley.core.clock import Clock
+from parley.core.tiers import HELD
 from parley.core.timeline import HeardReply
 from parley.language.words import asks
 from parley.processors.turns.over_bot.decisions import DecisionQueue
@@ -67,6 +69,8 @@ class BotReplies:
         self.cut_id: str | None = None
         self._lost: list[HeardReply] = []
         self._lost_answer = False
+        # A human was fetched or came since the last cut.
+        self._is_dropped = False
         self._heard_clock = asyncio.Event()
         events.subscribe(WaitBegan, self._on_wait_began)
         events.subscribe(WaitEnded, self._on_wait_ended)
@@ -78,6 +82,7 @@ class BotReplies:
         events.subscribe(ReplyStarted, self._on_reply_started)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
+        events.subscribe(TierChanged, self._on_tier_changed)
 
     # Effects of a cut.
 
@@ -87,6 +92,7 @@ class BotReplies:
         if cut.reply_id is None or cut.reply_id != self._rest_id:
             # Otherwise the rest of the reply before was cut when nothing of it was on its way yet.
             self._lost, self._lost_answer = [], self._is_owed or bool(self._unwritten)
+            self._is_dropped = False
         self._follows_tools = False
         self._heard_clock.clear()
 
@@ -192,9 +198,14 @@ class BotReplies:
         self._decisions.note(self._machine.on_bot_stopped(now_ms, reply_id))
         self._announce_next()
 
+    def _on_tier_changed(self, event: TierChanged) -> None:
+        if event.tier in HELD:
+            self._lost, self._lost_answer, self._is_dropped = [], False, True
+
     def _book(self, reply: HeardReply) -> None:
         """Record the final state of a reply that a cut met."""
-        self._lost.append(reply)
+        if not self._is_dropped:
+            self._lost.append(reply)
         if self.cut_id is not None:
             last_word = reply.mark.last_word if reply.reply_id == self.cut_id else -1
             self._machine.on_heard(self.cut_id, last_word, is_rest_heard=not self._is_rest_left())

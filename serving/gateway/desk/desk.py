@@ -10,7 +10,6 @@ only the one that took a session writes to it. The desk serves the sessions of i
 """
 
 import asyncio
-from contextlib import suppress
 
 from loguru import logger
 
@@ -20,9 +19,10 @@ from parley.core.tiers import Tier, TierEvent
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversation import Conversation, Conversations
 from parley.session_store.rows import SHOWN_CHARS
+from parley.session_store.tier_board import MOST_HELD
 
-# Sessions that humans have at once; the desks of a deployment are a handful.
-MOST_SESSIONS = 1_000
+# Desks whose last sign of life is remembered; those of a deployment are a handful.
+MOST_DESKS = 1_000
 CLOSE_S = 2.0
 
 
@@ -49,9 +49,8 @@ class Desk:
         self.settings = settings
         self._conversations = conversations
         self._board = conversations.board
-        # Desk that has a session, and the loop time of the last sign of life of a desk.
-        self._holders: BoundedDict[str, str] = BoundedDict(MOST_SESSIONS)
-        self._seen_s: BoundedDict[str, float] = BoundedDict(MOST_SESSIONS)
+        # Loop time of the last sign of life of a desk.
+        self._seen_s: BoundedDict[str, float] = BoundedDict(MOST_DESKS)
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._watched_from_s: dict[str, float] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -76,7 +75,7 @@ class Desk:
 
     def holder(self, session_id: str) -> str:
         """Return the id of the desk that has a session; empty for none."""
-        return self._holders.get(session_id, "")
+        return self._board.holder(session_id)
 
     async def take(self, session_id: str, desk_id: str) -> None:
         """Take a session over: the agent is silent, and this desk writes to the caller.
@@ -94,8 +93,10 @@ class Desk:
                     "this call cannot be taken over, because its model hears and speaks by itself: use mode "
                     "cascade, or the two-tier engine of full duplex"
                 )
+            if not conversation.may_wait:
+                raise DeskError("too many sessions wait for a human or have one: hand one back first")
             self.sign_of_life(desk_id)
-            self._holders[session_id] = desk_id
+            self._board.set_holder(session_id, desk_id)
             if conversation.change_tier(TierEvent.TAKEN):
                 conversation.say(self.settings.joined, by_human=False)
             # Watched before this holder leaves, so that the session stays open.
@@ -130,7 +131,7 @@ class Desk:
             StoreError: as ``take``.
         """
         conversation = self._held_by(session_id, desk_id)
-        self._holders.pop(session_id, None)
+        self._board.set_holder(session_id, "")
         if conversation.change_tier(TierEvent.RETURNED, note=note):
             conversation.say(self.settings.returned, by_human=False)
         await conversation.in_time(conversation.flushed())
@@ -139,11 +140,13 @@ class Desk:
         """Check that a desk may speak in the call of a session.
 
         Raises:
-            DeskError: this desk does not have the session, or there is no call.
+            DeskError: this desk does not have the session, or there is no call whose audio a human can join.
         """
-        self._held_by(session_id, desk_id)
+        conversation = self._held_by(session_id, desk_id)
         if not self._conversations.is_in_call(session_id):
             raise DeskError("the caller is in no call: write to them")
+        if not conversation.speaks:
+            raise DeskError("a human cannot speak in this call, which goes by turns: write to the caller")
 
     def _held_by(self, session_id: str, desk_id: str) -> Conversation:
         conversation = self._conversations.get(session_id)
@@ -167,7 +170,7 @@ class Desk:
             await self._board.news.wait()
 
     def _begin_watch(self, session_id: str) -> None:
-        if session_id in self._watches or len(self._watches) >= MOST_SESSIONS:
+        if session_id in self._watches or len(self._watches) >= MOST_HELD:
             return
         name = f"desk.{session_id[:SHOWN_CHARS]}"
         task = asyncio.create_task(self._watch_one(session_id), name=name)
@@ -202,8 +205,7 @@ class Desk:
         finally:
             for task in (changed, lost):
                 task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(changed, lost, return_exceptions=True)
+            await asyncio.gather(changed, lost, return_exceptions=True)
 
     def _left_s(self, conversation: Conversation) -> float:
         """Return the time to the next deadline of a session; 0 or less when it is due."""
@@ -221,7 +223,7 @@ class Desk:
         if not conversation.tier.is_held or self._left_s(conversation) > 0:
             return
         waited = conversation.tier.tier is Tier.WAITING
-        self._holders.pop(session_id, None)
+        self._board.set_holder(session_id, "")
         if conversation.change_tier(TierEvent.EXPIRED if waited else TierEvent.DESK_LOST):
             conversation.say(self.settings.expired if waited else self.settings.lost, by_human=False)
 

@@ -75,6 +75,7 @@ class DeskSession(BaseModel):
         since_s: time in the tier; None for one that never changed.
         place: place among those that wait, from 1; 0 for others.
         in_call: a call holds it.
+        can_speak: a human can speak in that call.
         mine: this desk has it.
         last: last words of the caller.
     """
@@ -87,6 +88,7 @@ class DeskSession(BaseModel):
     since_s: float | None
     place: int
     in_call: bool
+    can_speak: bool
     mine: bool
     last: str
 
@@ -186,6 +188,7 @@ def _shown(conversation: Conversation, desk_id: str, desk: Desk, *, in_call: boo
         since_s=None if since_s is None else round(since_s, 1),
         place=conversation.place,
         in_call=in_call,
+        can_speak=in_call and conversation.speaks,
         mine=tier.tier is Tier.HUMAN and desk.holder(conversation.session_id) == desk_id,
         last="" if last is None else text_in(last.payload, "text")[:SHOWN_WORDS_CHARS],
     )

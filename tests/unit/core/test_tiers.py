@@ -49,6 +49,24 @@ def test_no_model_is_asked_while_a_human_is_awaited_or_there() -> None:
     assert {tier for tier in Tier if SessionTier(tier).is_held} == HELD == {Tier.WAITING, Tier.HUMAN}
 
 
+@pytest.mark.parametrize(
+    ("way", "holds"),
+    [
+        ([E.OFFERED, E.DECLINED], 0),
+        ([E.REQUESTED, E.WITHDRAWN], 2),
+        ([E.OFFERED, E.ACCEPTED, E.TAKEN, E.RETURNED], 3),
+        ([E.TAKEN, E.RETURNED, E.REPLIED], 2),
+    ],
+)
+def test_only_changes_to_and_from_a_human_count_as_holds(way: list[TierEvent], holds: int) -> None:
+    tier = SessionTier()
+    for event in way:
+        changed = tier.after(event, at_us=1)
+        assert changed is not None
+        tier = changed
+    assert (tier.holds, tier.epoch) == (holds, len(way))
+
+
 def test_a_new_note_replaces_the_last_one_and_other_changes_keep_it() -> None:
     held = SessionTier(Tier.HUMAN, note="first")
     back = held.after(TierEvent.RETURNED, at_us=1, note="second")

@@ -54,6 +54,8 @@ def test_a_turn_that_says_more_or_less_is_none(text: str):
         "put me through to customer service",
         "i wanted to speak to a person",
         "I want a human",
+        "Please fetch a colleague.",
+        "I'd like a colleague, please.",
         "I need an agent",
         "I'd like an agent please",
         "No, I want to speak to a person",
@@ -80,6 +82,7 @@ def test_who_requests_human_is_understood(text: str):
         # Answers to a question of the bot.
         "the manager",
         "my colleague",
+        "a colleague",
         "somebody",
         "yes somebody else",
         "customer service",

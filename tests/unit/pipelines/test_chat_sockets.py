@@ -21,6 +21,7 @@ from parley.core.client_rules import CLIENT_HEADING, ClientRules
 from parley.core.errors import EngineError
 from parley.core.grants import ClientIdentity, Grants
 from parley.core.passage_notes import CitedPassage
+from parley.core.tiers import TierEvent
 from parley.models.stt import Transcript
 from parley.models.tts import TextToSpeech
 from parley.pipelines.engines.engines import Engines
@@ -32,6 +33,7 @@ from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.protocols.client_protocol import ProtocolError, written
+from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversations, ConversationTuning
 from parley.session_store.events import Event, Kind
@@ -138,12 +140,14 @@ async def world(
     rules: ClientRules | None = None,
     facts: dict[str, str] | None = None,
     cites: Mapping[str, CitedPassage] = MappingProxyType({}),
+    desk: DeskSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
     deployment = Deployment(
         bot=Bot(system_prompt="Be brief."),
         remembering=Remembering(store=StoreTuning(url=f"sqlite:///{folder}/sessions.db", busy_timeout_ms=0)),
         sockets=ChatSocketTuning(**settings),
+        desk=desk,
     )
     model = CitingLanguageModel(*(scripts or (ANSWER,)), passages=cites)
     answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
@@ -156,6 +160,7 @@ async def world(
     chosen = remembers or ConversationTuning(linger_ms=0)
     compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
     conversations = Conversations(store, chosen, compactor=compactor)
+    conversations.board.set_staffed(desk is not None)
     try:
         async with Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines:
 
@@ -561,3 +566,49 @@ async def test_a_client_that_leaves_a_service_that_speaks_leaves_nothing(tmp_pat
         run.client.leave()
         await run.over()
         assert run.model.closed == 1
+
+
+async def test_an_answer_has_all_words_of_the_human_that_wait_and_none_of_an_earlier_one(tmp_path: Path):
+    async with world(tmp_path, desk=DeskSettings(reply_s=20)) as run:
+        client = run.client
+        session = (await client.until("queue_done"))["session_id"]
+        conversation = run.conversations.get(session)
+        assert conversation is not None
+
+        async def answered(count: int) -> str:
+            return str((await client.until("done", count))["text"])
+
+        async def ask(text: str, count: int) -> None:
+            client.say(type="prefill", messages=[{"role": "user", "content": text}])
+            await client.until("prefill_done", count)
+            client.say(type="generate")
+
+        assert conversation.change_tier(TierEvent.TAKEN)
+        conversation.say("A colleague is here.", by_human=False)
+        for text in ("Good morning.", "One moment.", "I have found it."):
+            conversation.say(text, by_human=True)
+        await ask("Hello?", 1)
+        assert await answered(1) == "A colleague is here. Good morning. One moment. I have found it."
+        # None wait: the next words of the human are the answer, and they come at once.
+        await ask("And now?", 2)
+        async with asyncio.timeout(10):
+            while conversation.events[-1].payload.get("text") != "And now?":
+                await asyncio.sleep(0.01)
+        conversation.say("Your card is on its way.", by_human=True)
+        assert await answered(2) == "Your card is on its way."
+        # Words after it that were never fetched go with their human.
+        conversation.say("Goodbye.", by_human=True)
+        assert conversation.change_tier(TierEvent.RETURNED)
+        assert conversation.change_tier(TierEvent.TAKEN)
+        conversation.say("I am another colleague.", by_human=True)
+        await ask("Who are you?", 3)
+        assert await answered(3) == "I am another colleague."
+        conversation.say("Goodbye again.", by_human=True)
+        assert conversation.change_tier(TierEvent.RETURNED)
+        await ask("When do you open?", 4)
+        assert await answered(4) == "We open at ten. We close at two."
+        assert conversation.change_tier(TierEvent.REQUESTED)
+        await ask("Hello?", 5)
+        assert "Goodbye" not in await answered(5)
+        client.leave()
+        await run.over()

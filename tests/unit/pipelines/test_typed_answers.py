@@ -17,11 +17,19 @@ from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.core.passage_notes import CitedPassage
+from parley.core.tiers import Tier, TierEvent
 from parley.models.llm import LanguageModel, Message
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.printed_answer import print_answer
-from parley.pipelines.text.typed_turns import CLOSE_S, AnswerCommitted, AnswerPiece, TurnCommitted, ask
+from parley.pipelines.text.typed_turns import (
+    CLOSE_S,
+    AnswerCommitted,
+    AnswerPiece,
+    TurnCommitted,
+    TurnHeld,
+    ask,
+)
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import TurnEvent, on_store_error
@@ -535,6 +543,31 @@ def test_an_answer_that_is_complete_stays_so_when_its_reader_leaves_with_it(tmp_
         ]
 
     play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario)
+
+
+# Tiers of the session
+
+
+@pytest.mark.parametrize("meanwhile", [TierEvent.REPLIED, TierEvent.TAKEN])
+def test_an_answer_goes_on_unless_a_human_takes_the_session(tmp_path: Path, meanwhile: TierEvent):
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            conversation.change_tier(TierEvent.TAKEN)
+            conversation.change_tier(TierEvent.RETURNED)
+            turn = ask(conversation, world.answering, OPEN, key="a", store=world.store)
+            seen: list[type] = []
+            async for event in turn:
+                seen.append(type(event))
+                if len(seen) == 2:
+                    # A call of the session speaks another reply of the agent, or a human comes.
+                    conversation.change_tier(meanwhile)
+            assert seen[:2] == [TurnCommitted, AnswerPiece]
+            if meanwhile is TierEvent.TAKEN:
+                assert seen[2:] == [TurnHeld]
+            else:
+                assert seen[2:] == [AnswerPiece, AnswerCommitted] and conversation.tier.tier is Tier.AGENT
+
+    play(tmp_path, ScriptedLanguageModel(("We open ", 1, "at ten.")), scenario)
 
 
 # Limits of a client's requests

@@ -535,3 +535,56 @@ def test_a_call_that_is_over_takes_nothing_from_the_next_one(tmp_path: Path):
             assert not second.lost.is_set()
 
     play(tmp_path, scenario)
+
+
+# Whispers
+
+
+def test_a_whisper_lasts_until_a_reply_whose_request_contained_it(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            whispers = opened.board.whispers
+            whispers[conversation.session_id] = "Mention the app."
+
+            def is_shown() -> bool:
+                return "Mention the app." in str(conversation.view(pictures=True).messages)
+
+            # A call begins, and greets.
+            conversation.view(pictures=True)
+            await asyncio.sleep(1)
+            await conversation.append(reply(conversation, "Welcome."))
+            assert whispers
+            # A reply that was being spoken, to a request of before.
+            spoken = reply(conversation, "We open at ten.")
+            await asyncio.sleep(1)
+            await conversation.user_turn("And when do you close?", transport="text")
+            await conversation.append(spoken)
+            assert whispers
+            await conversation.user_turn("Do you hear me?", transport="text")
+            # The page reads the view, too.
+            conversation.view()
+            assert is_shown()
+            await asyncio.sleep(1)
+            answer = reply(conversation, "We close at six.")
+            await asyncio.sleep(1)
+            # A look ahead at words over the reply asks nothing.
+            conversation.foreseen("Mhm.", transport="text", pictures=True)
+            await conversation.append(answer)
+            assert not whispers and not is_shown()
+
+    play(tmp_path, scenario)
+
+
+def test_a_whisper_that_comes_after_the_request_is_for_the_next_one(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            whispers = opened.board.whispers
+            whispers[conversation.session_id] = "Be brief."
+            turn = await conversation.user_turn("When do you open?", transport="text")
+            conversation.view(turn=turn.seq, pictures=True)
+            whispers[conversation.session_id] = "Mention the app."
+            await asyncio.sleep(1)
+            await conversation.append(reply(conversation, "At ten."))
+            assert whispers.get(conversation.session_id) == "Mention the app."
+
+    play(tmp_path, scenario)

@@ -29,11 +29,13 @@ from parley.core.call_events import (
     ReplyResumed,
     ReplyStarted,
     ReplyWritten,
+    TierChanged,
     Wait,
     WaitBegan,
     WaitEnded,
 )
 from parley.core.media import WordTime
+from parley.core.tiers import Tier
 from parley.core.timeline import HeardMark, HeardReply, HeardSource
 from parley.models.stt import Transcript
 from parley.processors.turns.barge_in import BargeInStartStrategy
@@ -239,6 +241,44 @@ def test_a_reply_that_its_echo_cut_goes_on_and_the_turn_ends_with_the_echo():
     floor = play(scenario, is_own=lambda: next(looks))
     assert (floor.turns, floor.stops) == (1, 1)
     assert floor.resets >= 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_reply_that_was_cut_is_not_resumed_once_a_human_has_the_session(is_known: bool):
+    looks: list[bool | None] = [None, None]
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        speaking = asyncio.create_task(floor.voice(1_500))
+        await asyncio.sleep(0.85)
+        # The human may come before the heard part of the reply is known, or after.
+        if is_known:
+            floor.lose("one", heard="what", unheard="the bot says")
+        floor.events.publish(TierChanged(floor.events.now_ms(), Tier.HUMAN, 1))
+        if not is_known:
+            floor.lose("one", heard="what", unheard="the bot says")
+        await speaking
+        await asyncio.sleep(2)
+        assert floor.pushed == []
+
+    floor = play(scenario, is_own=lambda: looks.pop() if looks else True)
+    assert len(floor.of(ReplyCut)) == 1
+
+
+def test_words_of_a_human_that_were_cut_for_nothing_are_resumed():
+    looks: list[bool | None] = [None, None]
+
+    async def scenario(floor: Floor) -> None:
+        floor.events.publish(TierChanged(floor.events.now_ms(), Tier.HUMAN, 1))
+        floor.reply("one")
+        speaking = asyncio.create_task(floor.voice(1_500))
+        await asyncio.sleep(0.85)
+        floor.lose("one", heard="I am", unheard="here now")
+        await speaking
+        await asyncio.sleep(2)
+        assert [frame.text for frame in floor.pushed] == ["here now"]
+
+    play(scenario, is_own=lambda: looks.pop() if looks else True)
 
 
 def test_a_reply_over_an_open_turn_is_cut_without_beginning_another_one():

@@ -1,0 +1,93 @@
+"""Records of a call in a real session store: who said a reply that no model wrote."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parley.core.call_events import PhraseChosen, ReplyFinished, ReplyOpened, ReplyProgressed, TextGiven
+from parley.core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.call_records import CallRecords
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversations
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from tests import virtual_time
+
+WORDS = "Good morning. I am Ada from the bank."
+
+
+def recorded(folder: Path, happen: Callable[[CallEvents], None]) -> list[tuple[str, str, Any]]:
+    """Return kind, text and author of the records of what happens in a call."""
+
+    async def whole() -> list[tuple[str, str, Any]]:
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
+        opened = Conversations(store, compactor=Compactor())
+        try:
+            async with opened.open() as conversation:
+                call = Call(conversation, "webrtc", LiveCall(conversation.clock))
+                CallRecords(call)
+                happen(call.events)
+                await conversation.flushed()
+            found = await store.events(conversation.session_id, limit=100)
+            return [
+                (each.kind.value, each.payload["text"], each.payload.get("by"))
+                for each in found
+                if each.kind in (Kind.HEARD, Kind.BOT_TURN)
+            ]
+        finally:
+            await opened.close()
+            await store.close()
+
+    return virtual_time.run(whole())
+
+
+def mark_of(reply_id: str) -> HeardMark:
+    return HeardMark(reply_id, 500, 1, HeardSource.PLAYOUT_CLOCK)
+
+
+def hear(events: CallEvents, reply_id: str, text: str) -> None:
+    events.publish(ReplyProgressed(0, HeardSoFar(reply_id, text, mark_of(reply_id), 0, True)))
+
+
+def end(events: CallEvents, reply_id: str, text: str, unheard: str = "") -> None:
+    reply = HeardReply(reply_id, text, unheard, bool(unheard), mark_of(reply_id), True, 0, 1)
+    events.publish(ReplyFinished(0, reply))
+
+
+def test_the_rest_of_a_humans_words_stays_theirs_however_often_it_is_cut(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        events.publish(TextGiven(0, WORDS, True))
+        hear(events, "a", "Good morning.")
+        end(events, "a", "Good morning.", "I am Ada from the bank.")
+        hear(events, "b", "I am Ada")
+        end(events, "b", "I am Ada", "from the bank.")
+        end(events, "c", "from the bank.")
+
+    assert recorded(tmp_path, happen) == [
+        ("heard", "Good morning.", "human"),
+        ("bot_turn", "Good morning.", "human"),
+        ("heard", "I am Ada", "human"),
+        ("bot_turn", "I am Ada", "human"),
+        ("bot_turn", "from the bank.", "human"),
+    ]
+
+
+def test_a_reply_of_the_model_that_begins_alike_is_the_models(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        events.publish(TextGiven(0, WORDS, True))
+        events.publish(PhraseChosen(0, "A colleague comes."))
+        events.publish(ReplyOpened(0, "m"))
+        hear(events, "m", "Good morning.")
+        end(events, "m", "Good morning.", "We open at ten.")
+        end(events, "rest", "We open at ten.")
+        end(events, "p", "A colleague comes.")
+
+    assert recorded(tmp_path, happen) == [
+        ("heard", "Good morning.", None),
+        ("bot_turn", "Good morning.", None),
+        ("bot_turn", "We open at ten.", None),
+        ("bot_turn", "A colleague comes.", "deployment"),
+    ]
