@@ -8,7 +8,9 @@ longer has the session, when the caller's call ends, or when the human hangs up.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from pipecat.frames.frames import EndFrame, OutputAudioRawFrame
 from pipecat.pipeline.worker import PipelineWorker
@@ -78,10 +80,13 @@ async def run_desk_call(
                     tasks.create_task(each, name="desk_call.watch")
                     for each in (
                         _play(bridge, output),
-                        _end_with_call(bridge, worker),
-                        _end_with_tier(call.conversation, worker),
-                        _end_with_holder(board, call.conversation.session_id, desk_id, worker),
-                        _end_when_lost(call.conversation, worker),
+                        _end_with_first(
+                            worker,
+                            bridge.ended.wait(),
+                            _until_returned(call.conversation),
+                            board.until_not_held_by(call.conversation.session_id, desk_id),
+                            call.conversation.lost.wait(),
+                        ),
                     )
                 ]
                 try:
@@ -99,22 +104,17 @@ async def _play(bridge: VoiceBridge, output: FrameProcessor) -> None:
         await output.queue_frame(OutputAudioRawFrame(await bridge.to_human.get(), INPUT_RATE_HZ, 1))
 
 
-async def _end_with_call(bridge: VoiceBridge, worker: PipelineWorker) -> None:
-    await bridge.ended.wait()
+async def _end_with_first(worker: PipelineWorker, *ends: Coroutine[Any, Any, object]) -> None:
+    """End the human's call, once, with the first of these."""
+    waits = [asyncio.create_task(each, name="desk_call.end") for each in ends]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
     await worker.queue_frame(EndFrame())
 
 
-async def _end_with_tier(conversation: Conversation, worker: PipelineWorker) -> None:
+async def _until_returned(conversation: Conversation) -> None:
     while conversation.tier.tier is Tier.HUMAN:
         await conversation.tier_after(conversation.tier.epoch)
-    await worker.queue_frame(EndFrame())
-
-
-async def _end_with_holder(board: TierBoard, session_id: str, desk_id: str, worker: PipelineWorker) -> None:
-    await board.until_not_held_by(session_id, desk_id)
-    await worker.queue_frame(EndFrame())
-
-
-async def _end_when_lost(conversation: Conversation, worker: PipelineWorker) -> None:
-    await conversation.lost.wait()
-    await worker.queue_frame(EndFrame())

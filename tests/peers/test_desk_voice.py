@@ -16,7 +16,8 @@ from tests.peers.test_desk import ANSWER, PATIENT, Desked, serving_desk
 from tests.peers.webrtc_caller import Caller
 from tests.voices import RATE_HZ, say, tone
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Connections close late on a busy machine.
+pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
 
 HUMAN_HZ, CALLER_HZ = 440.0, 700.0
 WORDS = "What are your opening hours on Saturday?"
@@ -98,7 +99,7 @@ async def test_a_human_and_a_caller_hear_each_other_and_the_agent_is_silent(site
             assert len(site.llm.requests) == asked
             await site.act(session, "return", note="They talked.")
             # The call of the human ends with the tier; that of the caller goes on.
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while human.connection.connectionState != "closed":
                     await asyncio.sleep(0.1)
         caller.microphone.say(say(WORDS))
