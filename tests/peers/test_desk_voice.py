@@ -112,9 +112,17 @@ async def test_a_second_human_does_not_speak_in_the_same_call_and_one_may_come_a
         await site.act(session, "take")
         async with called(site, mode="desk", session=session, desk=site.desk):
             await until_refused(site, log, session, "a colleague speaks in this call already")
+        # The server learns that a client has gone, and closes the call, in its own time.
+        await until_calls(site, 1)
         async with called(site, mode="desk", session=session, desk=site.desk) as human:
             human.microphone.say(tone(4_000, HUMAN_HZ))
             await until_tone(caller, HUMAN_HZ)
+
+
+async def until_calls(site: Desked, count: int) -> None:
+    async with asyncio.timeout(60):
+        while (await site.client.get("/health")).json()["calls"] != count:
+            await asyncio.sleep(0.1)
 
 
 async def until_refused(site: Desked, log: Path, session: str, reason: str) -> None:
