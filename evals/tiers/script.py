@@ -39,7 +39,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One fact of a session.
+    """Part of a session in which the caller gives one fact.
 
     Attributes:
         place: tier at which it is asked for and given.

@@ -1,4 +1,4 @@
-"""One scripted session on a real server: the caller, and the human at the desk.
+"""Hold a scripted session on a real server: the caller, and the human at the desk.
 
 The words of the caller in a call are typed into it, so that the recogniser is no part of the result; the
 answers are spoken. The human asks for the first fact that the transcript of the session does not hold, as a
@@ -76,8 +76,8 @@ class Walk:
                 self._leg = f"leg {number + 1} ({leg.place}, {leg.way})"
                 await self._hold(leg)
             await self._leave_human(note=True)
-            told = known_in(await self._say(KNOWN, awaits="model"))
-            outcome.lost = [slot for slot, value in self._facts.items() if told.get(slot) != value]
+            found = known_in(await self._say(KNOWN, awaits="model"))
+            outcome.lost = [slot for slot, value in self._facts.items() if found.get(slot) != value]
             events = await timeline(self._url, self._session)
             outcome.changes = sum(event["kind"] in ("tier", "joined", "left") for event in events)
             outcome.repeated = repeated(events)

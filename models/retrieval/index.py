@@ -48,10 +48,9 @@ _BEST_SHARE = 0.5
 # Texts that are embedded at once while calls go on, about 30 ms, and the pause after them.
 _PIECE = 4
 _PAUSE_S = 0.01
-# Vectors and passages that are scored where a search names the nearest ones. A passage has three vectors at
-# least, and a question more than one passage that is near.
-_NEAREST = 300
-_WORDIEST = 300
+# Vectors, and passages with the most words in common, that are scored where a search names the nearest ones.
+# A passage has three vectors at least, and a question more than one passage that is near.
+NEAREST = 300
 # Score of a passage that was not compared; a cosine is not lower.
 _NOT_COMPARED = -1.0
 
@@ -93,6 +92,7 @@ class PassageIndex:
         previous: an index of earlier documents, whose vectors of the same texts are used again. It has the
             same embedder.
         vector_search: names the nearest vectors; None compares with all of them.
+        nearest: number of vectors that it names for a question.
 
     Attributes:
         passages: as given.
@@ -117,7 +117,9 @@ class PassageIndex:
         language: Language | None = None,
         previous: "PassageIndex | None" = None,
         vector_search: VectorSearch | None = None,
+        nearest: int = NEAREST,
     ) -> None:
+        self._most_scored = nearest
         if not passages:
             raise ConfigError("a document index needs at least one passage")
         self.language = language or find_language()
@@ -257,14 +259,14 @@ class PassageIndex:
         is_near = np.zeros(len(self._vectors), dtype=bool)
         try:
             for vector in vectors:
-                is_near[self._nearest.find(vector, _NEAREST)] = True
+                is_near[self._nearest.find(vector, self._most_scored)] = True
         except EngineError as error:
             LOG.warning("the question is compared with all vectors: %s", error)
             return None
         chosen = is_near[self._text_rows] | is_near[self._title_rows]
         chosen |= np.logical_or.reduceat(is_near[self._sentence_rows], self._first_sentence[:-1])
         for scores in lexical:
-            wordiest = np.argsort(-scores, kind="stable")[:_WORDIEST]
+            wordiest = np.argsort(-scores, kind="stable")[: self._most_scored]
             chosen[wordiest[scores[wordiest] > 0]] = True
         of_chosen = np.zeros(len(self._vectors), dtype=bool)
         of_chosen[self._text_rows[chosen]] = of_chosen[self._title_rows[chosen]] = True

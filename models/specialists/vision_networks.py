@@ -81,7 +81,7 @@ class _Detection:
 
 
 class _Network:
-    """One network, run by LiteRT on one thread."""
+    """Network that LiteRT runs on one thread."""
 
     def __init__(self, path: Path) -> None:
         # Here, and not with the module: the package is optional, and takes 60 MB.

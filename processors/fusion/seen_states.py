@@ -49,7 +49,7 @@ class SeenStatement:
 
 @dataclass(frozen=True, slots=True)
 class _Face:
-    """What is said about faces; ``since_us``: the first frame that showed it."""
+    """Statement about faces; ``since_us`` is the first frame that showed it."""
 
     faces: int | None = None
     looking: str | None = None

@@ -208,9 +208,9 @@ class _Channel:
         # Beginnings and ends of the stretches that are not answered yet, in order.
         self._pending: list[tuple[int, int]] = []
         self._judged_us = 0
-        # Voices by speaker, and the stream that was told of those of earlier calls.
+        # Voices by speaker, and the stream that has those of earlier calls.
         self._voices: dict[str, KnownVoice] = {}
-        self._told: SpecialistStream | None = None
+        self._informed: SpecialistStream | None = None
         self._has_reported = False
         self._is_slow = self._is_closed = False
 
@@ -219,7 +219,7 @@ class _Channel:
         await self._kept_open.open()
 
     def know(self, voices: Sequence[KnownVoice]) -> None:
-        """Take the voices of earlier calls; a process that is back is told of them again."""
+        """Take the voices of earlier calls; a process that is back gets them again."""
         self._voices = {voice.speaker_id: voice for voice in voices}
 
     def judge(self, pcm: bytes, began_us: int, ended_us: int) -> None:
@@ -234,8 +234,8 @@ class _Channel:
             return
         self._is_slow = False
         self._pending.append((began_us, ended_us))
-        known = () if self._told is stream else tuple(self._voices.values())
-        self._told = stream
+        known = () if self._informed is stream else tuple(self._voices.values())
+        self._informed = stream
         answer = stream.ask(ask_judgement(pcm, began_us, ended_us, known))
         answer.add_done_callback(lambda done: self._answered(done, began_us, ended_us))
 

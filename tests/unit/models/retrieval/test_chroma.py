@@ -75,15 +75,11 @@ def test_the_questions_find_the_same_passages_as_without_it(tmp_path: Path):
     assert sum(same) >= 0.95 * len(same)
 
 
-def test_a_follow_up_is_compared_with_what_is_near_both_questions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # So few that what is near one question is not near the other.
-    monkeypatch.setattr("parley.models.retrieval.index._NEAREST", 5)
-    monkeypatch.setattr("parley.models.retrieval.index._WORDIEST", 5)
+def test_a_follow_up_is_compared_with_what_is_near_both_questions(tmp_path: Path):
     passages, embedder = load_passages(ROOT / "knowledge"), MiniLm()
     exact = PassageFinder(PassageIndex(passages, embedder))
-    near = PassageFinder(PassageIndex(passages, embedder, vector_search=search(tmp_path)))
+    # So few that what is near one question is not near the other.
+    near = PassageFinder(PassageIndex(passages, embedder, vector_search=search(tmp_path), nearest=5))
     asked, before = "and how long does it take?", "I need a new card."
     best = exact.find(asked, before)[0].passage
     assert near.find(asked, before)[0].passage == best

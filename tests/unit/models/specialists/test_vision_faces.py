@@ -1,4 +1,4 @@
-"""Where a face is turned, on faces that are turned by known angles."""
+"""Find where a face is turned, on faces that are turned by known angles."""
 
 import numpy as np
 import pytest

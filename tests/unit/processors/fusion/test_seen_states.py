@@ -1,4 +1,4 @@
-"""What lasts in a camera's frames: beginnings, ends and flickers."""
+"""Find what lasts in a camera's frames: beginnings, ends and flickers."""
 
 import random
 

@@ -160,7 +160,7 @@ async def test_voices_of_earlier_calls_go_out_once_and_what_is_learnt_comes_back
         for count in (1, 2):
             call.say(500)
             await until(lambda count=count: len(call.learnt) == count)
-        # The process was told of two voices with the first stretch alone.
+        # Two voices went to the process, with the first stretch alone.
         assert [voices.voices[0].seconds for voices in call.learnt] == [201.0, 2.0]
         assert [voice.speaker_id for voice in call.learnt[-1].voices] == ["speaker 1", "speaker 2"]
         found = [each.annotation.payload for each in call.reported if each.annotation is not None]
