@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from parley.pipelines.engines.engines import Engines
     from parley.runtime.stall_monitor import StallMonitor
     from parley.serving.gateway.phone.call_manager import CallManager
-    from parley.session_store.conversation import Conversations
+    from parley.session_store.conversations import Conversations
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pipecat.runner.types import RunnerArguments
 
     from parley.pipelines.engines.engines import Engines
-    from parley.session_store.conversation import Conversations
+    from parley.session_store.conversations import Conversations
 
 
 class _Process:

@@ -39,7 +39,7 @@ from parley.serving.gateway.sockets.chat_sockets import ChatArguments
 from parley.serving.gateway.sockets.eval_socket import EvalArguments
 from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
 from parley.serving.gateway.webrtc.routes import BrowserArguments
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.transports.registry import TRANSPORTS, TransportRow
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S, ReportsQuiet, TransportRequest
 from parley.transports.twilio.stream import PhoneStream

@@ -30,10 +30,10 @@ from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import (
     LEAST_BUDGET_TOKENS,
     Conversation,
-    Conversations,
     ConversationSettings,
     ConversationTuning,
 )
+from parley.session_store.conversations import Conversations
 from parley.session_store.store import SessionStore
 
 # Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.

@@ -25,6 +25,14 @@ RECENT_TURNS = 3
 # Types of a slot's value; a list or an object is not valid.
 _VALUES = (str, int, float)
 
+# Events from which the view of a model is made.
+IN_VIEW = frozenset(
+    {
+        *(Kind.USER_TURN, Kind.HEARD, Kind.BOT_TURN, Kind.TOOL_CALL, Kind.TOOL_RESULT, Kind.STATE),
+        *(Kind.SUMMARY, Kind.TIER),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FactSlot:
@@ -304,3 +312,28 @@ def _learnt(text: str, state: SessionState, facts: FactRules | None) -> Extracte
     if facts is None:
         return ExtractedFacts()
     return facts.extract_facts(text, state.values, tuple(state.recent))
+
+
+def from_last_summary(events: Sequence[Event]) -> list[Event]:
+    """Return the events without those that the newest summary replaces."""
+    summary = newest_summary(current_events(events))
+    tier = newest_tier(events)
+    until_seq = stands_until(summary)
+    return [event for event in events if event.seq > until_seq or event is summary or event is tier]
+
+
+def newest_tier(events: Sequence[Event]) -> Event | None:
+    """Return the newest record of a tier, which no summary replaces."""
+    changes = [event for event in events if event.kind is Kind.TIER]
+    return max(changes, key=lambda event: event.seq, default=None)
+
+
+def stands_until(summary: Event | None) -> int:
+    """Return the seq up to which a summary replaces the events; 0 when it replaces none.
+
+    A summary always replaces the turns. The state of the conversation is in those events as well, and only a
+    summary that carries the state can replace it. Those of ``compaction`` do; an imported one may not.
+    """
+    if summary is None or not isinstance(summary.payload.get("state"), Mapping):
+        return 0
+    return covered_seq(summary) or 0

@@ -25,7 +25,8 @@ from parley.processors.fusion.perception import Perceived, Perception, Perceptio
 from parley.processors.perception.engine_stt import BEGAN_S
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

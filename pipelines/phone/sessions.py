@@ -17,7 +17,8 @@ from loguru import logger
 from parley.core.errors import StoreError
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.transports.twilio.codes import PressedCodes
 from parley.transports.twilio.stream import PhoneStream
 

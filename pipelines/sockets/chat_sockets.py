@@ -67,7 +67,8 @@ from parley.protocols.chat_ws import (
 )
 from parley.protocols.client_protocol import STOPPING, Message, ProtocolError
 from parley.runtime.event_stream import CallEvents, EventQueue
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import DisplayedMessage, Parting, parting
 from parley.transports.websocket.messages import ChatSocketTuning, MessageSocket

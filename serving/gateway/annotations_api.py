@@ -42,7 +42,7 @@ from parley.serving.gateway.session_api import PATH, SessionId, known_id
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 from parley.serving.gateway.sockets.eval_socket import close_socket
 from parley.serving.gateway.sockets.realtime_sockets import SUBPROTOCOLS, deny, subprotocols_of
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 
 # Of one session, over all its programs. Vision reports some 5 times a second, the voice 10 times, and each
 # may send as many heartbeats. A report is stored: at this rate a call of an hour takes some 100 MB.

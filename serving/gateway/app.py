@@ -85,7 +85,7 @@ from parley.serving.gateway.webrtc.routes import (
 )
 from parley.serving.scheduler.admission import Admitted
 from parley.serving.scheduler.call_queue import CallQueue
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 
 
 def create_app(

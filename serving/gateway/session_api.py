@@ -60,7 +60,7 @@ from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.settings import ServerTuning
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.faults import log_failure
 from parley.session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo

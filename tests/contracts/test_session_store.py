@@ -25,7 +25,7 @@ from parley.core.errors import (
 )
 from parley.session_store import migrations
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.database import read_only_database
 from parley.session_store.events import PAYLOAD_VERSION, Draft, Event, Kind
 from parley.session_store.prompt import prompt_view

@@ -24,7 +24,7 @@ from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from parley.transports.webrtc.signaling import Signaling

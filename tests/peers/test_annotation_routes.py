@@ -26,7 +26,8 @@ from parley.serving.gateway.annotations_api import (
     TOO_FAST,
 )
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.store import SessionStore
 from tests.peers.operations_gateway import TOKEN
 from tests.peers.session_gateway import Server, Turns, application, served

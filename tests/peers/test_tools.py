@@ -33,7 +33,8 @@ from parley.processors.dialogue.services import (
     OpenAiCompatibleSettings,
 )
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -11,7 +11,7 @@ import aiohttp
 from parley.models.tools.webhook import WebhookSettings, WebhookTool
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 

@@ -44,7 +44,7 @@ from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from parley.processors.dialogue.shared_tools import SharedTools
 from parley.runtime.observers import ObserverFactory
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event
 from parley.session_store.settings import StoreTuning
 from parley.telemetry.turns import TurnRecord

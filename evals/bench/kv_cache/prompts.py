@@ -44,7 +44,8 @@ from parley.models.retrieval import Hit, Passage
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.passages import QuestionPassages
 from parley.session_store.compaction import CompactionSettings, Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationSettings
+from parley.session_store.conversation import Conversation, ConversationSettings
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

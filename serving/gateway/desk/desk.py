@@ -17,7 +17,8 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import AgentError
 from parley.core.tiers import Tier, TierEvent
 from parley.serving.gateway.desk.settings import DeskSettings
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.rows import SHOWN_CHARS
 from parley.session_store.tier_board import MOST_HELD
 

@@ -21,7 +21,8 @@ from parley.core.tiers import Tier
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.desk.desk import Desk, DeskError
 from parley.serving.gateway.session_api import SessionId
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.memory import text_in
 

@@ -23,7 +23,7 @@ from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.session_api import PATH, SessionId
 from parley.serving.gateway.settings import ServerSettings
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 
 
 class CallCode(BaseModel):

@@ -10,7 +10,7 @@ from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.call_records import CallRecords
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

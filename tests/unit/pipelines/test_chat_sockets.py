@@ -35,7 +35,8 @@ from parley.processors.speech.engine_tts import EngineTtsService
 from parley.protocols.client_protocol import ProtocolError, written
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.compaction import CompactionTuning, Compactor
-from parley.session_store.conversation import Conversations, ConversationTuning
+from parley.session_store.conversation import ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -19,7 +19,8 @@ from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.text.console import KEPT_ENTRIES, Console, history_path, open_history
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.session_store.compaction import CompactionTuning, Compactor
-from parley.session_store.conversation import Conversation, Conversations
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

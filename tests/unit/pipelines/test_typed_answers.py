@@ -34,7 +34,8 @@ from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import TurnEvent, on_store_error
 from parley.session_store.compaction import CompactionTuning, Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

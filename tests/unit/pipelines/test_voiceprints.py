@@ -12,7 +12,8 @@ from parley.core.timeline import KnownVoice
 from parley.pipelines.voiceprints import VoiceprintRecords, recall_voices
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -13,7 +13,7 @@ from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.caller_settings import CallCodeTuning, CallerSettings
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.store import SessionStore, StoreTuning
 from tests.peers.session_gateway import client_of
 

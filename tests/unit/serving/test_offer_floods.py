@@ -14,7 +14,7 @@ from parley.core.errors import CapacityError, PeerError
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from parley.transports.webrtc import signaling

@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message
 
 from parley.serving.gateway.session_api import SESSION_ID, TurnEvent
-from parley.session_store import conversation, rows
+from parley.session_store import conversations, rows
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
@@ -400,13 +400,13 @@ async def test_prompts_are_made_alongside_the_loop_and_no_faster_than_a_client_m
 
 async def test_a_prompt_is_made_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     threads: list[str] = []
-    made = conversation.prompt_view
+    made = conversations.prompt_view
 
     def seen(*arguments: object, **named: object) -> object:
         threads.append(threading.current_thread().name)
         return made(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(conversation, "prompt_view", seen)
+    monkeypatch.setattr(conversations, "prompt_view", seen)
     async with application(tmp_path, Turns()) as (app, store), client_of(app) as client:
         session = (await store.create()).id
         answer = await client.get(f"/api/sessions/{session}/prompt")

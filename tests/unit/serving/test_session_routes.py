@@ -11,7 +11,7 @@ from parley.serving.gateway.app import create_app
 from parley.serving.gateway.session_api import TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -11,7 +11,8 @@ from loguru import logger
 from parley.core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
 from parley.language import find_language
 from parley.session_store.compaction import CompactionTuning, Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -19,7 +19,7 @@ from parley.language import find_language
 from parley.models.tools.arguments import argument_faults
 from parley.processors.dialogue.durable_tools import DurableTools, open_calls
 from parley.session_store.compaction import Compactor, covered_until
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import fold_state, odd_events
 from parley.session_store.prompt import prompt_view, turns_of

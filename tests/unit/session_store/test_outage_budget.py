@@ -11,7 +11,8 @@ from loguru import logger
 
 from parley.core.errors import CapacityError
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from parley.language import find_language
 from parley.session_store.compaction import CompactionTuning, Compactor, covered_until
-from parley.session_store.conversation import Conversations, ConversationTuning
+from parley.session_store.conversation import ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import current_events, fold_state, newest_summary, state_payload
 from parley.session_store.prompt import prompt_view, turns_of

@@ -32,7 +32,8 @@ from parley.processors.fusion.perception import Perceived
 from parley.processors.perception.caller_camera import MOST_SHOWN, STALE_S, CallerCamera
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore

@@ -23,7 +23,8 @@ from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
 from parley.processors.dialogue.shared_tools import SharedTools
 from parley.session_store.compaction import CompactionTuning, Compactor
-from parley.session_store.conversation import Conversation, Conversations, ConversationTuning
+from parley.session_store.conversation import Conversation, ConversationTuning
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import has_client_text
 from parley.session_store.settings import StoreTuning

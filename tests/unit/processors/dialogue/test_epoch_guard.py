@@ -13,7 +13,7 @@ from pipecat.workers.runner import WorkerRunner
 from parley.core.tiers import TierEvent
 from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time

@@ -14,7 +14,7 @@ from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.desk.desk import Desk, DeskError
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversation import Conversations
+from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from parley.session_store.tier_board import MOST_HELD
