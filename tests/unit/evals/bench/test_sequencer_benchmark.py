@@ -15,7 +15,8 @@ EVENTS = 100_000
 
 
 def test_100_000_events_of_five_streams_keep_every_promise() -> None:
-    figures = measure(EVENTS, Mix(), seed=7)
+    # More stragglers than by default: a revision has an event time of its own, so few others come too late.
+    figures = measure(EVENTS, Mix(stragglers=0.03), seed=7)
     counts = figures["counts"]
     assert figures["events"] == EVENTS
     assert figures["delay_us"]["max"] <= figures["delay_us"]["bound"] == 210_000
