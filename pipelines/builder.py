@@ -90,7 +90,7 @@ def build(
     """
     usage, client = engines.answering.usage, call.client
     worker = call_worker(
-        stages.in_order(),
+        engines.recordings.tapped(stages.in_order(), transport, call),
         output_rate_hz=output_rate_hz or engines.output_rate_hz,
         unseen=stages.unseen,
         rtvi=call.rtvi,

@@ -134,7 +134,7 @@ export type SessionEvent =
   | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "journal",
+      "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "journal" | "recording",
       Record<string, unknown>
     >;
 
