@@ -16,17 +16,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from loguru import logger
 from pipecat.frames.frames import Frame, InputAudioRawFrame, InputImageRawFrame, OutputAudioRawFrame
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
-from parley.core.errors import MediaError
+from parley.core.errors import MediaError, UnknownSessionError
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
 from parley.recording.disk import RecordingDisk
 from parley.recording.recorder import CallRecorder, RecordingSource
+from parley.recording.retention import RemovedRecordings, RetentionThread, remove_session
 from parley.recording.settings import RecordingSettings
 
 # Stereo WAVs that wait to be made; one is the path of a folder.
@@ -49,6 +51,10 @@ class CallRecordings:
         self._disk = RecordingDisk("recording")
         # Apart from the segments, which must not wait for the WAV of a long call.
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
+        days, most_gb = settings.retention_days, settings.max_storage_gb
+        self._retention: RetentionThread | None = None
+        if settings.enabled and (days is not None or most_gb is not None):
+            self._retention = RetentionThread(settings.folder, retention_days=days, max_storage_gb=most_gb)
 
     def tapped(
         self, processors: Sequence[FrameProcessor], transport: BaseTransport, call: Call
@@ -78,9 +84,22 @@ class CallRecordings:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await recorder.close()
+            if isinstance(call.conversation.loss, UnknownSessionError):
+                # The session was deleted during the call, whose recording went on to here.
+                self._disk.put(partial(_remove, self._settings.folder, call.conversation.session_id))
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session that is deleted, also where calls are not recorded any more.
+
+        Raises:
+            MediaError: something foreign is in its folder, or the disk refuses.
+        """
+        return await asyncio.to_thread(remove_session, self._settings.folder, session_id)
 
     async def close(self) -> None:
         """Write what waits, within ``SHUTDOWN_S`` for each thread."""
+        if self._retention is not None:
+            self._retention.close()
         ends: list[Callable[[float], bool]] = [self._disk.close, self._merging.close]
         for end in ends:
             if not await asyncio.to_thread(end, SHUTDOWN_S):
@@ -104,6 +123,13 @@ class CallRecordings:
         except MediaError as error:
             logger.warning(f"a call is not recorded: {error}")
             return None
+
+
+def _remove(folder: Path, session_id: str) -> None:
+    try:
+        remove_session(folder, session_id)
+    except MediaError as error:
+        logger.warning(f"the recordings of a deleted session are left: {error}")
 
 
 def _notice_input(live: LiveCall, frame: Frame) -> None:

@@ -125,6 +125,7 @@ class CallRecords:
         conversation = self._call.conversation
         payload = {"call_id": self._call.call_id, "state": state, **more}
         conversation.record(conversation.draft(Kind.RECORDING, "system", payload))
+
     def _on_passages_cited(self, event: PassagesCited) -> None:
         self._cited[event.reply_id] = self._cited_in_turn = event.passages
 

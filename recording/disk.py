@@ -1,4 +1,4 @@
-"""One thread that writes the recordings of all calls of a process, in the order in which jobs came.
+"""Single thread that writes the recordings of all calls of a process, in the order in which jobs came.
 
 Full: ``put`` refuses, and the caller counts the loss. Slow: jobs wait. Dead: a job that never returns keeps
 the thread; the queue fills, and every further job is refused. The thread is a daemon, so such a job does not

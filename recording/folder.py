@@ -31,6 +31,8 @@ SESSIONS = "sessions"
 META, TIMELINE, MERGED = "meta.json", "recording.json", "merged_replay.wav"
 CALLER_AUDIO, BOT_AUDIO = "user_audio", "ai_audio"
 FRAMES, IMAGES = "user_frames", "user_images"
+# An operator puts this file into the folder of a session whose recordings stay.
+PINNED = "pinned"
 VERSION = 1
 
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -182,6 +184,8 @@ def session_folders(folder: Path) -> Iterator[Path]:
 def foreign_in(session: Path) -> Path | None:
     """Return something in the folder of a session that no recording has; None when there is nothing."""
     for call in session.iterdir():
+        if call.name == PINNED and is_file(call):
+            continue
         if not (is_call(call.name) and is_folder(call)):
             return call
         for part in call.iterdir():

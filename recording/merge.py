@@ -23,6 +23,7 @@ from parley.audio.resample import Resampler
 from parley.core.errors import MediaError
 from parley.core.media import float_to_pcm16, ms_to_samples
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, MERGED, CallRecording, read_recording
+from parley.recording.retention import mark_used
 
 # A WAV's length has 32 bits.
 MOST_BYTES = 4_000_000_000
@@ -139,6 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(error, file=sys.stderr)
             status = 1
             continue
+        mark_used(recording.path)
         print(recording.path / MERGED)
         for name in unread:
             print(f"{name} cannot be read: it is silence", file=sys.stderr)

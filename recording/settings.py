@@ -20,6 +20,14 @@ class RecordingSettings(StrictModel):
     frame_ms: int = Field(
         1_000, ge=100, le=60_000, description="least interval between two recorded pictures of the camera"
     )
+    retention_days: float | None = Field(
+        None, gt=0, description="recordings of sessions that were last used earlier are removed; null: never"
+    )
+    max_storage_gb: float | None = Field(
+        None,
+        gt=0,
+        description="the least recently used sessions' recordings are removed above this; null: no bound",
+    )
     min_free_gb: float = Field(
         1.0, ge=0, description="below this much free space on the disk nothing is recorded; calls go on"
     )

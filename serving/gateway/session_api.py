@@ -38,18 +38,21 @@ from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
+from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import (
     AgentError,
     FencedError,
     KeyReusedError,
+    MediaError,
     SessionExistsError,
     StoreUnavailableError,
     UnknownSessionError,
 )
 from parley.core.grants import ClientIdentity
 from parley.core.pictures import PictureFile
+from parley.recording.retention import RemovedRecordings
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -113,6 +116,18 @@ class AnswerTyped(Protocol):
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
+class RemovesRecordings(Protocol):
+    """Recordings of calls, removed with their session."""
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session.
+
+        Raises:
+            MediaError: they cannot be removed.
+        """
+        ...
+
+
 class TypedPicture(BaseModel):
     """Picture of a typed turn."""
 
@@ -153,6 +168,7 @@ def session_api(
     access: Access,
     operators: AdminAuth,
     audit: AuditLog,
+    recordings: RemovesRecordings | None = None,
 ) -> APIRouter:
     """Return the routes.
 
@@ -164,6 +180,7 @@ def session_api(
         access: checks that a client may create or use a session.
         operators: checks that a client may list and import.
         audit: records deletions.
+        recordings: recordings of the calls of the sessions; None for none.
     """
     store = conversations.store
     turns = ConcurrencyLimit(
@@ -295,8 +312,8 @@ def session_api(
         )
 
     @router.delete("/{session_id}", status_code=204)
-    async def delete(session_id: SessionId, request: Request) -> None:
-        """Delete every trace of a session."""
+    async def delete(session_id: SessionId, request: Request) -> Response:
+        """Delete every trace of a session; answer with what else was removed, when there were recordings."""
         info = await store.info(session_id)
         identity = await access.check_deletion(request, info.owner)
         await conversations.delete(session_id)
@@ -306,6 +323,19 @@ def session_api(
             session=session_id[:SHOWN_CHARS],
             by="operator" if identity.is_operator else "owner",
         )
+        if recordings is None:
+            return Response(status_code=204)
+        try:
+            removed = await recordings.remove(session_id)
+        except MediaError as error:
+            logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
+            raise HTTPException(
+                500, "the session is deleted, its recordings are not: the operator removes them by hand"
+            ) from error
+        if not removed.files:
+            return Response(status_code=204)
+        facts = {"calls": removed.calls, "files": removed.files, "bytes": removed.bytes}
+        return JSONResponse({"removed": {"recordings": facts}})
 
     @router.post("/{session_id}/messages")
     async def message(

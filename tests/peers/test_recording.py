@@ -11,11 +11,12 @@ import soundfile
 import yaml
 
 from parley.recording.folder import CallRecording, read_recording
+from parley.recording.merge import merge_call
 from parley.session_store.events import Kind
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, briefly_greeting, running_server
 from tests.peers.test_command import command, speech
-from tests.peers.webrtc_caller import greeted
+from tests.peers.webrtc_caller import Caller, greeted
 
 RATE_HZ = 16_000
 WINDOW_MS, STEP_MS = 400, 200
@@ -42,11 +43,11 @@ async def only_recording(folder: Path, *, within_s: float = 15) -> CallRecording
     return read_recording(file.parent)
 
 
-def stereo_of(recording: CallRecording, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarray]:
+def stereo_of(path: Path, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarray]:
     """Return caller and bot of the stereo file at a rate that its own is a multiple of, or at its own."""
     import soxr
 
-    samples, own_hz = soundfile.read(recording.path / "merged_replay.wav", dtype="float32")
+    samples, own_hz = soundfile.read(path, dtype="float32")
     if own_hz != rate_hz:
         samples = soxr.resample(samples, own_hz, rate_hz)
     scaled = samples * 32_768
@@ -131,18 +132,30 @@ async def test_a_browser_call_with_a_barge_in_is_recorded_as_the_client_heard_it
         recording = await only_recording(tmp_path)
         assert recording.session_id == session
         events = await timeline_of(server, session)
-    caller_side, bot_side = stereo_of(recording)
+        copied = tmp_path / "merged.wav"
+        copied.write_bytes((recording.path / "merged_replay.wav").read_bytes())
+        timeline = recording.timeline()
+        async with httpx.AsyncClient(base_url=server.url, headers=BEARER) as client:
+            deleted = await client.delete(f"/api/sessions/{session}")
+    assert deleted.status_code == 200
+    removed = deleted.json()["removed"]["recordings"]
+    assert removed["calls"] == 1 and removed["files"] >= 5 and removed["bytes"] > 100_000
+    assert list((tmp_path / "data" / "sessions").iterdir()) == []
+    caller_side, bot_side = stereo_of(copied)
     assert_same(bot_side, heard)
     delays = delays_ms(np.frombuffer(said, "<i2").astype(np.float32), caller_side, most_ms=60_000)
     assert max(delays) - min(delays) <= ALLOWED_MS
     states = [each["payload"]["state"] for each in events if each["kind"] == Kind.RECORDING]
     assert states == ["started", "ended"]
-    timeline = recording.timeline()
     assert "ReplyCut" in [each["event"] for each in timeline["events"]]
 
 
-@pytest.mark.parametrize("transport", ["twilio", "file"])
-async def test_a_call_from_a_file_is_recorded_as_its_caller_recorded_it(tmp_path: Path, transport: str):
+@pytest.mark.parametrize(
+    ("transport", "mode"), [("twilio", "cascade"), ("file", "cascade"), ("file", "duplex")]
+)
+async def test_a_call_from_a_file_is_recorded_as_its_caller_recorded_it(
+    tmp_path: Path, transport: str, mode: str
+):
     config = recording_deployment(tmp_path)
     # An answer of some seconds, which the caller cuts off.
     said = (
@@ -152,16 +165,35 @@ async def test_a_call_from_a_file_is_recorded_as_its_caller_recorded_it(tmp_path
     with wave.open(str(source), "wb") as file:
         file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
         file.writeframes(said)
-    status, _, error = await command(
-        "--transport", transport, "--input", str(source), "--output", str(output), "--config", str(config)
-    )
+    files = ("--input", str(source), "--output", str(output), "--config", str(config))
+    status, _, error = await command("--transport", transport, "--mode", mode, *files)
     assert status == 0, error
     recording = await only_recording(tmp_path)
     theirs, rate_hz = soundfile.read(output, dtype="int16")
-    caller, bot = stereo_of(recording, rate_hz)
+    caller, bot = stereo_of(recording.path / "merged_replay.wav", rate_hz)
     assert_same(bot, theirs[:, 1].astype(np.float32), rate_hz)
     assert_same(caller, theirs[:, 0].astype(np.float32), rate_hz)
     assert "ReplyCut" in [each["event"] for each in recording.timeline()["events"]]
+
+
+async def test_a_server_that_is_killed_loses_at_most_the_present_segment(tmp_path: Path):
+    config = recording_deployment(tmp_path)
+    async with running_server("--config", str(config)) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            caller = Caller(speech("What are your opening hours on Saturday?") + bytes(2 * RATE_HZ * 20))
+            began_s = asyncio.get_running_loop().time()
+            await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
+            await caller.until(lambda: len(caller.heard) >= 2 * RATE_HZ * 12, within_s=30)
+            server.process.kill()
+            lasted_ms = (asyncio.get_running_loop().time() - began_s) * 1_000
+            await caller.hang_up()
+    (meta,) = (tmp_path / "data").rglob("meta.json")
+    recording = read_recording(meta.parent)
+    numbers = sorted(recording.segments("user_audio"))
+    assert numbers == list(range(len(numbers)))
+    # A connection that takes its time is a part of what the test measured, and no part of the call.
+    assert len(numbers) * recording.segment_ms > lasted_ms - recording.segment_ms - 2_000
+    assert merge_call(recording) == []
 
 
 async def timeline_of(server: RunningServer, session: str) -> list[dict]:
