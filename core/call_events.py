@@ -635,6 +635,17 @@ class CallEnding(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingAnnounced(CallEvent):
+    """The caller has heard that the call is recorded, and stays.
+
+    Attributes:
+        text: the phrase.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingStarted(CallEvent):
     """The call is recorded from here on."""
 

@@ -100,7 +100,8 @@ def build(
         take_typed=take_typed or call.conversation.take_typed,
     )
     call.live.input.open(worker.queue_frame)
-    greet(worker, transport, call, engines.deployment.bot, greets=greets)
+    announcement = engines.recordings.announcement
+    greet(worker, transport, call, engines.deployment.bot, greets=greets, announcement=announcement)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:

@@ -23,6 +23,7 @@ from pipecat.frames.frames import Frame, InputAudioRawFrame, InputImageRawFrame,
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
+from parley.core.call_events import RecordingAnnounced, ReplyFinished
 from parley.core.errors import MediaError, UnknownSessionError
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
@@ -56,6 +57,11 @@ class CallRecordings:
         if settings.enabled and (days is not None or most_gb is not None):
             self._retention = RetentionThread(settings.folder, retention_days=days, max_storage_gb=most_gb)
 
+    @property
+    def announcement(self) -> str:
+        """Phrase that is spoken at the beginning of a call; empty for none."""
+        return self._settings.announcement if self._settings.enabled else ""
+
     def tapped(
         self, processors: Sequence[FrameProcessor], transport: BaseTransport, call: Call
     ) -> list[FrameProcessor]:
@@ -75,8 +81,10 @@ class CallRecordings:
         if recorder is None:
             yield
             return
-        call.live.follow_media(recorder)
-        recorder.start()
+        if phrase := self._settings.announcement:
+            _start_when_heard(call, phrase, recorder)
+        else:
+            _start(call, recorder)
         running = asyncio.create_task(recorder.run(), name="call.recording")
         try:
             yield
@@ -84,6 +92,8 @@ class CallRecordings:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await recorder.close()
+            if not recorder.is_started:
+                logger.info("a call was not recorded: its caller has not heard recording.announcement")
             if isinstance(call.conversation.loss, UnknownSessionError):
                 # The session was deleted during the call, whose recording went on to here.
                 self._disk.put(partial(_remove, self._settings.folder, call.conversation.session_id))
@@ -123,6 +133,26 @@ class CallRecordings:
         except MediaError as error:
             logger.warning(f"a call is not recorded: {error}")
             return None
+
+
+def _start(call: Call, recorder: CallRecorder) -> None:
+    call.live.follow_media(recorder)
+    recorder.start()
+
+
+def _start_when_heard(call: Call, phrase: str, recorder: CallRecorder) -> None:
+    """Start when the caller has heard the announcement to its end."""
+    is_started = False
+
+    def on_reply_finished(event: ReplyFinished) -> None:
+        nonlocal is_started
+        if is_started or event.heard.truncated or event.heard.text.split() != phrase.split():
+            return
+        is_started = True
+        call.events.publish(RecordingAnnounced(call.events.now_ms(), phrase))
+        _start(call, recorder)
+
+    call.events.subscribe(ReplyFinished, on_reply_finished)
 
 
 def _remove(folder: Path, session_id: str) -> None:

@@ -17,6 +17,7 @@ from parley.core.call_events import (
     CameraChanged,
     PassagesCited,
     PhraseChosen,
+    RecordingAnnounced,
     RecordingDegraded,
     RecordingEnded,
     RecordingStarted,
@@ -70,6 +71,7 @@ class CallRecords:
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(CallAnswered, self._on_call_answered)
         events.subscribe(PassagesCited, self._on_passages_cited)
+        events.subscribe(RecordingAnnounced, self._on_recording_announced)
         events.subscribe(RecordingStarted, self._on_recording_started)
         events.subscribe(RecordingDegraded, self._on_recording_degraded)
         events.subscribe(RecordingEnded, self._on_recording_ended)
@@ -111,6 +113,9 @@ class CallRecords:
 
     def _on_call_answered(self, event: CallAnswered) -> None:
         self._more = {"answered_by": event.by}
+
+    def _on_recording_announced(self, event: RecordingAnnounced) -> None:
+        self._write_recording("announced", text=event.text)
 
     def _on_recording_started(self, event: RecordingStarted) -> None:
         self._write_recording("started")

@@ -175,6 +175,7 @@ class CallRecorder:
 
     Attributes:
         path: folder of the recording.
+        is_started: the call is or was recorded.
 
     Raises:
         MediaError: the id of the session or of the call is none.
@@ -207,15 +208,16 @@ class CallRecorder:
         self._unplayed_ms = 0
         self._degraded_us: int | None = None
         self._renewed_us = 0
-        self._is_over = False
+        self._is_over = self.is_started = False
         for kind in IN_TIMELINE:
             events.subscribe(kind, self._on_event)
         events.subscribe(UnplayedReported, self._on_unplayed_reported)
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def start(self) -> None:
-        """Begin: write the facts of the call and publish that it is recorded."""
-        call = self._call
+        """Begin: write the facts of the call and publish that it is recorded. What came before is dropped."""
+        call, self.is_started = self._call, True
+        self._happened.clear()
         meta = {
             "version": VERSION,
             "session_id": call.session_id,
@@ -260,6 +262,8 @@ class CallRecorder:
         """Close the segments of a silent side and renew the timeline, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
+            if not self.is_started:
+                continue
             now_us = self._now_us()
             for side in (self._caller, self._bot):
                 self._write(side, side.track.advance(now_us))
@@ -273,7 +277,7 @@ class CallRecorder:
         What the disk has not written by then is written later, and files count that the timeline does not
         list.
         """
-        if self._is_over:
+        if self._is_over or not self.is_started:
             return
         self._is_over = True
         for side in (self._caller, self._bot):

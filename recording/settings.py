@@ -16,6 +16,11 @@ class RecordingSettings(StrictModel):
         description="recordings are in its folder ``sessions``, by session and call "
         "(docs/explanation/recording.md)",
     )
+    announcement: str = Field(
+        "",
+        description="phrase that is spoken first in every call, such as 'This call is recorded.'; nothing is "
+        "recorded before the caller has heard all of it; empty: recorded from the beginning",
+    )
     merged: bool = Field(True, description="write a stereo WAV of each call when it is over")
     frame_ms: int = Field(
         1_000, ge=100, le=60_000, description="least interval between two recorded pictures of the camera"

@@ -176,6 +176,29 @@ async def test_a_call_from_a_file_is_recorded_as_its_caller_recorded_it(
     assert "ReplyCut" in [each["event"] for each in recording.timeline()["events"]]
 
 
+async def test_nothing_is_recorded_before_the_caller_has_heard_that_it_is(tmp_path: Path):
+    phrase = "This call is recorded."
+    config = recording_deployment(tmp_path, announcement=phrase)
+    async with running_server("--config", str(config)) as server:
+        async with (
+            httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+            greeted(client) as caller,
+        ):
+            await caller.until(lambda: len(caller.of_type("bot-stopped-speaking")) >= 2, within_s=20)
+        recording = await only_recording(tmp_path)
+        events = await timeline_of(server, recording.session_id)
+    states = [each["payload"] for each in events if each["kind"] == Kind.RECORDING]
+    assert [each["state"] for each in states] == ["announced", "started", "ended"]
+    assert states[0]["text"] == phrase
+    spoken = [each["payload"]["text"] for each in events if each["kind"] == Kind.BOT_TURN]
+    assert spoken == [phrase, "Hello there."]
+    # The greeting alone is in the recording, for less than a second and a half.
+    _, bot = stereo_of(recording.path / "merged_replay.wav")
+    loud = np.flatnonzero(np.abs(bot) > LOUD_RMS)
+    assert 0.3 < (loud[-1] - loud[0]) / RATE_HZ < 1.5
+    assert loud[0] / RATE_HZ > 1.0
+
+
 async def test_a_server_that_is_killed_loses_at_most_the_present_segment(tmp_path: Path):
     config = recording_deployment(tmp_path)
     async with running_server("--config", str(config)) as server:
