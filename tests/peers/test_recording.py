@@ -14,9 +14,11 @@ from parley.recording.folder import CallRecording, read_recording
 from parley.recording.merge import merge_call
 from parley.session_store.events import Kind
 from tests.peers.operations_gateway import BEARER
+from tests.peers.realtime_caller import PCM_HZ, at_rate, calling
 from tests.peers.server import RunningServer, briefly_greeting, running_server
 from tests.peers.test_command import command, speech
 from tests.peers.webrtc_caller import Caller, greeted
+from tests.voices import say
 
 RATE_HZ = 16_000
 WINDOW_MS, STEP_MS = 400, 200
@@ -174,6 +176,28 @@ async def test_a_call_from_a_file_is_recorded_as_its_caller_recorded_it(
     assert_same(bot, theirs[:, 1].astype(np.float32), rate_hz)
     assert_same(caller, theirs[:, 0].astype(np.float32), rate_hz)
     assert "ReplyCut" in [each["event"] for each in recording.timeline()["events"]]
+
+
+@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+async def test_a_call_over_a_socket_has_what_its_client_played_and_said(tmp_path: Path, model: str):
+    async with running_server("--config", str(recording_deployment(tmp_path))) as server:
+        async with calling(server.url, model=model) as caller:
+            caller.say("What are your opening hours on Saturday?", behind_ms=200)
+            await caller.until("response.done")
+            [item] = caller.speaker.audio
+            async with asyncio.timeout(20):
+                while caller.speaker.played_ms(item) < caller.speaker.length_ms[item]:
+                    await asyncio.sleep(0.05)
+            played = np.frombuffer(caller.speaker.audio[item], "<i2").astype(np.float32)
+        recording = await only_recording(tmp_path)
+    caller_side, bot_side = stereo_of(recording.path / "merged_replay.wav", PCM_HZ)
+    delays = delays_ms(played, bot_side, PCM_HZ, most_ms=20_000)
+    assert max(delays) - min(delays) <= ALLOWED_MS
+    first = round(np.median(delays) * PCM_HZ / 1_000)
+    assert_within(bot_side[first:], played, PCM_HZ)
+    said = at_rate(say("What are your opening hours on Saturday?"), PCM_HZ)
+    delays = delays_ms(np.frombuffer(said, "<i2").astype(np.float32), caller_side, PCM_HZ, most_ms=20_000)
+    assert max(delays) - min(delays) <= ALLOWED_MS
 
 
 async def test_nothing_is_recorded_before_the_caller_has_heard_that_it_is(tmp_path: Path):
