@@ -25,6 +25,7 @@ from pipecat.transports.base_transport import BaseTransport
 
 from parley.core.call_events import RecordingAnnounced, ReplyFinished
 from parley.core.errors import MediaError, UnknownSessionError
+from parley.core.pictures import SHOWN
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
 from parley.recording.disk import RecordingDisk
@@ -165,7 +166,8 @@ def _remove(folder: Path, session_id: str) -> None:
 def _notice_input(live: LiveCall, frame: Frame) -> None:
     if isinstance(frame, InputAudioRawFrame):
         live.on_caller_audio(frame.audio, frame.sample_rate)
-    elif isinstance(frame, InputImageRawFrame) and frame.format == "RGB":
+    elif isinstance(frame, InputImageRawFrame) and frame.format == "RGB" and frame.transport_source != SHOWN:
+        # What the caller shows with a turn is in the session.
         live.on_caller_picture(frame.image, frame.size)
 
 

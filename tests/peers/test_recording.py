@@ -223,6 +223,34 @@ async def test_nothing_is_recorded_before_the_caller_has_heard_that_it_is(tmp_pa
     assert loud[0] / RATE_HZ > 1.0
 
 
+async def test_a_session_that_is_deleted_during_its_call_leaves_no_recording(tmp_path: Path):
+    config = recording_deployment(tmp_path)
+    async with running_server("--config", str(config)) as server:
+        async with (
+            httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+            greeted(client) as caller,
+        ):
+            await caller.until(lambda: len(caller.heard) >= 2 * RATE_HZ * 7, within_s=30)
+            (meta,) = (tmp_path / "data").rglob("meta.json")
+            session = meta.parent.parent
+            gone = await client.delete(f"/api/sessions/{session.name}", headers=BEARER)
+            assert gone.json()["removed"]["recordings"]["calls"] == 1
+            await caller.until(
+                lambda: "session_lost" in [m["data"]["kind"] for m in caller.of_type("server-message")],
+                within_s=20,
+            )
+        async with asyncio.timeout(10):
+            while (await calls_of(server)) or session.exists():
+                await asyncio.sleep(0.1)
+    # The end of the server writes what waits.
+    assert list((tmp_path / "data" / "sessions").iterdir()) == []
+
+
+async def calls_of(server: RunningServer) -> int:
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        return int((await client.get("/status")).json()["calls"])
+
+
 async def test_a_server_that_is_killed_loses_at_most_the_present_segment(tmp_path: Path):
     config = recording_deployment(tmp_path)
     async with running_server("--config", str(config)) as server:
