@@ -6,7 +6,6 @@
         user_audio/         the caller: 000000.flac, 000001.flac, ...; the number times 5 s is the place
         ai_audio/           the bot
         user_frames/        pictures of the camera: milliseconds from the beginning, .jpg
-        user_images/        pictures that the caller showed: the same, .png
         merged_replay.wav   both sides in stereo, the caller left, when the call is over
 
 A session may have several calls, so each has a folder of its own. Names of sessions and calls are ids that
@@ -30,7 +29,7 @@ from parley.core.errors import MediaError
 SESSIONS = "sessions"
 META, TIMELINE, MERGED = "meta.json", "recording.json", "merged_replay.wav"
 CALLER_AUDIO, BOT_AUDIO = "user_audio", "ai_audio"
-FRAMES, IMAGES = "user_frames", "user_images"
+FRAMES = "user_frames"
 # An operator puts this file into the folder of a session whose recordings stay.
 PINNED = "pinned"
 VERSION = 1
@@ -41,7 +40,7 @@ _SEGMENT = re.compile(r"([0-9]{6,9})\.flac")
 # Of a JSON file: a recording of a day is below it.
 _MOST_JSON_BYTES = 64_000_000
 # Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
-_PARTS = frozenset({META, TIMELINE, MERGED, CALLER_AUDIO, BOT_AUDIO, FRAMES, IMAGES})
+_PARTS = frozenset({META, TIMELINE, MERGED, CALLER_AUDIO, BOT_AUDIO, FRAMES})
 
 
 def is_session(name: str) -> bool:

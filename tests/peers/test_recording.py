@@ -20,11 +20,17 @@ from tests.peers.test_command import command, speech
 from tests.peers.webrtc_caller import Caller, greeted
 from tests.voices import say
 
+# Server and client share this machine: a stall between them is a difference between their recordings.
+pytestmark = pytest.mark.alone
+
 RATE_HZ = 16_000
 WINDOW_MS, STEP_MS = 400, 200
 # Of 16 bits; a window that is softer has too little to compare.
 LOUD_RMS = 300
 ALLOWED_MS = 20
+# The simulated phone plays in packets of 20 ms on a grid of its own: two replies differ by up to one packet
+# and the lateness of a timer.
+ALLOWED_PHONE_MS = 35
 
 
 def recording_deployment(folder: Path, **recording: object) -> Path:
@@ -87,11 +93,13 @@ def delays_ms(
     return found
 
 
-def assert_same(one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ) -> None:
+def assert_same(
+    one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, allowed_ms: float = ALLOWED_MS
+) -> None:
     """Check that two recordings of a side have the same sounds at the same times, but for one delay."""
     delays = delays_ms(one, other, rate_hz)
     middle = float(np.median(delays))
-    assert max(abs(each - middle) for each in delays) <= ALLOWED_MS, delays
+    assert max(abs(each - middle) for each in delays) <= allowed_ms, delays
     shift = round(middle * rate_hz / 1_000)
     both = (np.pad(one, (max(0, shift), 0)), np.pad(other, (max(0, -shift), 0)))
     for here, there in (both, both[::-1]):
@@ -173,7 +181,8 @@ async def test_a_call_from_a_file_is_recorded_as_its_caller_recorded_it(
     recording = await only_recording(tmp_path)
     theirs, rate_hz = soundfile.read(output, dtype="int16")
     caller, bot = stereo_of(recording.path / "merged_replay.wav", rate_hz)
-    assert_same(bot, theirs[:, 1].astype(np.float32), rate_hz)
+    allowed_ms = ALLOWED_PHONE_MS if transport == "twilio" else ALLOWED_MS
+    assert_same(bot, theirs[:, 1].astype(np.float32), rate_hz, allowed_ms=allowed_ms)
     assert_same(caller, theirs[:, 0].astype(np.float32), rate_hz)
     assert "ReplyCut" in [each["event"] for each in recording.timeline()["events"]]
 
