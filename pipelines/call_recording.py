@@ -59,6 +59,11 @@ class CallRecordings:
             self._retention = RetentionThread(settings.folder, retention_days=days, max_storage_gb=most_gb)
 
     @property
+    def folder(self) -> Path:
+        """Folder that contains them."""
+        return self._settings.folder
+
+    @property
     def announcement(self) -> str:
         """Phrase that is spoken at the beginning of a call; empty for none."""
         return self._settings.announcement if self._settings.enabled else ""

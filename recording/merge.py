@@ -1,8 +1,10 @@
 """Merge the segments of a recorded call into a stereo WAV: the caller left, the bot right.
 
 Input: the folder of the recording of a call that is over, also of one that was killed. Output:
-``merged_replay.wav``, written to a temporary name first. One segment of each side is in memory at a time. A
-missing segment is silence; one that cannot be read is silence too, and is named in the result.
+``merged_replay.wav``, written to a temporary name first, and ``peaks.json``, from which a page draws the call
+without reading its audio: the highest sample of every ``PEAK_MS`` of each side, in percent. One segment of
+each side is in memory at a time. A missing segment is silence; one that cannot be read is silence too, and is
+named in the result.
 
     python -m recording.merge data/sessions/SESSION/CALL
 
@@ -10,6 +12,7 @@ Blocks: on a server it runs in a thread of its own.
 """
 
 import argparse
+import json
 import os
 import sys
 import wave
@@ -22,12 +25,16 @@ import soundfile
 from parley.audio.resample import Resampler
 from parley.core.errors import MediaError
 from parley.core.media import float_to_pcm16, ms_to_samples
-from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, MERGED, CallRecording, read_recording
+from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, MERGED, PEAKS, CallRecording, read_recording
 from parley.recording.retention import mark_used
+from parley.runtime.atomic_file import replace_file
 
 # A WAV's length has 32 bits.
 MOST_BYTES = 4_000_000_000
 _FRAME_BYTES = 4
+# An hour has 36,000 of them, which a page reads at once.
+PEAK_MS = 100
+_PERCENT = 100
 
 
 class _Side:
@@ -107,6 +114,7 @@ def merge_call(recording: CallRecording) -> list[str]:
         side.open(rate_hz)
     path = recording.path / MERGED
     temporary = path.with_name(f".{path.name}")
+    peaks: list[list[int]] = [[], []]
     try:
         with temporary.open("wb") as raw:
             with wave.open(raw, "wb") as file:
@@ -117,14 +125,25 @@ def merge_call(recording: CallRecording) -> list[str]:
                     count = min(left, rate_hz)
                     stereo = np.stack([side.samples(count) for side in (caller, bot)], axis=1)
                     file.writeframes(float_to_pcm16(stereo.reshape(-1)))
+                    _add_peaks(peaks, stereo, ms_to_samples(PEAK_MS, rate_hz))
                     left -= count
             os.fsync(raw.fileno())
         os.replace(temporary, path)
+        facts = {"interval_ms": PEAK_MS, "caller": peaks[0], "bot": peaks[1]}
+        replace_file(recording.path / PEAKS, json.dumps(facts, separators=(",", ":")).encode())
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
         raise MediaError(f"cannot write {path}: {error.strerror or error}") from error
     return unread
+
+
+def _add_peaks(peaks: list[list[int]], stereo: np.ndarray, window: int) -> None:
+    """Add the peaks of the next samples, (samples, 2); a second has a whole number of windows."""
+    padded = np.pad(np.abs(stereo), ((0, -len(stereo) % window), (0, 0)))
+    highest = padded.reshape(-1, window, 2).max(axis=1)
+    for side, values in zip(peaks, highest.T, strict=True):
+        side += np.minimum(np.ceil(values * _PERCENT), _PERCENT).astype(int).tolist()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -66,7 +66,7 @@ from parley.serving.gateway.session_api import (
     MESSAGES_PATH,
     PATH,
     AnswerTyped,
-    RemovesRecordings,
+    SessionRecordings,
     on_store_error,
     session_api,
 )
@@ -98,7 +98,7 @@ def create_app(
     conversations: Conversations | None = None,
     type_turn: AnswerTyped | None = None,
     annotations: AnnotationEntries | None = None,
-    recordings: RemovesRecordings | None = None,
+    recordings: SessionRecordings | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,
@@ -126,7 +126,7 @@ def create_app(
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
         annotations: live calls that outside specialists report about; without them there are no such routes.
-        recordings: recordings of calls, removed with their session; None for none.
+        recordings: recordings of calls, played and removed with their session; None for none.
         modes: that a call may request (``mode`` of its body); without any there are no such sockets.
         default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for

@@ -10,6 +10,7 @@
     POST   /api/sessions/import               stores them, also from a very large file; for the operator
     POST   /api/sessions/{id}/messages        a typed turn, also with pictures; the answer streams as
                                               server-sent events
+    GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
@@ -34,6 +35,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
@@ -62,6 +64,7 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
+from parley.serving.gateway.recording_routes import add_recording_routes
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
@@ -116,8 +119,13 @@ class AnswerTyped(Protocol):
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
-class RemovesRecordings(Protocol):
-    """Recordings of calls, removed with their session."""
+class SessionRecordings(Protocol):
+    """Recordings of calls, which a session's readers may play and which are removed with it."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder that contains them."""
+        ...
 
     async def remove(self, session_id: str) -> RemovedRecordings:
         """Remove the recordings of a session.
@@ -168,7 +176,7 @@ def session_api(
     access: Access,
     operators: AdminAuth,
     audit: AuditLog,
-    recordings: RemovesRecordings | None = None,
+    recordings: SessionRecordings | None = None,
 ) -> APIRouter:
     """Return the routes.
 
@@ -354,6 +362,15 @@ def session_api(
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
+    if recordings is not None:
+        add_recording_routes(
+            router,
+            recordings.folder,
+            in_use=in_use,
+            pace=pace,
+            client=client,
+            stall_s=settings.reader_stall_s,
+        )
     return router
 
 
