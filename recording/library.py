@@ -43,7 +43,7 @@ MOST_CALLS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedCall:
+class RecordingSummary:
     """Facts of a recorded call, for the list of a session.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Timeline(BaseModel):
     events: list[dict[str, Any]] = []
 
 
-def recorded_calls(folder: Path, session_id: str) -> list[RecordedCall]:
+def recorded_calls(folder: Path, session_id: str) -> list[RecordingSummary]:
     """Return the recorded calls of a session, oldest first; what cannot be read is left out.
 
     Raises:
@@ -205,10 +205,10 @@ def _timeline(recording: CallRecording) -> _Timeline:
         return _Timeline()
 
 
-def _facts(recording: CallRecording) -> RecordedCall:
+def _facts(recording: CallRecording) -> RecordingSummary:
     timeline, meta = _timeline(recording), recording.meta
     began_us = meta.get("began_us")
-    return RecordedCall(
+    return RecordingSummary(
         recording.call_id,
         str(meta.get("transport", "")),
         began_us if isinstance(began_us, int) else 0,

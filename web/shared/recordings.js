@@ -5,7 +5,7 @@ import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
 import { Waveform, captionsOf } from "./waveform.js";
 
-/** @import { RecordedCall, SessionEvent } from "../types/server.js" */
+/** @import { RecordingSummary, SessionEvent } from "../types/server.js" */
 /** @import { SessionApi } from "./session_api.js" */
 /** @import { Caption } from "./waveform.js" */
 
@@ -26,7 +26,7 @@ export class Recordings {
   #picture;
   #wav;
   #notice;
-  /** @type {RecordedCall[]} */
+  /** @type {RecordingSummary[]} */
   #calls = [];
   #chosen = "";
   /** @type {Caption[]} */
@@ -88,7 +88,7 @@ export class Recordings {
     }
   }
 
-  /** @param {RecordedCall} call */
+  /** @param {RecordingSummary} call */
   #row(call) {
     const row = element("li");
     const button = element("button", "", describe(call));
@@ -102,7 +102,7 @@ export class Recordings {
     return row;
   }
 
-  /** @param {RecordedCall} call */
+  /** @param {RecordingSummary} call */
   async #choose(call) {
     this.#chosen = call.call_id;
     this.#list.querySelectorAll("button").forEach((button, place) => {
@@ -174,7 +174,7 @@ export class Recordings {
   }
 }
 
-/** @param {RecordedCall} call */
+/** @param {RecordingSummary} call */
 function describe(call) {
   const began = new Date(call.began_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   return `${began} · ${TRANSPORTS[call.transport] ?? call.transport} · ${clockOf(call.duration_ms)}`;

@@ -5,7 +5,7 @@ import { within } from "./deadline.js";
 import { nameOf } from "./guards.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
-/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordedCall, RecordingDetail, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
+/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -109,7 +109,7 @@ export class SessionApi {
   /**
    * Read the list of its recorded calls, oldest first. Throws ApiError.
    *
-   * @returns {Promise<RecordedCall[]>}
+   * @returns {Promise<RecordingSummary[]>}
    */
   async recordings() {
     return (await requestJson("GET", `${this.#path}/recordings`)).calls;

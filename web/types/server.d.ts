@@ -139,7 +139,7 @@ export type SessionEvent =
     >;
 
 /** Recorded call in the list of a session. */
-export interface RecordedCall {
+export interface RecordingSummary {
   call_id: string;
   transport: string;
   began_us: number;
