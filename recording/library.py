@@ -76,7 +76,7 @@ class _SideFacts(BaseModel):
 
 
 class _Timeline(BaseModel):
-    """What is read of ``recording.json``, which may come from anywhere."""
+    """Fields of ``recording.json`` that are read; the file may come from anywhere."""
 
     model_config = ConfigDict(populate_by_name=True)
 

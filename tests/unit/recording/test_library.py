@@ -1,4 +1,4 @@
-"""What a session's readers find of its recordings, whole, half written and foreign."""
+"""Recordings of a session as its readers find them: whole, half written and foreign."""
 
 import io
 import json
