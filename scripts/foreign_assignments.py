@@ -27,7 +27,7 @@ PRODUCT = (
 IDIOMS: dict[str, frozenset[str]] = {
     # Types of a function of C are declared in this way.
     "ctypes": frozenset({"argtypes", "restype"}),
-    # ``av.open`` has no arguments for the threads of a decoder. Format and times of what is encoded are set on
+    # ``av.open`` has no arguments for threads. Format and times of what is encoded are set on
     # streams, their contexts and packets.
     "av": frozenset(
         {"thread_type", "thread_count", "width", "height", "pix_fmt", "time_base", "subtitle_header"}
