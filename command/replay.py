@@ -10,13 +10,14 @@ was typed in the call, and pictures of its camera, are not replayed.
 """
 
 import asyncio
+import math
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from parley.command.call_files import FILE_RATE_HZ
 from parley.core.client_rules import OPERATOR, ClientRules
@@ -28,6 +29,7 @@ from parley.recording.comparison_page import ReplayedCall, console_table, write_
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
 from parley.recording.library import recordings_of
 from parley.recording.merge import track_samples
+from parley.recording.timeline import RecordedTimeline, timeline_of
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 PAGE = "index.html"
 PAGE_EVENTS = 500
 TYPED = "typed turns of the call were not replayed"
+KILLED = "the recorded call was ended by a crash: what came after its last written events is not compared"
 NO_HISTORY = "the store has no such session: the call was replayed without what was said before it"
 # Of the recorded call: its page and the replay's audio are next to each other.
 AUDIO = "call.wav"
@@ -59,12 +62,11 @@ def replay_session(deployment: "Deployment", session_id: str, output: Path, *, m
     """Replay the recorded calls of a session; print what changed, and write a page about it.
 
     Returns:
-        0 when the same was decided, 1 otherwise.
+        0 when the same was decided, 1 otherwise, also where a call cannot be replayed.
 
     Raises:
         ConfigError: nothing was recorded, or the output cannot be written.
         EngineError: an engine does not load.
-        MediaError: a recording cannot be read.
     """
     try:
         recordings = recordings_of(deployment.recording.folder, session_id)
@@ -78,7 +80,7 @@ def replay_session(deployment: "Deployment", session_id: str, output: Path, *, m
     for call in replayed:
         print(console_table(call))
     print(page)
-    return int(any(not pair.is_decided_alike for call in replayed for pair in call.pairs))
+    return int(not all(call.is_decided_alike for call in replayed))
 
 
 async def replay_calls(
@@ -97,7 +99,6 @@ async def replay_calls(
     Raises:
         ConfigError: the output cannot be written.
         EngineError: an engine does not load.
-        MediaError: a recording cannot be read.
     """
     from parley.pipelines.engines.engines import Engines
 
@@ -118,13 +119,21 @@ async def replay_calls(
         async def one(each: CallRecording) -> ReplayedCall:
             async with free:
                 before = await _before(deployment, each)
-                replayed = await _replay(engines, deployment_now, each, before, output, mode, opening)
+                try:
+                    replayed = await _replay(engines, deployment_now, each, before, output, mode, opening)
+                except MediaError as error:
+                    # The others are replayed nevertheless.
+                    replayed = ReplayedCall(each, None, failure=str(error))
                 on_replayed(replayed)
                 return replayed
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(each), name="replay") for each in recordings]
-        return [task.result() for task in tasks]
+        tasks = [asyncio.create_task(one(each), name="replay") for each in recordings]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _before(deployment: "Deployment", recording: CallRecording) -> Before:
@@ -168,10 +177,9 @@ async def _replay(
     from parley.pipelines.dispatch import pipeline_of
     from parley.transports.local.file import FileCall, FileTransport, file_call_params
 
-    timeline = recording.timeline()
-    then = timeline.get("events", [])
+    then = await asyncio.to_thread(timeline_of, recording)
     samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
-    beginning = _beginning(timeline)
+    beginning = _beginning(then)
     pcm = float_to_pcm16(samples[beginning.sample :])
     folder = output / recording.call_id
     async with _sessions_of_its_own(deployment, engines, opening) as conversations:
@@ -200,12 +208,26 @@ async def _replay(
             finally:
                 played.recording.close()
             made = session_folder(output, conversation.session_id) / call.call_id
-    now = read_recording(made).timeline().get("events", [])
-    notes = [before.note] if before.note else []
-    if any(each.get("event") == "TextTyped" for each in then):
-        notes.append(TYPED)
-    pairs = compare(turns_of(then), turns_of(now))
-    return ReplayedCall(recording, folder / AUDIO, tuple(pairs), tuple(notes))
+    now = timeline_of(read_recording(made))
+    until_ms = math.inf if then.is_over else _last_ms(then)
+    pairs = compare(
+        turns_of(then.events, then.arrival_ms), turns_of(now.events, now.arrival_ms), until_ms=until_ms
+    )
+    return ReplayedCall(recording, folder / AUDIO, tuple(pairs), tuple(_notes(before, then)))
+
+
+def _last_ms(timeline: RecordedTimeline) -> float:
+    """Return the time of the last event that was written, from the caller's arrival."""
+    return max((each["at_ms"] for each in timeline.events), default=0) - timeline.arrival_ms
+
+
+def _notes(before: Before, then: RecordedTimeline) -> Iterator[str]:
+    if before.note:
+        yield before.note
+    if any(each["event"] == "TextTyped" for each in then.events):
+        yield TYPED
+    if not then.is_over:
+        yield KILLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +248,14 @@ class _Beginning:
     after_ms: int
 
 
-def _beginning(timeline: Mapping[str, Any]) -> _Beginning:
-    events, side = timeline.get("events", []), timeline.get(CALLER_AUDIO, {})
-    joined_ms = next((each["at_ms"] for each in events if each.get("event") == "CallerJoined"), 0)
-    scale = FILE_RATE_HZ / (side.get("rate_hz") or FILE_RATE_HZ)
-    sample = round((side.get("first_sample") or 0) * scale)
-    after_ms = round(sample * 1_000 / FILE_RATE_HZ - joined_ms)
+def _beginning(timeline: RecordedTimeline) -> _Beginning:
+    scale = FILE_RATE_HZ / (timeline.caller.rate_hz or FILE_RATE_HZ)
+    sample = round((timeline.caller.first_sample or 0) * scale)
+    after_ms = round(timeline.first_sample_ms - timeline.arrival_ms)
     if after_ms < 0:
         # Audio from before the arrival is left out.
         return _Beginning(sample - after_ms * FILE_RATE_HZ // 1_000, 0, 0)
-    return _Beginning(sample, round((side.get("first_piece") or 0) * scale), after_ms)
+    return _Beginning(sample, round(timeline.caller.first_piece * scale), after_ms)
 
 
 @asynccontextmanager

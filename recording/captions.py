@@ -27,32 +27,54 @@ class Caption:
 
 def captions_of(events: Sequence[Mapping[str, Any]]) -> list[Caption]:
     """Return the captions of a timeline in the order of their beginnings; events without text have none."""
-    captions: list[Caption] = []
-    begun_ms: dict[str, int] = {}
-    first_ms = last_ms = None
+    reader = _CaptionReader()
     for event in events:
-        at_ms, text = event.get("at_ms"), str(event.get("text") or "")
-        if not isinstance(at_ms, int):
-            continue
+        if isinstance(event.get("at_ms"), int):
+            reader.take(event, int(event["at_ms"]), str(event.get("text") or ""))
+    return sorted(reader.captions, key=lambda each: each.start_ms)
+
+
+class _CaptionReader:
+    """Collects captions from events in their order."""
+
+    def __init__(self) -> None:
+        self.captions: list[Caption] = []
+        self._begun_ms: dict[str, int] = {}
+        # Of the caller's turn: first and last sound; and the same of one whose words come later.
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+        self._untold: tuple[int, int] | None = None
+
+    def take(self, event: Mapping[str, Any], at_ms: int, text: str) -> None:
         match event.get("event"):
-            case "VoiceStarted" if first_ms is None:
-                first_ms = at_ms - _ms(event, "voiced_ms")
+            case "VoiceStarted" if self._first_ms is None:
+                self._first_ms = at_ms - _ms(event, "voiced_ms")
             case "VoiceEnded":
-                last_ms = at_ms - _ms(event, "silence_ms")
+                self._last_ms = at_ms - _ms(event, "silence_ms")
             case "TurnEnded":
-                start_ms = at_ms if first_ms is None else first_ms
-                if text:
-                    captions.append(Caption(start_ms, max(last_ms or 0, start_ms + 1), True, text))
-                first_ms = last_ms = None
+                self._on_turn_ended(at_ms, text)
+            case "TurnTranscribed" if text:
+                # A realtime service ends the turn first and brings its words later.
+                start_ms, end_ms = self._untold or (at_ms - SHOWN_MS, at_ms)
+                self._untold = None
+                self.captions.append(Caption(max(0, start_ms), end_ms, True, text))
             case "TextTyped" if text:
-                captions.append(Caption(at_ms, at_ms + SHOWN_MS, True, text))
+                self.captions.append(Caption(at_ms, at_ms + SHOWN_MS, True, text))
             case "ReplyStarted":
-                begun_ms[str(event.get("reply_id"))] = at_ms
+                self._begun_ms[str(event.get("reply_id"))] = at_ms
             case "ReplyFinished" if text:
-                start = begun_ms.pop(str(event.get("reply_id")), None)
+                start = self._begun_ms.pop(str(event.get("reply_id")), None)
                 if start is not None:
-                    captions.append(Caption(start, max(at_ms, start + 1), False, text))
-    return sorted(captions, key=lambda each: each.start_ms)
+                    self.captions.append(Caption(start, max(at_ms, start + 1), False, text))
+
+    def _on_turn_ended(self, at_ms: int, text: str) -> None:
+        first_ms = at_ms if self._first_ms is None else self._first_ms
+        span = first_ms, max(self._last_ms or 0, first_ms + 1)
+        self._first_ms = self._last_ms = None
+        if text:
+            self.captions.append(Caption(*span, True, text))
+        else:
+            self._untold = span
 
 
 def _ms(event: Mapping[str, Any], name: str) -> int:

@@ -13,6 +13,7 @@ and tools. Words of the caller that were recognised otherwise, and times, are di
 end of the recorded call decides nothing: what the caller did not stay for is not compared.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +26,7 @@ SAME_UNASKED_MS = 5_000
 
 
 class Difference(StrEnum):
-    """What differs in a turn."""
+    """Difference between a turn then and now."""
 
     ONLY_THEN = "turn is missing now"
     ONLY_NOW = "turn is new"
@@ -86,19 +87,27 @@ class TurnPair:
         return not set(self.differences) - {Difference.WORDS}
 
 
-def turns_of(events: Sequence[Mapping[str, Any]]) -> list[CallTurn]:
-    """Return the turns of a timeline; events of other kinds and without their fields are left out."""
-    joined_ms = next((_at(event) for event in events if event.get("event") == "CallerJoined"), 0)
-    reader = _TurnReader(joined_ms)
+def turns_of(events: Sequence[Mapping[str, Any]], arrival_ms: float = 0.0) -> list[CallTurn]:
+    """Return the turns of a timeline, without typed ones; times count from ``arrival_ms``.
+
+    Events of other kinds, and without their fields, are left out.
+    """
+    reader = _TurnReader(arrival_ms)
     for event in events:
-        reader.take(event)
+        if isinstance(event.get("at_ms"), int):
+            reader.take(event)
     return reader.turns()
 
 
-def compare(then: Sequence[CallTurn], now: Sequence[CallTurn]) -> list[TurnPair]:
-    """Pair the turns of two recordings in order and name the differences."""
+def compare(
+    then: Sequence[CallTurn], now: Sequence[CallTurn], *, until_ms: float = math.inf
+) -> list[TurnPair]:
+    """Pair the turns of two recordings in order and name the differences.
+
+    What the second one has after ``until_ms``, the end of the first one's timeline, is not compared.
+    """
     pairs = []
-    for before, after in _paired(then, now):
+    for before, after in _paired(then, [turn for turn in now if turn.at_ms <= until_ms]):
         is_last = bool(then) and before is then[-1]
         pairs.append(TurnPair(before, after, tuple(_differences(before, after, is_last=is_last))))
     return pairs
@@ -107,8 +116,8 @@ def compare(then: Sequence[CallTurn], now: Sequence[CallTurn]) -> list[TurnPair]
 class _TurnReader:
     """Collects turns from events in their order."""
 
-    def __init__(self, joined_ms: int) -> None:
-        self._joined_ms = joined_ms
+    def __init__(self, arrival_ms: float) -> None:
+        self._arrival_ms = arrival_ms
         self._made: list[dict[str, Any]] = []
         self._end_ms: int | None = None
         self._waited_ms: int | None = None
@@ -116,17 +125,19 @@ class _TurnReader:
         self._is_cut = False
 
     def take(self, event: Mapping[str, Any]) -> None:
-        at_ms = _at(event) - self._joined_ms
+        at_ms, text = round(event["at_ms"] - self._arrival_ms), str(event.get("text") or "")
         match event.get("event"):
             case "VoiceEnded":
-                self._end_ms = at_ms - int(event.get("silence_ms") or 0)
+                self._end_ms = at_ms - _ms(event, "silence_ms")
             case "TurnEndDecided":
-                self._waited_ms = int(event.get("silence_ms") or 0)
+                self._waited_ms = _ms(event, "silence_ms")
                 self._end_ms = at_ms - self._waited_ms
-            case "TurnEnded" if event.get("text"):
-                end_ms = at_ms if self._end_ms is None else self._end_ms
-                self._made.append({"at_ms": end_ms, "text": event["text"], "waited_ms": self._waited_ms})
-                self._end_ms = self._waited_ms = None
+            case "TurnEnded":
+                self._on_turn_ended(at_ms, text)
+            case "TurnTranscribed" if text:
+                self._on_transcribed(at_ms, text)
+            case "TextTyped":
+                self._made.append({"at_ms": at_ms, "is_typed": True})
             case "ToolsCalled" if self._made:
                 self._made[-1]["tool_calls"] = self._made[-1].get("tool_calls", 0) + 1
             case "ReplyStarted":
@@ -135,18 +146,36 @@ class _TurnReader:
             case "ReplyCut":
                 self._is_cut = True
             case "ReplyFinished":
-                self._on_reply(event)
+                self._on_reply(event, text)
 
     def turns(self) -> list[CallTurn]:
-        return [CallTurn(**made) for made in self._made]
+        kept = [made for made in self._made if not made.pop("is_typed", False)]
+        kept = [made for made in kept if not made.pop("is_untold", False) or made.get("heard")]
+        return [CallTurn(**made) for made in kept]
 
-    def _on_reply(self, event: Mapping[str, Any]) -> None:
-        heard, unheard = str(event.get("text") or ""), str(event.get("unheard") or "")
+    def _on_turn_ended(self, at_ms: int, text: str) -> None:
+        end_ms = at_ms if self._end_ms is None else self._end_ms
+        made: dict[str, Any] = {"at_ms": end_ms, "text": text, "waited_ms": self._waited_ms}
+        self._end_ms = self._waited_ms = None
+        # Without words it is noise, or a turn whose words a realtime service brings later.
+        self._made.append(made if text else {**made, "is_untold": True})
+
+    def _on_transcribed(self, at_ms: int, text: str) -> None:
+        for made in reversed(self._made):
+            if made.get("is_untold"):
+                made["text"] = text
+                del made["is_untold"]
+                return
+        self._made.append({"at_ms": at_ms, "text": text})
+
+    def _on_reply(self, event: Mapping[str, Any], heard: str) -> None:
+        unheard = str(event.get("unheard") or "")
         begun_ms = self._begun_ms.pop(str(event.get("reply_id")), None)
         if begun_ms is None or not (heard or unheard):
             return
         turn = self._made[-1] if self._made else None
-        if turn is None or (not turn.get("text") and begun_ms - turn["at_ms"] > SAME_UNASKED_MS):
+        is_of_caller = turn is not None and (turn.get("text") or turn.get("is_typed"))
+        if turn is None or (not is_of_caller and begun_ms - turn["at_ms"] > SAME_UNASKED_MS):
             turn = {"at_ms": begun_ms}
             self._made.append(turn)
         elif turn.get("text") and "latency_ms" not in turn:
@@ -157,9 +186,9 @@ class _TurnReader:
         self._is_cut = False
 
 
-def _at(event: Mapping[str, Any]) -> int:
-    at_ms = event.get("at_ms")
-    return at_ms if isinstance(at_ms, int) else 0
+def _ms(event: Mapping[str, Any], name: str) -> int:
+    value = event.get(name)
+    return value if isinstance(value, int) else 0
 
 
 def _joined(one: str, other: str) -> str:

@@ -38,20 +38,22 @@ class ReplayedCall:
 
     Attributes:
         recording: the recorded call.
-        audio: stereo WAV of the replay.
+        audio: stereo WAV of the replay; None where there was none.
         pairs: turns of both.
         notes: sentences about what was not replayed.
+        failure: why the call cannot be replayed; empty when it was.
     """
 
     recording: CallRecording
-    audio: Path
-    pairs: tuple[TurnPair, ...]
+    audio: Path | None
+    pairs: tuple[TurnPair, ...] = ()
     notes: tuple[str, ...] = ()
+    failure: str = ""
 
     @property
     def is_decided_alike(self) -> bool:
-        """Nothing was decided otherwise in any turn."""
-        return all(pair.is_decided_alike for pair in self.pairs)
+        """It was replayed, and nothing was decided otherwise in any turn."""
+        return not self.failure and all(pair.is_decided_alike for pair in self.pairs)
 
 
 def median_ms(pairs: Sequence[TurnPair], value: Callable[[CallTurn], int | None]) -> tuple[int, int] | None:
@@ -70,6 +72,8 @@ def median_ms(pairs: Sequence[TurnPair], value: Callable[[CallTurn], int | None]
 
 def summary(call: ReplayedCall) -> str:
     """Return one sentence about a replayed call."""
+    if call.failure:
+        return f"not replayed: {call.failure}"
     changed = sum(not pair.is_decided_alike for pair in call.pairs)
     words = sum(bool(pair.differences) and pair.is_decided_alike for pair in call.pairs)
     latency = median_ms(call.pairs, lambda turn: turn.latency_ms)
@@ -128,7 +132,7 @@ def _section(call: ReplayedCall, base: Path) -> str:
     players = "".join(
         f'<p>{name}: <audio controls preload=none src="{escape(os.path.relpath(path, base))}"></audio></p>'
         for name, path in (("then", call.recording.path / MERGED), ("now", call.audio))
-        if path.exists()
+        if path is not None and path.exists()
     )
     return (
         f"<h2>Call {escape(call.recording.call_id)}</h2><p>{escape(summary(call))}.</p>"

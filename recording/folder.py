@@ -128,13 +128,14 @@ class CallRecording:
         found = ((_SEGMENT.fullmatch(each.name), each) for each in folder.iterdir())
         return {int(match[1]): each for match, each in found if match is not None and is_file(each)}
 
-    def timeline(self) -> dict[str, Any]:
+    def timeline(self, *, most_bytes: int = _MOST_JSON_BYTES) -> dict[str, Any]:
         """Return ``recording.json``; empty when a crash came before it was written.
 
         Raises:
-            MediaError: it cannot be read.
+            MediaError: it cannot be read, or is larger than ``most_bytes``.
         """
-        return read_json(self.path / TIMELINE) if is_file(self.path / TIMELINE) else {}
+        path = self.path / TIMELINE
+        return read_json(path, most_bytes=most_bytes) if is_file(path) else {}
 
 
 def read_recording(path: Path) -> CallRecording:
@@ -143,7 +144,8 @@ def read_recording(path: Path) -> CallRecording:
     Raises:
         MediaError: there is none, or it is not one of this product's.
     """
-    if not (is_folder(path) and is_call(path.name) and is_session(path.parent.name)):
+    is_named = is_call(path.name) and is_session(path.parent.name)
+    if not (is_named and is_folder(path.parent) and is_folder(path)):
         raise MediaError(f"{path}: not the folder of a recorded call")
     meta = read_json(path / META)
     session_id, call_id, length = meta.get("session_id"), meta.get("call_id"), meta.get("segment_ms")
@@ -154,23 +156,28 @@ def read_recording(path: Path) -> CallRecording:
     return CallRecording(path, session_id, call_id, meta)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, most_bytes: int = _MOST_JSON_BYTES) -> dict[str, Any]:
     """Return the object in a JSON file.
 
     Raises:
-        MediaError: the file is missing, a link, too large or no such object.
+        MediaError: the file is missing, a link, larger than ``most_bytes``, or no such object.
     """
     try:
         if not is_file(path):
             raise MediaError(f"{path}: there is no such file")
-        if path.stat().st_size > _MOST_JSON_BYTES:
-            raise MediaError(f"{path}: over {_MOST_JSON_BYTES} bytes")
-        found = json.loads(path.read_bytes())
+        if path.stat().st_size > most_bytes:
+            raise MediaError(f"{path}: over {most_bytes} bytes")
+        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise MediaError(f"{path}: cannot be read: {type(error).__name__}") from error
     if not isinstance(found, dict):
         raise MediaError(f"{path}: not a JSON object")
     return found
+
+
+def _refuse_constant(name: str) -> None:
+    # Python reads NaN and Infinity, which no other reader of JSON does.
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def session_folders(folder: Path) -> Iterator[Path]:

@@ -9,15 +9,14 @@ Everything here blocks: on a server it runs in a thread.
 
 import io
 import zipfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
+from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import MediaError
 from parley.recording.folder import (
     BOT_AUDIO,
@@ -37,7 +36,11 @@ from parley.recording.folder import (
     read_recording,
     session_folder,
 )
+from parley.recording.retention import mark_used
+from parley.recording.timeline import SERVED_BYTES, RecordedTimeline, timeline_of
 
+# Timelines that are kept, without their events.
+MOST_KNOWN = 2_000
 # Read and sent together.
 CHUNK_BYTES = 65_536
 # Calls of one session that are listed, the newest ones.
@@ -71,27 +74,6 @@ class RecordingSummary:
     pictures: int
 
 
-class _Lost(BaseModel):
-    length_ms: int = 0
-
-
-class _SideFacts(BaseModel):
-    lost: list[_Lost] = []
-
-
-class _Timeline(BaseModel):
-    """Fields of ``recording.json`` that are read; the file may come from anywhere."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    is_over: bool = False
-    duration_ms: int = 0
-    caller: _SideFacts = Field(_SideFacts(), alias=CALLER_AUDIO)
-    bot: _SideFacts = Field(_SideFacts(), alias=BOT_AUDIO)
-    pictures: list[int] = Field([], alias=FRAMES)
-    events: list[dict[str, Any]] = []
-
-
 def recordings_of(folder: Path, session_id: str) -> list[CallRecording]:
     """Return the recordings of a session that can be read, oldest first.
 
@@ -110,30 +92,66 @@ def recordings_of(folder: Path, session_id: str) -> list[CallRecording]:
     return sorted(found, key=lambda each: (_began_us(each), each.call_id))
 
 
-def recorded_calls(folder: Path, session_id: str) -> list[RecordingSummary]:
-    """Return the recorded calls of a session, oldest first; what cannot be read is left out.
+class RecordingSummaries:
+    """Summaries of the calls of sessions. A timeline is read once for each of its versions.
 
-    Raises:
-        MediaError: not the id of a session.
+    Args:
+        folder: of the recordings.
     """
-    return [_facts(each) for each in recordings_of(folder, session_id)[-MOST_CALLS:]]
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = Lock()
+        self._known: BoundedDict[Path, tuple[tuple[int, int], RecordedTimeline]] = BoundedDict(MOST_KNOWN)
+
+    def of_session(self, session_id: str) -> tuple[list[RecordingSummary], int]:
+        """Return the newest calls of a session, oldest first, and the number of bytes that were read for it.
+
+        Raises:
+            MediaError: not the id of a session.
+        """
+        summaries, read_bytes = [], 0
+        for recording in recordings_of(self._folder, session_id)[-MOST_CALLS:]:
+            timeline, size = self._timeline(recording)
+            read_bytes += size
+            summaries.append(_summary(recording, timeline))
+        return summaries, read_bytes
+
+    def _timeline(self, recording: CallRecording) -> tuple[RecordedTimeline, int]:
+        try:
+            status = (recording.path / TIMELINE).stat()
+        except OSError:
+            return RecordedTimeline(), 0
+        version = status.st_mtime_ns, status.st_size
+        with self._lock:
+            known = self._known.get(recording.path)
+        if known is not None and known[0] == version:
+            return known[1], 0
+        timeline = timeline_of(recording, most_bytes=SERVED_BYTES).model_copy(update={"events": []})
+        with self._lock:
+            self._known[recording.path] = version, timeline
+        return timeline, status.st_size
 
 
 def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
     """Return the timeline of a recorded call and the peaks of its sides, for a page that draws it.
 
     Raises:
-        MediaError: there is no such recording, or it cannot be read.
+        MediaError: there is no such recording.
     """
     recording = read_recording(call_folder(folder, session_id, call_id))
-    timeline = _timeline(recording)
+    timeline = timeline_of(recording, most_bytes=SERVED_BYTES)
+    peaks = None
+    with suppress(MediaError):
+        # Missing while the stereo file is being made.
+        peaks = read_json(recording.path / PEAKS, most_bytes=SERVED_BYTES)
     return {
         "call_id": recording.call_id,
         "began_us": _began_us(recording),
         "duration_ms": timeline.duration_ms,
         "events": timeline.events,
         "pictures": timeline.pictures,
-        "peaks": read_json(recording.path / PEAKS) if is_file(recording.path / PEAKS) else None,
+        "peaks": peaks,
     }
 
 
@@ -163,27 +181,23 @@ def picture_file(folder: Path, session_id: str, call_id: str, at_ms: int) -> Pat
     return path
 
 
-def zipped(folder: Path, session_id: str) -> Generator[bytes]:
-    """Yield a ZIP of all recordings of a session, a piece at a time; only their own files are in it.
+def zipped(recordings: Sequence[CallRecording]) -> Generator[bytes]:
+    """Yield a ZIP of recordings, a piece at a time; only their own files are in it.
 
-    FLAC, JPEG and WAV are stored as they are. A file that disappears meanwhile is left out.
+    FLAC, JPEG and WAV are stored as they are. Every file that is read is a use of its session, so that
+    retention leaves what is still to be read.
 
     Raises:
-        MediaError: before the first piece: not the id of a session, or nothing was recorded.
+        OSError: a file has disappeared: an archive that looks whole would lack it.
     """
-    recordings = recordings_of(folder, session_id)
-    if not recordings:
-        raise MediaError("nothing was recorded in this session")
-    sink = _Sink()
+    sink, listed = _Sink(), [(each.path, *file) for each in recordings for file in _files(each)]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for path, name in chain.from_iterable(_files(each) for each in recordings):
-            try:
-                source = path.open("rb")
-            except OSError:
-                continue
-            with source, archive.open(zipfile.ZipInfo.from_file(path, name), "w", force_zip64=True) as entry:
+        for call, path, name in listed:
+            mark_used(call)
+            entry = zipfile.ZipInfo.from_file(path, name)
+            with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as packed:
                 while piece := source.read(CHUNK_BYTES):
-                    entry.write(piece)
+                    packed.write(piece)
                     yield sink.taken()
     yield sink.taken()
 
@@ -206,27 +220,18 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
-def _timeline(recording: CallRecording) -> _Timeline:
-    try:
-        return _Timeline.model_validate(recording.timeline())
-    except (MediaError, ValidationError):
-        # The audio is there nevertheless.
-        return _Timeline()
-
-
 def _began_us(recording: CallRecording) -> int:
     began_us = recording.meta.get("began_us")
     return began_us if isinstance(began_us, int) else 0
 
 
-def _facts(recording: CallRecording) -> RecordingSummary:
-    timeline, meta = _timeline(recording), recording.meta
+def _summary(recording: CallRecording, timeline: RecordedTimeline) -> RecordingSummary:
     return RecordingSummary(
         recording.call_id,
-        str(meta.get("transport", "")),
+        str(recording.meta.get("transport", "")),
         _began_us(recording),
         timeline.duration_ms,
-        sum(lost.length_ms for side in (timeline.caller, timeline.bot) for lost in side.lost),
+        timeline.lost_ms,
         timeline.is_over,
         is_file(recording.path / MERGED),
         is_file(recording.path / VIDEO),

@@ -18,11 +18,12 @@ from typing import Any
 import av
 import numpy as np
 from av.subtitles.subtitle import SubtitleSet
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from parley.core.errors import MediaError
 from parley.recording.captions import captions_of
 from parley.recording.folder import FRAMES, MERGED, VIDEO, CallRecording, is_file, is_folder
+from parley.recording.timeline import timeline_of
 
 # Of H.264's quantiser: hardly visible.
 QUALITY = "26"
@@ -54,7 +55,7 @@ def film_call(recording: CallRecording) -> Path | None:
     temporary = path.with_name(f".{path.name}")
     try:
         with wave.open(str(sound), "rb") as audio:
-            _write(temporary, audio, pictures, recording.timeline().get("events", []))
+            _write(temporary, audio, pictures, timeline_of(recording).events)
         os.replace(temporary, path)
     except (OSError, wave.Error, EOFError, av.error.FFmpegError, UnidentifiedImageError) as error:
         with suppress(OSError):
@@ -124,7 +125,8 @@ def _shown(
         if path is None or next_ms >= length_ms:
             return
         with Image.open(path) as opened:
-            picture = opened.convert("RGB").resize(size)
+            # A camera that was turned has another shape: bars, not a stretched picture.
+            picture = ImageOps.pad(opened.convert("RGB"), size)
         at_ms = next_ms
 
 

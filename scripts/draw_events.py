@@ -94,8 +94,11 @@ def _references(node: ast.AST, names: set[str], owner: str) -> Iterator[tuple[st
             case ast.keyword(value=ast.Name()):
                 # A class that is given to a stage is one to which the stage subscribes.
                 yield from _named(child.value, names, owner, subscribes=True)
-            case ast.AnnAssign(value=value):
-                if value is not None:
+            case ast.AnnAssign(value=value, annotation=annotation):
+                if ast.unparse(annotation) == "tuple[type[CallEvent], ...]":
+                    # A list of events that the module subscribes to.
+                    yield from _named(value, names, owner, subscribes=True)
+                elif value is not None:
                     yield from _references(ast.Module([ast.Expr(value)], []), names, owner)
             case ast.Name(id=name, ctx=ast.Load()) if name in names:
                 yield owner, name, False

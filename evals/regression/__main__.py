@@ -80,7 +80,7 @@ def recorded(folder: Path, most: int | None) -> list[CallRecording]:
 async def record(arguments: argparse.Namespace) -> None:
     """Hold calls of recorded people with a server that records them into the folder."""
     folder: Path = arguments.folder
-    config = await asyncio.to_thread(_recording_deployment, folder, arguments.config or "embedded")
+    config = await asyncio.to_thread(_recording_deployment, folder, arguments.config)
     callers = open_callers(SpeechKind.HUMAN, own=arguments.own_speech)
     progress = Progress("recorded calls", arguments.record)
     made = len(await asyncio.to_thread(_merged, folder))
@@ -92,18 +92,24 @@ async def record(arguments: argparse.Namespace) -> None:
             progress.step()
 
 
-def _recording_deployment(folder: Path, extended: str) -> Path:
-    """Write a deployment that records into a folder; return its path."""
+def _recording_deployment(folder: Path, extended: str | None) -> Path:
+    """Write a deployment that extends another one and records into a folder; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     config, inside = folder / RECORDED_BY, folder.absolute()
     settings = {
         "name": "recorded",
-        "extends": extended,
+        "extends": _named(extended or "embedded"),
         "recording": {"enabled": True, "folder": str(inside)},
         "remembering": {"store": {"url": f"sqlite:///{inside}/sessions.db"}},
     }
     config.write_text(yaml.safe_dump(settings))
     return config
+
+
+def _named(deployment: str) -> str:
+    """Return a deployment as another file names it: a path counts from the file that has it."""
+    path = Path(deployment)
+    return str(path.absolute()) if path.is_file() else deployment
 
 
 def _wait_merged(folder: Path, calls: int) -> None:

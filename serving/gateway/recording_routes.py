@@ -9,28 +9,30 @@
 
 Files are read by threads and sent at the pace of long answers (``http.read_pace``), so that a player or a
 download does not delay calls. A reader that takes nothing is closed after ``stall_s``; a player requests the
-rest again when it goes on. A file that is missing, foreign or a link is a 404. Playing is a use of the
+rest again when it goes on. A file that is missing, foreign or a link is a 404. Reading one is a use of the
 session, which postpones the end of its recordings (``recording.retention``).
 """
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, BinaryIO, TypeVar
 
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from fastapi.params import Depends
-from starlette.responses import FileResponse
+from loguru import logger
 
 from parley.core.errors import MediaError
 from parley.recording.library import (
     CHUNK_BYTES,
+    RecordingSummaries,
     call_detail,
     picture_file,
-    recorded_calls,
+    recordings_of,
     replay_file,
     zipped,
 )
@@ -39,6 +41,7 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
 
 _T = TypeVar("_T")
+NOT_THERE = "there is no such recording, or not yet"
 RangeHeader = Annotated[str | None, Header(alias="range")]
 # One range of bytes; more than one in a request are answered by the whole file, as RFC 9110 (14.2) permits.
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -64,22 +67,25 @@ def add_recording_routes(
         stall_s: longest wait for a reader to receive a part of a file.
     """
 
+    summaries = RecordingSummaries(folder)
+
     @router.get("/{session_id}/recordings", dependencies=in_use)
-    async def calls(request: Request, session_id: str) -> Response:
+    async def calls(request: Request, session_id: str) -> dict[str, object]:
         """Return the recorded calls of a session, oldest first."""
-
-        def made() -> str:
-            return json.dumps({"calls": [asdict(each) for each in recorded_calls(folder, session_id)]})
-
-        return await _found(pace.made(client(request), made))
+        with pace.take(client(request)):
+            found, read_bytes = await asyncio.to_thread(summaries.of_session, session_id)
+            await pace.read(client(request), read_bytes)
+        return {"calls": [asdict(each) for each in found]}
 
     @router.get("/{session_id}/recordings.zip", dependencies=in_use)
     async def archive(request: Request, session_id: str) -> EventStream:
         """Stream all recordings of a session as a ZIP."""
-        pieces = zipped(folder, session_id)
-        first = await _found(asyncio.to_thread(next, pieces, b""))
+        found = await asyncio.to_thread(recordings_of, folder, session_id)
+        if not found:
+            raise HTTPException(404, NOT_THERE)
+        packed = zipped(found)
         return EventStream(
-            _sent(first, pieces, pace, client(request)),
+            _sent(packed, packed.close, pace, client(request)),
             stall_s=stall_s,
             media_type="application/zip",
             headers={"Content-Disposition": f'attachment; filename="{session_id}.zip"'},
@@ -94,20 +100,24 @@ def add_recording_routes(
 
         return await _found(pace.made(client(request), made))
 
-    async def file(request: Request, path: Path, media_type: str, bounds: str | None) -> EventStream:
+    async def sent(request: Request, path: Path, media_type: str, bounds: str | None) -> EventStream:
         await asyncio.to_thread(mark_used, path.parent)
-        size = (await _found(asyncio.to_thread(path.stat))).st_size
-        first, last = _span(bounds, size)
-        is_part = bounds is not None and (first, last) != (0, size - 1)
+        file = await _found(asyncio.to_thread(path.open, "rb"))
+        size = os.fstat(file.fileno()).st_size
+        try:
+            span = _span(bounds, size)
+        except HTTPException:
+            file.close()
+            raise
+        first, last = span or (0, size - 1)
         headers = {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1)}
-        if is_part:
+        if span is not None:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-        pieces = _pieces(path, first, last - first + 1)
         return EventStream(
-            _sent(b"", pieces, pace, client(request)),
+            _sent(_pieces(file, first, last - first + 1), file.close, pace, client(request)),
             stall_s=stall_s,
             media_type=media_type,
-            status=206 if is_part else 200,
+            status=200 if span is None else 206,
             headers=headers,
         )
 
@@ -117,7 +127,7 @@ def add_recording_routes(
     ) -> EventStream:
         """Return a recorded call in stereo, the caller left; also a range of its bytes."""
         path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id))
-        return await file(request, path, "audio/wav", range_)
+        return await sent(request, path, "audio/wav", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
     async def film(
@@ -125,41 +135,42 @@ def add_recording_routes(
     ) -> EventStream:
         """Return the film of a recorded call with a camera; also a range of its bytes."""
         path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, film=True))
-        return await file(request, path, "video/mp4", range_)
+        return await sent(request, path, "video/mp4", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
-    async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> FileResponse:
+    async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
         """Return the picture of the camera at a time of a recorded call."""
         path = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms))
         with pace.take(client(request)):
-            await pace.read(client(request), path.stat().st_size)
-        return FileResponse(path, media_type="image/jpeg")
+            content = await _found(asyncio.to_thread(path.read_bytes))
+            await pace.read(client(request), len(content))
+        return Response(content, media_type="image/jpeg")
 
 
 async def _found(made: Awaitable[_T]) -> _T:
-    """Return a result about files that may be absent.
+    """Return a result about files that may be absent, foreign, or removed meanwhile.
 
     Raises:
-        HTTPException: 404, there is nothing of that name.
+        HTTPException: 404. The reason names files of this machine, so it is only logged.
     """
     try:
         return await made
-    except MediaError as error:
-        raise HTTPException(404, str(error)) from error
-    except FileNotFoundError as error:
-        # Retention was faster.
-        raise HTTPException(404, "the recording was removed") from error
+    except (MediaError, OSError) as error:
+        logger.debug(f"a recording was requested that is not there: {error}")
+        raise HTTPException(404, NOT_THERE) from error
 
 
-def _span(bounds: str | None, size: int) -> tuple[int, int]:
+def _span(bounds: str | None, size: int) -> tuple[int, int] | None:
     """Return the first and the last byte that a ``Range`` header requests, by RFC 9110 (14.1.2).
+
+    None for the whole file: there is no such header, or one that has to be ignored.
 
     Raises:
         HTTPException: 416, there are no such bytes.
     """
     match = None if bounds is None else _RANGE.fullmatch(bounds.strip())
     if match is None or match.groups() == ("", ""):
-        return 0, size - 1
+        return None
     first, last = match.groups()
     if not first:
         span = max(0, size - int(last)), size - 1
@@ -170,24 +181,29 @@ def _span(bounds: str | None, size: int) -> tuple[int, int]:
     return span
 
 
-def _pieces(path: Path, start: int, count: int) -> Generator[bytes]:
-    with path.open("rb") as file:
-        file.seek(start)
-        while count > 0 and (piece := file.read(min(CHUNK_BYTES, count))):
-            count -= len(piece)
-            yield piece
+def _pieces(file: BinaryIO, start: int, count: int) -> Generator[bytes]:
+    file.seek(start)
+    while count > 0 and (piece := file.read(min(CHUNK_BYTES, count))):
+        count -= len(piece)
+        yield piece
 
 
 async def _sent(
-    first: bytes, pieces: Generator[bytes], pace: ReadPace, client: str
+    pieces: Generator[bytes], close: Callable[[], None], pace: ReadPace, client: str
 ) -> AsyncGenerator[bytes, None]:
-    """Yield pieces of a file, read in a thread, when they may be sent."""
+    """Yield pieces of a file, read in a thread, when they may be sent; ``close`` it afterwards."""
+    reading: asyncio.Future[bytes] | None = None
     try:
         with pace.take(client):
-            piece = first or await asyncio.to_thread(next, pieces, b"")
-            while piece:
+            while True:
+                reading = asyncio.ensure_future(asyncio.to_thread(next, pieces, b""))
+                piece = await asyncio.shield(reading)
+                if not piece:
+                    return
                 await pace.read(client, len(piece))
                 yield piece
-                piece = await asyncio.to_thread(next, pieces, b"")
     finally:
-        await asyncio.to_thread(pieces.close)
+        if reading is not None:
+            # The reader has left while the thread reads: the file is closed after it.
+            await asyncio.wait({reading})
+        await asyncio.to_thread(close)

@@ -55,10 +55,17 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             await lines.nth(3).locator("button").click()
             await expect(lines.nth(3)).to_have_attribute("aria-current", "true")
             await expect(lines.nth(4)).to_have_attribute("aria-current", "true", timeout=15_000)
+            # Pixels of two rows that only a waveform reaches: between the middle of a lane and its edge.
             drawn = await person.part("waveform").evaluate(
-                "node => new Set(node.getContext('2d').getImageData(0, 0, node.width, node.height).data).size"
+                """node => {
+                  const { data } = node.getContext("2d").getImageData(0, 0, node.width, node.height);
+                  return [0.17, 0.67].map((share) => {
+                    const row = Math.round(share * node.height) * node.width * 4;
+                    return data.slice(row, row + node.width * 4).filter((value, at) => at % 4 === 3 && value).length;
+                  });
+                }"""
             )
-            assert drawn > 3, "nothing is drawn"
+            assert min(drawn) > 20, drawn
             async with person.page.expect_download() as awaited:
                 await person.part("wav").click()
             saved = await (await awaited.value).path()
@@ -68,17 +75,6 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             packed = await (await awaited.value).path()
             assert zipfile.ZipFile(io.BytesIO(packed.read_bytes())).testzip() is None
             assert (person.complaints, person.hosts) == ([], {urlsplit(address).netloc})
-
-
-async def test_a_session_without_recordings_offers_none(chromium: str, tmp_path: Path):
-    async with running_server("--config", str(recording_deployment(tmp_path))) as server:
-        async with httpx.AsyncClient(base_url=server.url) as client:
-            session = (await client.post("/api/sessions")).json()["id"]
-        address = server.url.replace("127.0.0.1", "localhost")
-        async with visit(chromium, f"{address}/s/{session}") as person:
-            await person.state("ready", within_s=10)
-            await expect(person.part("recordings")).to_be_hidden()
-            assert person.complaints == []
 
 
 async def test_a_call_of_an_hour_opens_and_plays_from_its_last_minute(chromium: str, tmp_path: Path):

@@ -38,3 +38,23 @@ test("a typed turn is a line of the caller", () => {
   const [typed] = captionsOf([{ at_ms: 5, event: "TextTyped", text: "a lost card" }]);
   assert.deepEqual([typed.side, typed.text], ["caller", "a lost card"]);
 });
+
+test("noise makes no line and no latency, and words that come later belong to the turn before them", () => {
+  const noise = [
+    { at_ms: 1_000, event: "TurnStarted" },
+    { at_ms: 1_500, event: "TurnEndDecided", silence_ms: 400 },
+    { at_ms: 1_501, event: "TurnEnded", text: "" },
+  ];
+  const question = [
+    { at_ms: 60_000, event: "TurnStarted" },
+    { at_ms: 62_000, event: "TurnEnded", text: "a card" },
+  ];
+  const asked = [
+    { at_ms: 16_000, event: "ReplyStarted", reply_id: "1" },
+    { at_ms: 17_000, event: "ReplyFinished", reply_id: "1", text: "Are you still there?" },
+  ];
+  const [unasked, caller] = captionsOf([...noise, ...asked, ...question]);
+  assert.deepEqual([unasked.latency_ms, caller.at_ms], [null, 60_000]);
+  const [later] = captionsOf([...noise, { at_ms: 2_500, event: "TurnTranscribed", text: "hello" }]);
+  assert.deepEqual([later.side, later.at_ms, later.text], ["caller", 1_000, "hello"]);
+});

@@ -33,7 +33,7 @@ export class Recordings {
   #captions = [];
   /** @type {number[]} times of the camera's pictures */
   #pictures = [];
-  #looks = 0;
+  #looks = MADE_LOOKS;
 
   /**
    * @param {SessionApi} api
@@ -83,10 +83,12 @@ export class Recordings {
     }
     this.#fold.hidden = !this.#calls.length;
     this.#list.replaceChildren(...this.#calls.map((call) => this.#row(call)));
-    if (this.#looks > 0 && this.#calls.some((call) => !call.has_replay)) {
+    if (this.#looks > 0 && this.#calls.some(isBeingMade)) {
       this.#looks -= 1;
       setTimeout(() => this.#read(), MADE_MS);
     }
+    const chosen = this.#calls.find((call) => call.call_id === this.#chosen);
+    this.#film.hidden = !chosen?.has_film;
   }
 
   /** @param {RecordingSummary} call */
@@ -98,9 +100,14 @@ export class Recordings {
     button.ariaPressed = String(call.call_id === this.#chosen);
     button.addEventListener("click", () => this.#choose(call));
     row.append(button);
-    if (!call.has_replay) row.append(element("small", "", call.is_over ? "being made" : "still on, or ended by a crash"));
+    if (!call.has_replay) row.append(element("small", "", call.is_over ? this.#made() : "still on, or ended by a crash"));
     if (call.lost_ms) row.append(element("small", "", `${(call.lost_ms / 1_000).toFixed(1)} s were lost`));
     return row;
+  }
+
+  /** Return what is said about a call that is over and has no stereo file. */
+  #made() {
+    return this.#looks > 0 ? "being made" : "no stereo file";
   }
 
   /** @param {RecordingSummary} call */
@@ -119,7 +126,7 @@ export class Recordings {
       this.#player.hidden = false;
       this.#audio.src = this.#wav.href = this.#api.replayPath(call.call_id);
       this.#wav.download = `${call.call_id}.wav`;
-      this.#film.hidden = !call.has_film;
+      this.#film.hidden = !this.#calls.find((each) => each.call_id === call.call_id)?.has_film;
       this.#film.href = this.#api.filmPath(call.call_id);
       this.#film.download = `${call.call_id}.mp4`;
       this.#waveform.show(detail);
@@ -176,6 +183,15 @@ export class Recordings {
   #fail(text) {
     showNotice(this.#notice, text, { bad: true });
   }
+}
+
+/**
+ * Return true while a file of a call is still to come.
+ *
+ * @param {RecordingSummary} call
+ */
+function isBeingMade(call) {
+  return call.is_over && (!call.has_replay || (call.pictures > 0 && !call.has_film));
 }
 
 /** @param {RecordingSummary} call */

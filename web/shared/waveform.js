@@ -65,12 +65,20 @@ export function captionsOf(events) {
   let turn_ms = null;
   /** @type {number | null} */
   let silent_ms = null;
+  /** @type {number | null} beginning of a turn whose words come later, as from a realtime service */
+  let untold_ms = null;
   for (const event of events) {
     if (event.event === "TurnStarted") turn_ms ??= event.at_ms;
     if (event.event === "TurnEndDecided") silent_ms = event.at_ms - (event.silence_ms ?? 0);
-    if (event.event === "TurnEnded" && event.text) {
-      captions.push({ side: "caller", at_ms: turn_ms ?? event.at_ms, text: event.text, unheard: "", latency_ms: null });
+    if (event.event === "TurnEnded") {
+      const at_ms = turn_ms ?? event.at_ms;
       turn_ms = null;
+      if (event.text) captions.push({ side: "caller", at_ms, text: event.text, unheard: "", latency_ms: null });
+      else [untold_ms, silent_ms] = [at_ms, null]; // noise has no answer
+    }
+    if (event.event === "TurnTranscribed" && event.text) {
+      captions.push({ side: "caller", at_ms: untold_ms ?? event.at_ms, text: event.text, unheard: "", latency_ms: null });
+      untold_ms = null;
     }
     if (event.event === "TextTyped" && event.text) {
       captions.push({ side: "caller", at_ms: event.at_ms, text: event.text, unheard: "", latency_ms: null });

@@ -45,7 +45,7 @@ def test_turns_have_their_words_their_times_and_what_became_of_the_answer():
 
 
 def test_times_count_from_the_arrival_of_the_caller():
-    assert turns_of(call(joined_ms=750)) == turns_of(call())
+    assert turns_of(call(joined_ms=750), 750) == turns_of(call())
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,36 @@ def test_times_count_from_the_arrival_of_the_caller():
 )
 def test_a_timeline_that_lacks_fields_has_no_turns(events: list[dict[str, Any]]):
     assert turns_of(events) == []
+
+
+def test_typed_turns_and_their_answers_are_left_out():
+    typed = [
+        event(10_000, "TextTyped", text="by hand"),
+        event(10_100, "ReplyStarted", reply_id="3"),
+        event(11_000, "ReplyFinished", reply_id="3", text="An answer.", unheard=""),
+    ]
+    assert turns_of([*call(), *typed]) == turns_of(call())
+
+
+def test_noise_is_no_turn_and_words_that_come_later_belong_to_theirs():
+    noise = [event(10_500, "TurnEndDecided", silence_ms=400), event(10_501, "TurnEnded", text="")]
+    assert turns_of([*call(), *noise]) == turns_of(call())
+    reply = [
+        event(10_900, "ReplyStarted", reply_id="3"),
+        event(12_000, "ReplyFinished", reply_id="3", text="Hello.", unheard=""),
+    ]
+    later = event(10_950, "TurnTranscribed", text="good day")
+    assert turns_of([*call(), *noise, reply[0], later, reply[1]])[-1] == CallTurn(
+        10_100, "good day", 400, heard="Hello.", latency_ms=800
+    )
+    # Without words it is something that the agent said unasked, close to a noise or long after.
+    late = [{**each, "at_ms": each["at_ms"] + 20_000} for each in reply]
+    assert turns_of([*call(), *noise, *late])[-1] == CallTurn(30_900, heard="Hello.")
+
+
+def test_what_came_after_the_end_of_the_recording_is_not_compared():
+    pairs = compare([GREETING], [GREETING, QUESTION, ABROAD], until_ms=4_000)
+    assert [pair.now for pair in pairs] == [GREETING, QUESTION]
 
 
 def differences(then: list[CallTurn], now: list[CallTurn]) -> list[tuple[Difference, ...]]:

@@ -35,6 +35,14 @@ def test_the_page_escapes_what_people_said_and_names_only_audio_that_is_there(tm
     assert '<tr class="decided">' in page and "0 of 1 calls were decided alike" in page
 
 
+def test_a_call_that_cannot_be_replayed_is_not_alike_and_says_why(tmp_path: Path):
+    call = ReplayedCall(replayed(tmp_path).recording, None, failure="nothing was recorded of this side")
+    assert not call.is_decided_alike
+    assert console_table(call).endswith("not replayed: nothing was recorded of this side")
+    page = write_page([call], tmp_path / "index.html", "embedded").read_text()
+    assert "0 of 1 calls were decided alike" in page and "<audio" not in page
+
+
 def test_medians_are_of_turns_that_have_the_time_in_both():
     pairs = compare([THEN, CallTurn(9_000, "b")], [NOW, CallTurn(9_000, "b", latency_ms=9_000)])
     assert median_ms(pairs, lambda turn: turn.latency_ms) == (700, 500)

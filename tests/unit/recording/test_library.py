@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import uuid
 import zipfile
@@ -10,11 +11,27 @@ from pathlib import Path
 import pytest
 
 from parley.core.errors import MediaError
-from parley.recording.library import call_detail, picture_file, recorded_calls, replay_file, zipped
+from parley.recording.library import (
+    RecordingSummaries,
+    RecordingSummary,
+    call_detail,
+    picture_file,
+    recordings_of,
+    replay_file,
+    zipped,
+)
 from parley.recording.merge import PEAK_MS
 from tests.recorded_call import BOT_LEVEL, CALLER_LEVEL, record_call
 
 SESSION = str(uuid.UUID(int=7))
+
+
+def recorded_calls(folder: Path, session_id: str) -> list[RecordingSummary]:
+    return RecordingSummaries(folder).of_session(session_id)[0]
+
+
+def archive_of(folder: Path, session_id: str) -> bytes:
+    return b"".join(zipped(recordings_of(folder, session_id)))
 
 
 async def test_a_call_is_listed_with_its_length_and_drawn_from_its_peaks(tmp_path: Path):
@@ -42,13 +59,18 @@ async def test_a_call_that_was_killed_is_listed_without_its_end(tmp_path: Path):
     assert call_detail(tmp_path, SESSION, path.name)["peaks"] is None
 
 
-@pytest.mark.parametrize("timeline", ["", "[]", '{"duration_ms": "long"}', '{"events": {"a": 1}}', "\0"])
+BROKEN = ("", "[]", '{"duration_ms": "long"}', '{"events": {"a": 1}}', "\0", '{"events": [NaN]}')
+
+
+@pytest.mark.parametrize("timeline", BROKEN)
 async def test_a_broken_timeline_costs_the_timeline_alone(tmp_path: Path, timeline: str):
     path = await record_call(tmp_path, SESSION)
     (path / "recording.json").write_text(timeline)
+    (path / "peaks.json").write_text(timeline)
     (call,) = recorded_calls(tmp_path, SESSION)
     assert call.has_replay and call.duration_ms == 0
     assert replay_file(tmp_path, SESSION, path.name).stat().st_size > 1_000
+    json.dumps(call_detail(tmp_path, SESSION, path.name), allow_nan=False)
 
 
 async def test_foreign_folders_and_links_are_as_absent(tmp_path: Path):
@@ -69,13 +91,13 @@ async def test_foreign_folders_and_links_are_as_absent(tmp_path: Path):
             replay_file(tmp_path, SESSION, name)
     with pytest.raises(MediaError, match="no such picture"):
         picture_file(tmp_path, SESSION, path.name, 1_000)
-    assert b"secret" not in b"".join(zipped(tmp_path, SESSION))
+    assert b"secret" not in archive_of(tmp_path, SESSION)
 
 
 async def test_an_archive_has_the_files_of_all_calls_and_no_others(tmp_path: Path):
     one, other = [await record_call(tmp_path, SESSION) for _ in range(2)]
     (one / "note.txt").write_text("mine")
-    packed = io.BytesIO(b"".join(zipped(tmp_path, SESSION)))
+    packed = io.BytesIO(archive_of(tmp_path, SESSION))
     with zipfile.ZipFile(packed) as archive:
         assert archive.testzip() is None
         names = set(archive.namelist())
@@ -88,9 +110,45 @@ async def test_an_archive_has_the_files_of_all_calls_and_no_others(tmp_path: Pat
     assert names == {f"{call.name}/{file}" for call in (one, other) for file in files}
 
 
-def test_a_session_without_recordings_has_no_archive_and_an_empty_list(tmp_path: Path):
+async def test_a_timeline_is_read_once_for_each_of_its_versions(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    summaries = RecordingSummaries(tmp_path)
+    (first,), read_bytes = summaries.of_session(SESSION)
+    assert read_bytes == (path / "recording.json").stat().st_size
+    assert summaries.of_session(SESSION) == ([first], 0)
+    (path / "recording.json").write_text('{"duration_ms": 77}')
+    (again,), read_bytes = summaries.of_session(SESSION)
+    assert (again.duration_ms, read_bytes) == (77, 19)
+
+
+async def test_a_timeline_that_is_too_large_for_a_server_is_not_read(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    (path / "recording.json").write_text('{"duration_ms": 77, "filler": "' + "x" * 4_000_000 + '"}')
+    (call,) = recorded_calls(tmp_path, SESSION)
+    assert (call.duration_ms, call.has_replay) == (0, True)
+
+
+async def test_a_session_that_is_a_link_has_no_recordings(tmp_path: Path):
+    path = await record_call(tmp_path / "elsewhere", SESSION)
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / SESSION).symlink_to(path.parent)
     assert recorded_calls(tmp_path, SESSION) == []
-    with pytest.raises(MediaError, match="nothing was recorded"):
-        next(zipped(tmp_path, SESSION))
+    with pytest.raises(MediaError):
+        replay_file(tmp_path, SESSION, path.name)
+
+
+async def test_an_archive_breaks_off_where_a_file_is_gone_and_marks_its_session_as_used(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    os.utime(path / "meta.json", (1, 1))
+    pieces = zipped(recordings_of(tmp_path, SESSION))
+    next(pieces)
+    assert (path / "meta.json").stat().st_mtime > 1_000_000
+    shutil.rmtree(path)
+    with pytest.raises(OSError):
+        list(pieces)
+
+
+def test_a_session_without_recordings_has_an_empty_list(tmp_path: Path):
+    assert recorded_calls(tmp_path, SESSION) == []
     with pytest.raises(MediaError, match="not the id of a session"):
         recorded_calls(tmp_path, "../other")

@@ -27,6 +27,22 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
+def test_a_cough_has_no_caption_and_later_words_belong_to_their_turn():
+    cough = [
+        {"at_ms": 1_100, "event": "VoiceStarted", "voiced_ms": 100},
+        {"at_ms": 1_400, "event": "VoiceEnded", "silence_ms": 100},
+        {"at_ms": 1_500, "event": "TurnEnded", "text": ""},
+    ]
+    turn = [
+        {"at_ms": 60_100, "event": "VoiceStarted", "voiced_ms": 100},
+        {"at_ms": 61_100, "event": "VoiceEnded", "silence_ms": 100},
+        {"at_ms": 61_500, "event": "TurnEnded", "text": "a card"},
+    ]
+    assert captions_of([*cough, *turn]) == [Caption(60_000, 61_000, True, "a card")]
+    later = {"at_ms": 2_500, "event": "TurnTranscribed", "text": "hello"}
+    assert captions_of([*cough, later]) == [Caption(1_000, 1_300, True, "hello")]
+
+
 def test_captions_are_where_the_voices_are():
     assert captions_of(EVENTS) == [
         Caption(1_000, 2_000, True, "a {card}"),
@@ -68,6 +84,22 @@ async def test_a_film_has_the_pictures_the_sound_and_the_captions_at_their_times
             for title in packet.decode()
         ]
     assert titles == [(1.0, "Caller: a (card)"), (3.0, "Agent: Yes.")]
+
+
+async def test_a_camera_that_was_turned_is_shown_in_its_shape(tmp_path: Path):
+    recording = await with_camera(tmp_path, "red")
+    Image.new("RGB", (240, 320), "lime").save(recording.path / "user_frames" / "000002000.jpg")
+    path = film_call(recording)
+    with av.open(str(path)) as film:
+        last = list(film.decode(video=0))[-1].to_ndarray(format="rgb24")
+    assert last[240, 320][1] > 200 and last[240, 60].max() < 40
+
+
+async def test_events_that_are_none_cost_the_captions_alone(tmp_path: Path):
+    recording = await with_camera(tmp_path, "red")
+    timeline = {"events": [5, {"at_ms": 10**30, "event": "TurnEnded", "text": "x"}, {"event": "TurnEnded"}]}
+    (recording.path / "recording.json").write_text(json.dumps(timeline))
+    assert film_call(recording) is not None
 
 
 async def test_a_call_without_a_camera_has_no_film(tmp_path: Path):

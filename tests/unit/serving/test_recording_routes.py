@@ -1,8 +1,10 @@
 """Routes of recordings: parts of a file, names that are none, and who may read."""
 
+import asyncio
 import io
+import threading
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import httpx
@@ -11,10 +13,18 @@ import pytest_asyncio
 
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.settings import RecordingSettings
+from parley.serving.gateway.http.read_pace import ReadPace
+from parley.serving.gateway.recording_routes import _sent
+from parley.serving.gateway.settings import ServerTuning
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import record_call
 
-KEY = "k" * 32
+# Ranges of a file, with their first and last byte.
+PARTS = (
+    *(("bytes=0-9", 0, 9), ("bytes=100-", 100, -1), ("bytes=-7", -7, -1)),
+    *(("bytes=5-99999999", 5, -1), ("bytes=0-", 0, -1)),
+)
+KEY, OTHER = "k" * 32, "o" * 32
 
 
 class Recorded:
@@ -55,7 +65,13 @@ async def test_a_call_is_listed_and_played_whole(recorded: Recorded):
 
 @pytest.mark.parametrize(
     ("part", "first", "last"),
-    [("bytes=0-9", 0, 9), ("bytes=100-", 100, -1), ("bytes=-7", -7, -1), ("bytes=5-99999999", 5, -1)],
+    [
+        ("bytes=0-9", 0, 9),
+        ("bytes=100-", 100, -1),
+        ("bytes=-7", -7, -1),
+        ("bytes=5-99999999", 5, -1),
+        ("bytes=0-", 0, -1),
+    ],
 )
 async def test_a_player_gets_the_part_that_it_requests(recorded: Recorded, part: str, first: int, last: int):
     whole = (recorded.path / "merged_replay.wav").read_bytes()
@@ -103,7 +119,9 @@ async def test_a_range_that_is_none_is_answered_with_the_whole_file(recorded: Re
     ],
 )
 async def test_names_that_are_not_there_are_404(recorded: Recorded, below: str):
-    assert (await recorded.get(below.replace("{call}", recorded.path.name))).status_code == 404
+    answer = await recorded.get(below.replace("{call}", recorded.path.name))
+    assert answer.status_code == 404
+    assert str(recorded.path.parents[2]) not in answer.text
 
 
 async def test_a_session_is_downloaded_as_an_archive_and_gone_when_deleted(recorded: Recorded):
@@ -115,14 +133,36 @@ async def test_a_session_is_downloaded_as_an_archive_and_gone_when_deleted(recor
     assert (await recorded.get("/recordings.zip")).status_code == 404
 
 
+async def test_a_reader_who_leaves_while_a_piece_is_read_ends_it_quietly(tmp_path: Path):
+    reading, go_on = threading.Event(), threading.Event()
+
+    def pieces() -> Generator[bytes]:
+        reading.set()
+        go_on.wait(5)
+        yield b"x"
+
+    closed = threading.Event()
+    sending = asyncio.create_task(anext(_sent(pieces(), closed.set, ReadPace(ServerTuning()), "a")))
+    await asyncio.to_thread(reading.wait, 5)
+    sending.cancel()
+    await asyncio.sleep(0)
+    assert not closed.is_set(), "closed while the thread reads"
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert closed.is_set()
+
+
 async def test_with_keys_only_the_owner_hears_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+    monkeypatch.setenv("PARLEY_CALL_KEYS", f"{KEY},{OTHER}")
     recordings = CallRecordings(RecordingSettings(folder=tmp_path), "embedded")
     async with application(tmp_path, Turns(), recordings=recordings) as (app, _), client_of(app) as client:
         mine = {"authorization": f"Bearer {KEY}"}
         session = (await client.post("/api/sessions", headers=mine)).json()["id"]
         path = await record_call(tmp_path, session)
+        other = {"authorization": f"Bearer {OTHER}"}
         for below in ("", ".zip", f"/{path.name}", f"/{path.name}/replay.wav"):
             address = f"/api/sessions/{session}/recordings{below}"
             assert (await client.get(address)).status_code == 401
+            assert (await client.get(address, headers=other)).status_code == 403
             assert (await client.get(address, headers=mine)).status_code == 200
