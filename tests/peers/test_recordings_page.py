@@ -61,7 +61,8 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
                   const { data } = node.getContext("2d").getImageData(0, 0, node.width, node.height);
                   return [0.17, 0.67].map((share) => {
                     const row = Math.round(share * node.height) * node.width * 4;
-                    return data.slice(row, row + node.width * 4).filter((value, at) => at % 4 === 3 && value).length;
+                    const pixels = data.slice(row, row + node.width * 4);
+                    return pixels.filter((value, at) => at % 4 === 3 && value).length;
                   });
                 }"""
             )
