@@ -202,7 +202,7 @@ class Thinking(StrictModel):
 
 
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
-    # A service has no embedded voice after it, and a deployment that names another voice may not want these.
+    # These speak English, and a deployment that names another voice may not want them.
     if tts is None or tts.name != DEFAULT_VOICE:
         return ()
     return Choice(name="flite"), Choice(name="espeak")
@@ -215,8 +215,9 @@ class Speaking(StrictModel):
     fallback: tuple[Choice, ...] = Field(
         default_factory=lambda read: _fallback_voices(read.get("tts")),
         max_length=4,
-        description="embedded voices that speak, in this order, when an embedded ``tts`` does not load or "
-        "fails. If not set: flite and espeak after hibari, none after another voice",
+        description="voices that speak, in this order, when ``tts`` does not load or fails: embedded ones "
+        "after an embedded voice, and services and embedded ones after a service (docs/how-to/failover.md). "
+        "If not set: flite and espeak after hibari, none after another voice",
     )
     phrases: tuple[str, ...] = Field(
         (),

@@ -36,7 +36,6 @@ from parley.pipelines.engines.loading import (
     Loaded,
     check_rates,
     create_echo,
-    create_engine,
     create_hosted_recogniser,
     create_voice,
     front_end_of,
@@ -47,6 +46,7 @@ from parley.pipelines.engines.loading import (
     warm,
 )
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ, ServiceVoices, create_engine
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
@@ -75,8 +75,6 @@ from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
-# Pipecat's own default; cloud voices send it without resampling.
-CLOUD_VOICE_RATE_HZ = 24_000
 # Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
 # words.
 MEASURED_PHRASE = "hello, i would like to know when you are open"
@@ -108,7 +106,8 @@ class Engines:
         self.turn = loaded.turn
         self.echo = loaded.echo
         self.executors = executors or Executors()
-        voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
+        voice = loaded.embedded_voice
+        voice_rate_hz = CLOUD_VOICE_RATE_HZ if voice is None else voice.rate_hz
         # A browser call carries Opus' rates as they are; another is resampled once, after the voice.
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
@@ -374,7 +373,7 @@ class Engines:
     @property
     def voice(self) -> TextToSpeech | None:
         """The embedded voice; None where a service of Pipecat speaks (``build_tts``)."""
-        return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
+        return self._loaded.embedded_voice
 
     @property
     def recogniser(self) -> UtteranceEngine[Transcript] | None:
@@ -450,9 +449,16 @@ class Engines:
         await looks.open()
         return looks
 
-    async def build_tts(self) -> FrameProcessor:
-        """Return the voice of one call."""
+    async def build_tts(self, events: CallEvents | None = None) -> FrameProcessor:
+        """Return the voice of one call.
+
+        Args:
+            events: events of the call, which report when another voice goes on; None: nothing reads them.
+        """
         tts = self._loaded.tts
+        if isinstance(tts, ServiceVoices):
+            shared = self._loaded.answering.shared
+            return tts.build(shared, self.executors.speech, events or CallEvents())
         if isinstance(tts, ServiceRow):
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
         return EngineTtsService(tts, executor=self.executors.speech)

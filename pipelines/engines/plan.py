@@ -14,7 +14,7 @@ from loguru import logger
 from pydantic import BaseModel
 
 from parley.audio.wav import decode_wav
-from parley.configs.deployment import Choice, Deployment, Hearing
+from parley.configs.deployment import Choice, Deployment, Hearing, Speaking
 from parley.configs.load import parse_settings
 from parley.core.errors import ConfigError, MediaError, ModelFileError
 from parley.core.media import pcm16_to_float
@@ -61,7 +61,8 @@ class Plan:
         stt: settings of an embedded recogniser, or the row of a service.
         commands: settings of the command spotter, or None when stop words are not spotted.
         tts: settings of an embedded voice, or the row of a service.
-        fallback_voices: names and settings of the embedded voices after an embedded one, in order.
+        fallback_voices: names of the voices after ``tts``, in order, with settings or rows; embedded ones
+            after an embedded one.
         answering: plan of the language model.
         omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
         realtime: the row of a full-duplex service in their place, or None.
@@ -77,7 +78,7 @@ class Plan:
     stt: BaseModel | ServiceRow[Any]
     commands: BaseModel | None
     tts: BaseModel | ServiceRow[Any]
-    fallback_voices: tuple[tuple[str, BaseModel], ...]
+    fallback_voices: tuple[tuple[str, BaseModel | ServiceRow[Any]], ...]
     answering: AnsweringPlan
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
@@ -116,10 +117,6 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             f"server.max_calls {deployment.server.max_calls}: a caller who was let in would not be heard; "
             "leave it out for as many as there are calls"
         )
-    if speaking.fallback and isinstance(tts, ServiceRow):
-        raise ConfigError(
-            f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one after it"
-        )
     return Plan(
         hearing=hearing,
         vad=engine_settings(VAD, hearing.vad, {}, where="hearing.vad"),
@@ -132,10 +129,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             else None
         ),
         tts=tts,
-        fallback_voices=tuple(
-            (choice.name, engine_settings(TTS, choice, given, where=f"speaking.fallback.{place}"))
-            for place, choice in enumerate(speaking.fallback)
-        ),
+        fallback_voices=_plan_fallback_voices(speaking, tts, given),
         answering=plan_answering(deployment),
         # First: its message for an unknown name lists both kinds.
         realtime=plan_realtime(deployment) if duplex else None,
@@ -147,6 +141,29 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         ),
         specialists=_plan_specialists(hearing, given),
     )
+
+
+def _plan_fallback_voices(
+    speaking: Speaking, tts: BaseModel | ServiceRow[Any], given: Mapping[str, Any]
+) -> tuple[tuple[str, BaseModel | ServiceRow[Any]], ...]:
+    """Return the voices after the first one.
+
+    Raises:
+        ConfigError: as ``engine_or_service``; a service after an embedded voice.
+    """
+    planned: list[tuple[str, BaseModel | ServiceRow[Any]]] = []
+    before, is_hosted = speaking.tts.name, isinstance(tts, ServiceRow)
+    for place, choice in enumerate(speaking.fallback):
+        where = f"speaking.fallback.{place}"
+        chosen = engine_or_service(TTS, TTS_SERVICES, choice, given, where=where)
+        if isinstance(chosen, ServiceRow) and not is_hosted:
+            raise ConfigError(
+                f"{where}: {choice.name!r} is a service, and {before!r} before it an embedded voice, which "
+                "only another embedded one replaces; put the services first"
+            )
+        before, is_hosted = choice.name, isinstance(chosen, ServiceRow)
+        planned.append((choice.name, chosen))
+    return tuple(planned)
 
 
 def _plan_specialists(hearing: Hearing, given: Mapping[str, Any]) -> tuple[tuple[str, BaseModel], ...]:

@@ -89,7 +89,7 @@ async def _build(
         engines.answering.build(
             tools=tools, context=context, rules=call.rules, conversation=call.conversation
         ),
-        engines.build_tts(),
+        engines.build_tts(events),
     )
     TurnLogWriter(call.live.turns, events)
     events.subscribe(AnswerHeard, engines.answers.publish)
