@@ -46,7 +46,13 @@ from parley.pipelines.engines.loading import (
     warm,
 )
 from parley.pipelines.engines.plan import plan
-from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ, ServiceVoices, create_engine
+from parley.pipelines.engines.service_fallbacks import (
+    CLOUD_VOICE_RATE_HZ,
+    ServiceRecogniser,
+    ServiceVoices,
+    create_engine,
+    new_breaker,
+)
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
@@ -136,7 +142,7 @@ class Engines:
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})
         stt = planned.stt
-        recogniser: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
+        recogniser: UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser | None = None
         hosted_recogniser: asyncio.Task[UtteranceEngine[Transcript]] | None = None
         commands: EnginePool[Transcript] | None = None
         looks: EnginePool[Transcript] | None = None
@@ -157,7 +163,19 @@ class Engines:
                 workers = await opened.enter_async_context(Pool(deployment.workers))
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    if isinstance(stt, ServiceRow):
+                    if isinstance(stt, ServiceRow) and planned.stt_fallback is not None:
+                        name, after = planned.stt_fallback
+                        embedded = pool_of(
+                            STT.row(name).target,
+                            after,
+                            decode=transcript_from_fields,
+                            name=name,
+                            processes=hearing.stt_processes,
+                        )
+                        opened.push_async_callback(embedded.close)
+                        tasks.create_task(embedded.start(), name="load.stt")
+                        recogniser = ServiceRecogniser(stt, new_breaker(), embedded, name)
+                    elif isinstance(stt, ServiceRow):
                         recogniser = stt
                     elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
                         hosted_recogniser = tasks.create_task(
@@ -378,7 +396,7 @@ class Engines:
     @property
     def recogniser(self) -> UtteranceEngine[Transcript] | None:
         """The embedded recogniser; None where a service of Pipecat transcribes (``build_stt``)."""
-        return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
+        return self._loaded.recogniser
 
     @property
     def omni(self) -> tuple[OmniHost, ...]:
@@ -420,13 +438,20 @@ class Engines:
         """True when a specialist judges the caller's camera (``hearing.specialists``)."""
         return self._specialists.camera is not None
 
-    async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
+    async def build_stt(
+        self, *, audio_passthrough: bool = True, events: CallEvents | None = None
+    ) -> FrameProcessor:
         """Return the recogniser of one call.
 
         Args:
             audio_passthrough: an embedded recogniser passes the audio on to processors after it.
+            events: events of the call, which report when another recogniser takes over; None: nothing reads
+                them.
         """
         stt = self._loaded.stt
+        if isinstance(stt, ServiceRecogniser):
+            shared = self._loaded.answering.shared
+            return stt.build(shared, events or CallEvents(), audio_passthrough=audio_passthrough)
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
         return EngineSttService(stt, audio_passthrough=audio_passthrough)
@@ -503,7 +528,8 @@ class Engines:
             await asyncio.to_thread(hosted.close)
         if self._loaded.pool is not None:
             await self._loaded.pool.close()
-        for engine in (self._loaded.stt, self._loaded.commands):
+        stt = self._loaded.stt
+        for engine in (stt.embedded if isinstance(stt, ServiceRecogniser) else stt, self._loaded.commands):
             if isinstance(engine, EnginePool):
                 await engine.close()
         self.executors.shutdown()

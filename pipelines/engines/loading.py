@@ -26,7 +26,12 @@ from parley.models.turn import TurnCompleteness
 from parley.models.vad import VoiceActivityDetector
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.engines.plan import Plan
-from parley.pipelines.engines.service_fallbacks import ServiceVoices, create_engine, load_service_voices
+from parley.pipelines.engines.service_fallbacks import (
+    ServiceRecogniser,
+    ServiceVoices,
+    create_engine,
+    load_service_voices,
+)
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.vad import VOICE
 from parley.processors.service_rows import ServiceRow
@@ -59,7 +64,8 @@ class Loaded:
     Attributes:
         vad: voice activity.
         turn: turn completeness, or None when it is switched off.
-        stt: the embedded recogniser, started by its owner, or the row of a service.
+        stt: the embedded recogniser, started by its owner, the row of a service, or a service with a
+            fallback.
         tts: the embedded voice, the row of a service, or service voices with a fallback.
         answering: language model and tools.
         phrases: cache of the embedded voice's phrases, or None.
@@ -78,7 +84,7 @@ class Loaded:
 
     vad: VoiceActivityDetector
     turn: TurnCompleteness | None
-    stt: UtteranceEngine[Transcript] | ServiceRow[Any]
+    stt: UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser
     tts: TextToSpeech | ServiceRow[Any] | ServiceVoices
     answering: LlmRuntime
     phrases: PhraseCache | None = None
@@ -93,6 +99,11 @@ class Loaded:
     front_end: FrontEndSettings | None = None
     observers: tuple[ObserverFactory, ...] = ()
     specialists: tuple[tuple[str, BaseModel], ...] = ()
+
+    @property
+    def recogniser(self) -> UtteranceEngine[Transcript] | None:
+        """The embedded recogniser; None where a service transcribes, with a fallback or without."""
+        return None if isinstance(self.stt, ServiceRow | ServiceRecogniser) else self.stt
 
     @property
     def embedded_voice(self) -> TextToSpeech | None:

@@ -25,6 +25,7 @@ from parley.models.omni import OMNI, Preparation
 from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
 from parley.models.specialists import SPECIALISTS
 from parley.models.stt import STT, RecogniserTraits, recogniser_traits
+from parley.models.stt.hosted.engine import WorkerSttSettings
 from parley.models.tts import TTS
 from parley.models.turn import TURN
 from parley.models.vad import VAD
@@ -64,6 +65,7 @@ class Plan:
         fallback_voices: names of the voices after ``tts``, in order, with settings or rows; embedded ones
             after an embedded one.
         answering: plan of the language model.
+        stt_fallback: name and settings of the embedded recogniser after a service, or None.
         omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: beginning of a conversation with an engine, with its reference voices.
@@ -80,6 +82,7 @@ class Plan:
     tts: BaseModel | ServiceRow[Any]
     fallback_voices: tuple[tuple[str, BaseModel | ServiceRow[Any]], ...]
     answering: AnsweringPlan
+    stt_fallback: tuple[str, BaseModel] | None = None
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
@@ -110,7 +113,9 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
     hearing, stt = _plan_recogniser(deployment, heard)
     deployment = deployment.model_copy(update={"hearing": hearing})
-    decoders = getattr(stt, "max_decoders", None)
+    stt_fallback = _plan_recogniser_after(hearing, stt, heard)
+    embedded = stt if stt_fallback is None else stt_fallback[1]
+    decoders = getattr(embedded, "max_decoders", None)
     if decoders is not None and decoders * hearing.stt_processes < deployment.server.max_calls:
         raise ConfigError(
             f"hearing.stt: max_decoders {decoders} in {hearing.stt_processes} process(es) is less than "
@@ -131,6 +136,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         tts=tts,
         fallback_voices=_plan_fallback_voices(speaking, tts, given),
         answering=plan_answering(deployment),
+        stt_fallback=stt_fallback,
         # First: its message for an unknown name lists both kinds.
         realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
@@ -306,6 +312,32 @@ def _plan_recogniser(
             stt = engine_settings(STT, hearing.fallback, given, where="hearing.fallback")
             hearing = hearing.model_copy(update={"stt": hearing.fallback})
     return _with_traits(hearing, recogniser_traits(stt)), stt
+
+
+def _plan_recogniser_after(
+    hearing: Hearing, stt: BaseModel | ServiceRow[Any], given: Mapping[str, Any]
+) -> tuple[str, BaseModel] | None:
+    """Return the embedded recogniser that takes over from a service; None where there is none.
+
+    Raises:
+        ConfigError: it is no embedded recogniser, or a file or package of it is missing.
+    """
+    fallback = hearing.fallback
+    if fallback is None or not isinstance(stt, ServiceRow):
+        return None
+    if fallback.name not in STT and fallback.name in STT_SERVICES:
+        raise ConfigError(
+            f"hearing.fallback: {fallback.name!r} is a service; only an embedded recogniser takes over from "
+            "another",
+            known=STT.names(),
+        )
+    settings = engine_settings(STT, fallback, given, where="hearing.fallback")
+    if isinstance(settings, WorkerSttSettings):
+        raise ConfigError(
+            "hearing.fallback: a recogniser in a worker takes over from no service in this version",
+            known=STT.names(),
+        )
+    return fallback.name, settings
 
 
 def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:

@@ -17,12 +17,16 @@ from parley.configs.engines import settings_model
 from parley.core.errors import AgentError, EngineError
 from parley.core.failover import CircuitBreaker
 from parley.core.registry import Registry
+from parley.models.stt import Transcript
 from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.fallback import at_rate, chain_of
+from parley.processors.perception.engine_stt import EngineSttService
+from parley.processors.perception.failover_stt import FailoverSttService
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.failover_tts import FailoverTtsService
 from parley.processors.speech.failover_voice import COOL_DOWN_MS, LONGEST_COOL_DOWN_MS
 from parley.processors.speech.service_voice import ServiceVoice
+from parley.runtime.engine_pool import EnginePool
 from parley.runtime.event_stream import CallEvents
 
 # Pipecat's own default; cloud voices send it without resampling.
@@ -66,6 +70,36 @@ class ServiceVoices:
             executor=executor,
             events=events,
             speaks_on=self.speaks_on,
+        )
+
+
+@dataclass(frozen=True)
+class ServiceRecogniser:
+    """Recogniser of a deployment that is a service, and the embedded one after it.
+
+    Attributes:
+        row: row of the service.
+        breaker: its circuit breaker.
+        embedded: the embedded recogniser, started by its owner.
+        fallback: name of its row.
+    """
+
+    row: ServiceRow[Any]
+    breaker: CircuitBreaker
+    embedded: EnginePool[Transcript]
+    fallback: str
+
+    def build(self, shared: Shared, events: CallEvents, *, audio_passthrough: bool) -> FailoverSttService:
+        """Return the recogniser of one call."""
+        return FailoverSttService(
+            self.row.name,
+            partial(asyncio.to_thread, self.row.build, shared),
+            self.breaker,
+            fallback=self.fallback,
+            build_fallback=partial(EngineSttService, self.embedded, audio_passthrough=False),
+            events=events,
+            rate_hz=self.embedded.rate_hz,
+            audio_passthrough=audio_passthrough,
         )
 
 

@@ -85,7 +85,7 @@ async def _build(
     context, events = LLMContext(), call.events
     front, stt, thinking, tts = await asyncio.gather(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
-        engines.build_stt(audio_passthrough=False),
+        engines.build_stt(audio_passthrough=False, events=events),
         engines.answering.build(
             tools=tools, context=context, rules=call.rules, conversation=call.conversation
         ),
