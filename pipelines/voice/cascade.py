@@ -34,6 +34,7 @@ from parley.pipelines.stages.shared import (
     watcher_of,
 )
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
+from parley.pipelines.stages.voiceless_end import VoicelessEnd
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
@@ -92,6 +93,7 @@ async def _build(
         engines.build_tts(events),
     )
     TurnLogWriter(call.live.turns, events)
+    VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
     events.subscribe(AnswerHeard, engines.answers.publish)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]

@@ -27,6 +27,8 @@ from tests.peers.operations_gateway import BEARER
 from tests.peers.server import running_server
 from tests.peers.test_sessions import call as call_of_session
 from tests.peers.test_sessions import new_session, timeline, until_not_live
+from tests.peers.test_webrtc_call import loudness
+from tests.peers.webrtc_caller import Caller
 
 REPLY = "Our shop is open until nine today."
 WORDS = REPLY.split()
@@ -199,6 +201,37 @@ async def test_a_caller_hears_the_rest_of_a_reply_whose_service_voice_dies_in_it
     # The tone of the service voice, and then speech to the end of the greeting.
     assert 0.7 < _tone_s(heard) < 1.5
     assert len(heard) / 2 / 16_000 > 5
+
+
+async def test_a_call_without_any_voice_left_says_so_and_ends(tmp_path: Path):
+    config = tmp_path / "deployment.yaml"
+    dead = {"name": "cartesia", "settings": {"voice": "v", "url": closed_port_url()}}
+    settings = {
+        "extends": "embedded",
+        "bot": {"greeting": GREETING, "idle": None, "voiceless_phrase": "I cannot speak any more. Goodbye."},
+        "speaking": {"tts": dead, "fallback": [dead]},
+    }
+    config.write_text(yaml.safe_dump(settings))
+    async with running_server("--config", str(config), log=tmp_path / "log") as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30, headers=BEARER) as client:
+            session = await new_session(client)
+            begin = {"transport": "webrtc", "body": {"session": session}}
+            started = (await client.post("/start", json=begin)).json()
+            caller = Caller()
+            offer = await caller.offer()
+            answer = await client.post(f"/sessions/{started['sessionId']}/api/offer", json=offer)
+            await caller.accept(answer.json())
+            try:
+                # It ends without the caller hanging up.
+                await caller.until(lambda: caller.of_type("server-message"), within_s=10)
+                await until_not_live(client, session)
+            finally:
+                await caller.hang_up()
+            events = await timeline(client, session)
+    assert loudness(bytes(caller.heard)) > 100
+    replies = [each["payload"] for each in events if each["kind"] == "bot_turn"]
+    assert replies[-1]["text"] == "I cannot speak any more. Goodbye." and not replies[-1]["truncated"]
+    assert not [each for each in replies[:-1] if each["text"]]
 
 
 def _tone_s(pcm: bytes) -> float:
