@@ -18,6 +18,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, F
 
 from parley.core.errors import EngineError
 from parley.processors.pipecat_internals import report_lost_connections
+from parley.processors.references import forget
 
 # A provider accepts a connection within 0.5 s, DNS and TLS included. A caller has another engine long before
 # this deadline, which only ends an attempt that hangs.
@@ -77,12 +78,15 @@ class NestedService:
         await self._pipeline.queue_frame(frame)
 
     async def close(self) -> None:
-        """End the connection and the tasks of the service."""
+        """End the connection and the tasks of the service, and free it. It is not used any more."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._pipeline.cleanup()
         except TimeoutError:
             logger.warning(f"{self._name}: the connection was not closed within {CLOSE_S:g} s")
+        finally:
+            for each in (*self._pipeline.processors, self._pipeline):
+                forget(each)
 
     async def _take_upstream(self, frame: Frame, _direction: FrameDirection) -> None:
         if isinstance(frame, ErrorFrame):

@@ -299,7 +299,11 @@ class FailoverSttService(FrameProcessor):
             on_error=self._on_embedded_error,
         )
         self._embedded = embedded
-        await embedded.open(self.processor_setup)
+        try:
+            await embedded.open(self.processor_setup)
+        except EngineError as error:
+            self._on_embedded_error(error)
+            return
         # From here on without a wait: audio that comes meanwhile has its turn after this.
         pcm, loop_s = self._audio.take(), asyncio.get_running_loop().time()
         self._played = loop_s, len(pcm) / 2 / self._rate_hz

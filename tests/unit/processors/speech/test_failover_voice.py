@@ -1,6 +1,8 @@
 """A service voice with an embedded one after it, in a real pipeline with a paced output, on virtual time."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -189,6 +191,21 @@ def test_an_interruption_cancels_the_clause_at_the_provider_and_the_next_reply_i
     assert call.words() == ["One", "two", "Alpha", "beta."]
     assert call.tones() == ["service"]
     assert call.changes() == []
+
+
+def test_a_service_that_was_given_up_is_freed_without_a_garbage_collection():
+    async def scenario(call: ScriptedCall) -> None:
+        await call.says(REPLY)
+        await asyncio.sleep(2)
+        [service] = (weakref.ref(each) for each in call.services)
+        call.services.clear()
+        assert service() is None
+
+    gc.disable()
+    try:
+        play(lambda: ScriptedCall([[Fault.CUT]], cut_ms=200), scenario)
+    finally:
+        gc.enable()
 
 
 def test_later_clauses_and_replies_go_to_the_next_voice_at_once():
