@@ -49,6 +49,8 @@ HEARING = "hearing"
 WORDLESS_MS = 2_000
 # So is a voice that ended this long ago without words, unless it was shorter than any word.
 ANSWER_S, SHORTEST_MS = 0.8, 300
+# Final words follow the end of a voice within 0.4 s where there were words before.
+FINAL_S = 2.0
 # A voice is detected within this time after it began.
 ONSET_MS = 500
 # The embedded recogniser needs at most 0.4 s for each second of speech on a small machine.
@@ -111,6 +113,8 @@ class FailoverSttService(FrameProcessor):
         # Position of the service's first audio, and up to which each of the two has it.
         self._service_from = self._service_has = self._embedded_has = 0
         self._is_open = self._is_muted = self._has_worked = self._is_probing = False
+        # Words of the voice have come, final or not.
+        self._has_words = False
         # Loop time at which the kept audio was played, and how long ago its first sample came.
         self._played: tuple[float, float] | None = None
         self._news = asyncio.Event()
@@ -169,14 +173,20 @@ class FailoverSttService(FrameProcessor):
         if self._audio.in_voice:
             return
         self._audio.voice_started(round(frame.start_secs * 1000))
+        self._has_words = False
         self._set_timer(None)
         # The next words tell which of the two works, and a slow service may not lose against a quick one.
         self._clear()
 
     def _on_voice_stopped(self) -> None:
+        if not self._audio.in_voice:
+            return
         self._audio.voice_stopped()
-        if self._state is Transcriber.SERVICE and self._audio.wordless_ms >= SHORTEST_MS:
-            self._set_timer(ANSWER_S, self._check)
+        if self._state is Transcriber.SERVICE:
+            if self._has_words:
+                self._set_timer(FINAL_S, self._check)
+            elif self._audio.wordless_ms >= SHORTEST_MS:
+                self._set_timer(ANSWER_S, self._check)
         elif self._state is Transcriber.CHECKED:
             self._set_timer(CHECK_S, self._clear_noise)
 
@@ -206,7 +216,7 @@ class FailoverSttService(FrameProcessor):
 
     def _check(self) -> None:
         """Have the embedded recogniser hear the voice in which the service found no words."""
-        if self._state is Transcriber.SERVICE:
+        if self._state is Transcriber.SERVICE and self._audio.take():
             self._state = Transcriber.CHECKED
             self._set_timer(None if self._audio.in_voice else CHECK_S, self._clear_noise)
             self._news.set()
@@ -339,16 +349,18 @@ class FailoverSttService(FrameProcessor):
         if not isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame) or not frame.text.strip():
             return
         self._audio.words_came()
+        self._has_words = True
         self._clear()
         if not self._has_worked:
             self._has_worked, self._is_probing = True, False
             self._breaker.on_success()
-        if self._audio.in_voice or isinstance(frame, TranscriptionFrame):
-            self._set_timer(None)
         if isinstance(frame, TranscriptionFrame):
             words = hosted_words(frame.result)
             end = self._audio.bytes_to(self._service_from, words[-1].end_ms) if words else None
             self._audio.settle_words(self._audio.position if end is None else end)
+        # Words that are not final yet, of a voice that is over, become so soon.
+        is_waiting = not self._audio.in_voice and bool(self._audio.take())
+        self._set_timer(FINAL_S if is_waiting else None, self._check)
         await self.push_frame(frame)
 
     async def _on_embedded_output(self, frame: Frame) -> None:

@@ -40,6 +40,8 @@ class RecogniserFault(Enum):
     HANDSHAKE_HANGS = auto()
     # Takes audio and never answers.
     HANGS = auto()
+    # Sends partial words and no final ones.
+    NO_FINALS = auto()
     # Drops the connection after ``cut_words`` words.
     CUT = auto()
     # Answers with what is no JSON.
@@ -133,7 +135,7 @@ class CloudRecogniser(ABC):
                 if self.fault is RecogniserFault.CUT and len(words) >= self.cut_words:
                     client.transport.abort()
                     return
-            elif self.asks_for_finals(message):
+            elif self.asks_for_finals(message) and self.fault is not RecogniserFault.NO_FINALS:
                 finals = [replace(word, is_final=True) for word in words[settled:]]
                 settled = len(words)
                 for each in self.results(finals, are_final=True):

@@ -170,6 +170,7 @@ async def test_a_service_that_works_transcribes_everything(kind: type[CloudRecog
         (RecogniserFault.TOO_MANY, 0, FailoverReason.ERROR),
         (RecogniserFault.HANDSHAKE_HANGS, 0, FailoverReason.SILENT),
         (RecogniserFault.HANGS, 0, FailoverReason.SILENT),
+        (RecogniserFault.NO_FINALS, 0, FailoverReason.SILENT),
         (RecogniserFault.CUT, 2, FailoverReason.ERROR),
         (RecogniserFault.GARBAGE, 0, None),
         (RecogniserFault.LIMITED, 0, None),
@@ -183,7 +184,7 @@ async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and
         line = Line(server)
 
         async def script() -> None:
-            await line.speaks(5)
+            await line.speaks(5, pause_ms=3_000 if fault is RecogniserFault.NO_FINALS else 1_500)
             await line.speaks(3)
 
         await line.hold(script)
