@@ -8,29 +8,17 @@ import httpx
 import pytest
 import yaml
 from pipecat.frames.frames import (
-    EndFrame,
     ErrorFrame,
-    InputAudioRawFrame,
-    TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.workers.runner import WorkerRunner
+from pipecat.processors.frame_processor import FrameProcessor
 
-from parley.core.call_events import CallEvent, EngineFailedOver
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.models.stt import Transcript
-from parley.processors.perception.engine_stt import EngineSttService
-from parley.processors.perception.failover_stt import FailoverSttService
 from parley.processors.perception.services import STT_SERVICES, DeepgramSettings, SonioxSettings
 from parley.processors.service_rows import ServiceRow
-from parley.runtime.event_stream import CallEvents
 from tests.fakes.cloud_recognisers import (
     KEY,
-    WORD_MS,
     WORDS,
     CloudRecogniser,
     Deepgram,
@@ -38,9 +26,7 @@ from tests.fakes.cloud_recognisers import (
     Soniox,
     running_recogniser,
 )
-from tests.fakes.paced_output import Collector
-from tests.fakes.stt import ScriptedStt
-from tests.in_place_engine import InPlaceEngine
+from tests.fakes.recogniser_line import EMBEDDED, RecogniserLine
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import running_server
 from tests.peers.test_command import speech
@@ -60,11 +46,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPGRAM_API_KEY", KEY)
 
 
-def accept(result: object) -> Transcript:
-    assert isinstance(result, Transcript)
-    return result
-
-
 def new_breaker() -> CircuitBreaker:
     return CircuitBreaker(max_failures=1, cool_down_ms=60_000)
 
@@ -77,80 +58,20 @@ def row_of(server: CloudRecogniser) -> ServiceRow[Any]:
     return STT_SERVICES.create("soniox", SonioxSettings(url=server.url))
 
 
-class Line:
-    """Call with a service and an embedded recogniser after it; both write a word each 200 ms."""
+def line_to(server: CloudRecogniser, breaker: CircuitBreaker | None = None) -> RecogniserLine:
+    """Return a call with the service that speaks to a server, and an embedded recogniser after it."""
+    row = row_of(server)
 
-    def __init__(self, server: CloudRecogniser, breaker: CircuitBreaker | None = None) -> None:
-        row = row_of(server)
-        events = CallEvents()
-        self.breaker = breaker or new_breaker()
-        self.published: list[CallEvent] = []
-        events.subscribe(CallEvent, self.published.append)
+    async def build() -> FrameProcessor:
+        return row.build()
 
-        async def build() -> FrameProcessor:
-            return row.build()
-
-        self.recogniser = FailoverSttService(
-            row.name,
-            build,
-            self.breaker,
-            fallback="scripted",
-            build_fallback=lambda: EngineSttService(InPlaceEngine(ScriptedStt(), accept)),
-            events=events,
-            rate_hz=RATE_HZ,
-            audio_passthrough=False,
-        )
-        self.upstream = Collector(FrameDirection.UPSTREAM)
-        self.heard = Collector(FrameDirection.DOWNSTREAM)
-        self.worker = PipelineWorker(
-            Pipeline([self.upstream, self.recogniser, self.heard]),
-            params=PipelineParams(audio_in_sample_rate=RATE_HZ),
-            cancel_on_idle_timeout=False,
-            enable_rtvi=False,
-        )
-
-    async def sends(self, pcm: bytes) -> None:
-        """Send audio in real time."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        for number, start in enumerate(range(0, len(pcm), FRAME_BYTES)):
-            await asyncio.sleep(max(0.0, began_s + number * 0.02 - loop.time()))
-            await self.worker.queue_frame(InputAudioRawFrame(pcm[start : start + FRAME_BYTES], RATE_HZ, 1))
-
-    async def speaks(self, words: int, *, pause_ms: int = 1_500) -> None:
-        """Say some words and pause; voice activity reports it as Silero does."""
-        voice = tone(words * WORD_MS)
-        await self.sends(voice[: ONSET_MS * 32])
-        await self.worker.queue_frame(VADUserStartedSpeakingFrame(start_secs=ONSET_MS / 1000))
-        await self.sends(voice[ONSET_MS * 32 :] + silence(END_MS))
-        await self.worker.queue_frame(VADUserStoppedSpeakingFrame(stop_secs=END_MS / 1000))
-        await self.sends(silence(pause_ms))
-
-    async def hold(self, script: Any) -> None:
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-
-        async def run_script() -> None:
-            await script()
-            await self.worker.queue_frame(EndFrame())
-
-        async with asyncio.timeout(60):
-            await asyncio.gather(runner.run(), run_script())
-
-    def finals(self) -> list[str]:
-        return [word for frame in self.heard.of(TranscriptionFrame) for word in frame.text.split()]
-
-    def reasons(self) -> list[FailoverReason]:
-        return [each.reason for each in self.published if isinstance(each, EngineFailedOver)]
-
-
-EMBEDDED = ("one", "two", "three", "four", "five")
+    return RecogniserLine(row.name, build, breaker or new_breaker())
 
 
 @pytest.mark.parametrize("kind", [Soniox, Deepgram])
 async def test_a_service_that_works_transcribes_everything(kind: type[CloudRecogniser]):
     async with running_recogniser(kind) as server:
-        line = Line(server)
+        line = line_to(server)
 
         async def script() -> None:
             await line.speaks(4)
@@ -181,7 +102,7 @@ async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and
     kind: type[CloudRecogniser], fault: RecogniserFault, cut_words: int, reason: FailoverReason | None
 ):
     async with running_recogniser(kind, fault, cut_words=cut_words) as server:
-        line = Line(server)
+        line = line_to(server)
 
         async def script() -> None:
             await line.speaks(5, pause_ms=3_000 if fault is RecogniserFault.NO_FINALS else 1_500)
@@ -198,7 +119,7 @@ async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and
 
 async def test_words_that_were_final_before_the_connection_was_lost_are_not_heard_again():
     async with running_recogniser(Soniox, RecogniserFault.CUT, cut_words=6) as server:
-        line = Line(server)
+        line = line_to(server)
 
         async def script() -> None:
             # Two voices of one turn; the connection is lost in the second.
@@ -212,7 +133,7 @@ async def test_words_that_were_final_before_the_connection_was_lost_are_not_hear
 
 async def test_a_noise_in_which_no_recogniser_finds_words_is_no_failure():
     async with running_recogniser(Soniox, RecogniserFault.HANGS) as server:
-        line = Line(server)
+        line = line_to(server)
 
         async def script() -> None:
             # Voice activity takes a soft hum for a voice; neither of the two recognisers does.
@@ -233,7 +154,7 @@ async def test_a_call_after_a_failure_begins_with_the_embedded_recogniser():
     async with running_recogniser(Soniox) as server:
         breaker = new_breaker()
         breaker.on_failure(round(asyncio.get_running_loop().time() * 1000))
-        line = Line(server, breaker)
+        line = line_to(server, breaker)
         await line.hold(lambda: line.speaks(3))
     assert line.finals() == list(EMBEDDED[:3])
     assert line.reasons() == [FailoverReason.BROKEN]
@@ -249,7 +170,7 @@ async def test_after_the_cool_down_one_call_tries_the_service_and_loses_no_word(
     async with running_recogniser(Soniox, fault) as server:
         breaker = new_breaker()
         breaker.on_failure(-60_000)
-        line, other = Line(server, breaker), Line(server, breaker)
+        line, other = line_to(server, breaker), line_to(server, breaker)
 
         async def both() -> None:
             await line.speaks(3)
