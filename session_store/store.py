@@ -22,6 +22,7 @@ from collections.abc import (
     Iterable,
 )
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,6 +60,7 @@ from parley.session_store.reading import (
 )
 from parley.session_store.retention import US_PER_DAY, RetentionClock
 from parley.session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
+from parley.session_store.searching import SessionSearch, SessionSummary, search_sessions
 from parley.session_store.settings import StoreSettings, StoreTuning
 from parley.session_store.transfer import export_lines, whole_session
 from parley.session_store.writer import GroupCommit
@@ -134,6 +136,21 @@ class SessionReader:
         if before is not None:
             _check_id(before)
         return await self._read(partial(read_sessions, tenant=tenant, before=before, limit=_size(limit)))
+
+    async def search(
+        self, search: SessionSearch, *, limit: int, before: str | None = None, tenant: str = "default"
+    ) -> list[SessionSummary]:
+        """Return sessions that fit, newest first; the other arguments are as for ``sessions``.
+
+        Raises:
+            UnknownSessionError: there is no session ``before``.
+            StoreUnavailableError: the database does not answer in time.
+        """
+        if before is not None:
+            _check_id(before)
+        return await self._read_in_bulk(
+            partial(search_sessions, tenant=tenant, search=search, before=before, limit=_size(limit))
+        )
 
     async def events(
         self, session_id: str, *, after_seq: int = 0, limit: int, kinds: Collection[Kind] | None = None
@@ -220,14 +237,16 @@ class SessionReader:
         page = _timeline_page(after, limit, kinds, newest_first=newest_first)
         return await self._read_in_bulk(partial(read_json_timeline, session_id=session_id, page=page))
 
-    async def export(self, session_id: str) -> AsyncIterator[str]:
-        """Yield a session as lines of JSON (see ``transfer``).
+    async def export(self, session_id: str, *, until_seq: int | None = None) -> AsyncIterator[str]:
+        """Yield a session as lines of JSON (see ``transfer``), as it was after event ``until_seq`` or is now.
 
         Raises:
             UnknownSessionError: there is no session with that id, or it was deleted meanwhile.
             StoreUnavailableError: the database does not answer.
         """
         info = await self.info(session_id)
+        if until_seq is not None:
+            info = replace(info, last_seq=min(until_seq, info.last_seq))
 
         async def read(*, after_seq: int) -> JsonPage:
             return await self._read_in_bulk(

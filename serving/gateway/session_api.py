@@ -2,6 +2,7 @@
 
     POST   /api/sessions                      a new session: its id, which is unguessable
     GET    /api/sessions                      newest first, ``limit`` and ``before``; for the operator only
+    GET    /api/sessions/search               by words, transport and time; for the operator only
     GET    /api/sessions/{id}                 state of one
     GET    /api/sessions/{id}/timeline        events by event time: ``limit``, ``after``, ``kind``, ``order``
     GET    /api/sessions/{id}/prompt          present input of the model
@@ -10,6 +11,7 @@
     POST   /api/sessions/import               stores them, also from a very large file; for the operator
     POST   /api/sessions/{id}/messages        a typed turn, also with pictures; the answer streams as
                                               server-sent events
+    GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
@@ -34,22 +36,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
+from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import (
     AgentError,
     FencedError,
     KeyReusedError,
+    MediaError,
     SessionExistsError,
     StoreUnavailableError,
     UnknownSessionError,
 )
 from parley.core.grants import ClientIdentity
 from parley.core.pictures import PictureFile
+from parley.recording.retention import RemovedRecordings
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -59,17 +65,21 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
+from parley.serving.gateway.recording_routes import add_recording_routes
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.faults import log_failure
-from parley.session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
+from parley.session_store.rows import MAX_INT, SESSION_ID, SHOWN_CHARS, SessionInfo
+from parley.session_store.searching import SessionSearch
 
 PATH = "/api/sessions"
 # Surface of typed turns, and of sessions that are created for them.
 APP: AppId = "turnbased"
 IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
+# Sessions of one page of a search.
+MAX_FOUND = 100
 # Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
 # Paths of typed turns, whose bodies may hold pictures.
@@ -113,6 +123,23 @@ class AnswerTyped(Protocol):
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
+class SessionRecordings(Protocol):
+    """Recordings of calls, which a session's readers may play and which are removed with it."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder that contains them."""
+        ...
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session.
+
+        Raises:
+            MediaError: they cannot be removed.
+        """
+        ...
+
+
 class TypedPicture(BaseModel):
     """Picture of a typed turn."""
 
@@ -153,6 +180,7 @@ def session_api(
     access: Access,
     operators: AdminAuth,
     audit: AuditLog,
+    recordings: SessionRecordings | None = None,
 ) -> APIRouter:
     """Return the routes.
 
@@ -164,6 +192,7 @@ def session_api(
         access: checks that a client may create or use a session.
         operators: checks that a client may list and import.
         audit: records deletions.
+        recordings: recordings of the calls of the sessions; None for none.
     """
     store = conversations.store
     turns = ConcurrencyLimit(
@@ -216,6 +245,32 @@ def session_api(
         return {
             "sessions": [shown_info(info) for info in found],
             "before": found[-1].id if len(found) == limit else None,
+        }
+
+    @router.get("/search", dependencies=[Depends(operators.check)])
+    async def searched(
+        text: Annotated[str, Query(max_length=200)] = "",
+        transport: Annotated[str, Query(max_length=40)] = "",
+        since_us: Annotated[int, Query(ge=0, le=MAX_INT)] = 0,
+        until_us: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_FOUND)] = 50,
+        before: str | None = None,
+    ) -> dict[str, object]:
+        """Return sessions by words of a turn, transport and time, newest first, with their first words."""
+        found = await store.search(
+            SessionSearch(text.strip(), transport, since_us, until_us), limit=limit, before=before
+        )
+        return {
+            "sessions": [
+                {
+                    **shown_info(each.info),
+                    "turns": each.turns,
+                    "transports": each.transports,
+                    "first_words": each.first_words,
+                }
+                for each in found
+            ],
+            "before": found[-1].info.id if len(found) == limit else None,
         }
 
     @router.post("/import", status_code=201, dependencies=[Depends(operators.check)])
@@ -295,8 +350,8 @@ def session_api(
         )
 
     @router.delete("/{session_id}", status_code=204)
-    async def delete(session_id: SessionId, request: Request) -> None:
-        """Delete every trace of a session."""
+    async def delete(session_id: SessionId, request: Request) -> Response:
+        """Delete every trace of a session; answer with what else was removed, when there were recordings."""
         info = await store.info(session_id)
         identity = await access.check_deletion(request, info.owner)
         await conversations.delete(session_id)
@@ -306,6 +361,19 @@ def session_api(
             session=session_id[:SHOWN_CHARS],
             by="operator" if identity.is_operator else "owner",
         )
+        if recordings is None:
+            return Response(status_code=204)
+        try:
+            removed = await recordings.remove(session_id)
+        except MediaError as error:
+            logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
+            raise HTTPException(
+                500, "the session is deleted, its recordings are not: the operator removes them by hand"
+            ) from error
+        if not removed.files:
+            return Response(status_code=204)
+        facts = {"calls": removed.calls, "files": removed.files, "bytes": removed.bytes}
+        return JSONResponse({"removed": {"recordings": facts}})
 
     @router.post("/{session_id}/messages")
     async def message(
@@ -324,6 +392,15 @@ def session_api(
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
+    if recordings is not None:
+        add_recording_routes(
+            router,
+            recordings.folder,
+            in_use=in_use,
+            pace=pace,
+            client=client,
+            stall_s=settings.reader_stall_s,
+        )
     return router
 
 
