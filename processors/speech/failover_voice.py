@@ -238,11 +238,15 @@ class FailoverVoices:
                 self._probe_due[0].breaker.on_abandoned()
 
     async def _probe(self, voice: ServiceVoice, text: str) -> None:
-        leg = ServiceLeg(voice.speak(text), voice.name, ClauseProgress(text, voice.rate_hz))
+        clause = voice.speak(text)
+        leg = ServiceLeg(clause, voice.name, ClauseProgress(text, voice.rate_hz))
         item = await leg.take()
         while not isinstance(item, Ended):
             item = await leg.take()
-        if item.error is None:
+        if clause.was_stopped:
+            # The voice has worked in another call, and speaks again in this one.
+            voice.breaker.on_abandoned()
+        elif item.error is None:
             logger.info(f"the voice {voice.name} works again")
             voice.breaker.on_success()
         else:

@@ -256,6 +256,25 @@ def test_no_caller_waits_for_a_probe_that_fails_and_the_pauses_between_probes_gr
     assert len(call.changes()) == 1
 
 
+def test_a_probe_that_a_clause_of_the_call_ends_is_no_failure():
+    breaker = new_breaker()
+
+    async def scenario(call: ScriptedCall) -> None:
+        await call.says("One.")
+        await asyncio.sleep(COOL_DOWN_MS / 1000 + 1)
+        await call.says("Two.")
+        await asyncio.sleep(0.2)
+        # The probe hangs; meanwhile the voice has worked in another call.
+        breaker.on_success()
+        await call.says("Three.")
+        await asyncio.sleep(5)
+
+    call = play(lambda: ScriptedCall([[Fault.ERROR], [Fault.HANG, Fault.NONE]], breaker=breaker), scenario)
+    assert call.words() == ["One.", "Two.", "Three."]
+    assert call.tones() == ["embedded", "service"]
+    assert breaker.is_closed
+
+
 def test_another_call_does_not_try_a_voice_that_failed_in_this_one():
     async def run() -> tuple[ScriptedCall, ScriptedCall]:
         breaker = new_breaker()
