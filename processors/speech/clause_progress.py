@@ -8,6 +8,7 @@ except the end of the one in which the voice broke off.
 Leading silence is held back until a sound comes, so a voice that sends silence has passed on nothing. Pure.
 """
 
+import re
 import string
 from collections import deque
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from parley.processors.playout.word_times import estimate_word_times, spoken_us
 # A sample above -45 dBFS is a sound: below it lie the dither and the breath with which voices begin.
 AUDIBLE = 184
 _US_PER_MS = 1_000
+# Marks and spaces between two words, or a word that a voice leaves out.
+_SEARCH_CHARS = 12
+_TOKEN = re.compile(r"\s*\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +129,21 @@ class ClauseProgress:
         return self._has_sound and self.passed_ms >= start_ms + (end_ms - start_ms) // 2
 
     def _said(self, text: str, start_ms: int, end_ms: int, *, estimated: bool = False) -> WordTime:
-        found = self._text.find(text, self._place)
-        # A voice may spell a word in another way, as "five dollars" for "$5".
-        self._place = found + len(text) if found >= 0 else self._place
+        self._place = self._after(text)
         self._said_ms = end_ms
         return WordTime(
             text, self._offset_ms + start_ms, self._offset_ms + max(start_ms, end_ms), estimated=estimated
         )
+
+    def _after(self, word: str) -> int:
+        """Return the place in the text after a word that follows the present place."""
+        start = self._place
+        found = self._text.find(word, start, start + len(word) + _SEARCH_CHARS)
+        if found >= 0:
+            return found + len(word)
+        # A voice may spell a word in another way, as "5 dollars" for "$5": it is not said again.
+        token = _TOKEN.match(self._text, start)
+        return token.end() if token else start
 
     def _estimated(self) -> list[WordTime]:
         """Return the words of the audio after the last known one, by an ordinary pace.
