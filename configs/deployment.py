@@ -91,6 +91,12 @@ class Bot(StrictModel):
         "This server is being restarted. Please call again. Goodbye.",
         description="phrase for the callers of a server that is stopping (``server.drain_s``); empty: none",
     )
+    voiceless_phrase: str = Field(
+        "I am sorry, I cannot speak any more because of a technical fault. Please call again later. Goodbye.",
+        description="phrase that an embedded voice says when every voice of ``speaking`` has failed for "
+        "good, before the call ends; empty: none. A phone call with ``phone.transfer_to`` is passed on "
+        "instead",
+    )
     knowledge: Path = Field(
         Path("knowledge"), description="folder of documents: Markdown, text, HTML, PDF and Word"
     )
@@ -141,8 +147,10 @@ class Hearing(StrictModel):
     )
     fallback: Choice | None = Field(
         None,
-        description="embedded recogniser to use when a file of the embedded ``stt`` is missing or altered; "
-        "null: the server does not start in that case. A deployment that sets neither has pocketsphinx",
+        description="embedded recogniser that takes over: from a service that fails in a call "
+        "(docs/how-to/failover.md), and from an embedded ``stt`` of which a file is missing or altered; "
+        "null: none, and the server does not start without a file. A deployment that sets neither has "
+        "pocketsphinx",
     )
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     specialists: tuple[Choice, ...] = Field(
@@ -203,7 +211,7 @@ class Thinking(StrictModel):
 
 
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
-    # A service has no embedded voice after it, and a deployment that names another voice may not want these.
+    # These speak English, and a deployment that names another voice may not want them.
     if tts is None or tts.name != DEFAULT_VOICE:
         return ()
     return Choice(name="flite"), Choice(name="espeak")
@@ -216,8 +224,9 @@ class Speaking(StrictModel):
     fallback: tuple[Choice, ...] = Field(
         default_factory=lambda read: _fallback_voices(read.get("tts")),
         max_length=4,
-        description="embedded voices that speak, in this order, when an embedded ``tts`` does not load or "
-        "fails. If not set: flite and espeak after hibari, none after another voice",
+        description="voices that speak, in this order, when ``tts`` does not load or fails: embedded ones "
+        "after an embedded voice, and services and embedded ones after a service (docs/how-to/failover.md). "
+        "If not set: flite and espeak after hibari, none after another voice",
     )
     phrases: tuple[str, ...] = Field(
         (),

@@ -13,6 +13,7 @@ are on the session clock, because the record goes into the session.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from parley.core.failover import FailoverReason
 from parley.core.passage_notes import CitedPassage
 from parley.core.tiers import Tier
 from parley.core.timeline import (
@@ -606,8 +607,24 @@ class CallAnswered(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class EngineFailedOver(CallEvent):
+    """Another engine of a stage goes on in place of the one so far.
+
+    Attributes:
+        stage: section of the deployment, "hearing" or "speaking".
+        engine, successor: names of their rows.
+        reason: why; ``RECOVERED`` when the successor had failed before.
+    """
+
+    stage: str
+    engine: str
+    successor: str
+    reason: FailoverReason
+
+
+@dataclass(frozen=True, slots=True)
 class EnginesGivenUp(CallEvent):
-    """Every speech model of the call has failed for good.
+    """Every engine of a stage has failed for good: no speech model, or no voice, is left for the call.
 
     Attributes:
         error: failure of the last one.

@@ -17,7 +17,8 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.pipelines.call import Call
-from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.greeting import greet, introduce
 from parley.pipelines.lifecycle import OVER_LIMIT, call_worker
 from parley.pipelines.turn_records import TurnRecords

@@ -190,6 +190,8 @@ class Call:
         ends_on_goodbye: a farewell of the caller ends the call, where the deployment enables that.
         answers: returns the call's own answer to a turn, in place of the model's; None for none.
         tools: tools of the call itself, in addition to the deployment's and the client's.
+        pass_on: passes the call on to a person, who hears the reason, and returns True; returns False where
+            there is no way to one. None where no call is passed on.
         voicemail: settings for an answering machine; None when the answering party is not checked.
         call_id: unique id.
     """
@@ -208,6 +210,7 @@ class Call:
     ends_on_goodbye: bool = True
     answers: Answers | None = None
     tools: Sequence[Tool] = ()
+    pass_on: Callable[[str], bool] | None = None
     voicemail: VoicemailSettings | None = None
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 

@@ -1,9 +1,9 @@
 """Record the events of a call in its session.
 
-Records are: begin and end of the call and of its recording, losses of the recording, and the heard part of
-each reply: during playback, at its end, and as its client corrects it later. None of the writes is awaited;
-records that must be durable before they take effect are held back by the commit gate. The conversation keeps
-the order within the session.
+Records are: begin and end of the call and of its recording, losses of the recording, engines that took over
+from others, and the heard part of each reply: during playback, at its end, and as its client corrects it
+later. None of the writes is awaited; records that must be durable before they take effect are held back by
+the commit gate. The conversation keeps the order within the session.
 """
 
 import uuid
@@ -15,6 +15,7 @@ from parley.core.call_events import (
     BotTurnEnded,
     CallAnswered,
     CameraChanged,
+    EngineFailedOver,
     PassagesCited,
     PhraseChosen,
     RecordingAnnounced,
@@ -71,6 +72,7 @@ class CallRecords:
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(CallAnswered, self._on_call_answered)
         events.subscribe(PassagesCited, self._on_passages_cited)
+        events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(RecordingAnnounced, self._on_recording_announced)
         events.subscribe(RecordingStarted, self._on_recording_started)
         events.subscribe(RecordingDegraded, self._on_recording_degraded)
@@ -91,6 +93,17 @@ class CallRecords:
         call, kind = self._call, Kind.JOINED if event.is_on else Kind.LEFT
         payload = {"transport": CAMERA, "call_id": call.call_id}
         call.conversation.record(call.conversation.draft(kind, "system", payload))
+
+    def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
+        call = self._call
+        payload = {
+            "stage": event.stage,
+            "engine": event.engine,
+            "successor": event.successor,
+            "reason": event.reason.value,
+            "call_id": call.call_id,
+        }
+        call.conversation.record(call.conversation.draft(Kind.FAILOVER, "system", payload))
 
     def _on_phrase_chosen(self, event: PhraseChosen) -> None:
         self._authors[_words(event.text)] = BY_DEPLOYMENT

@@ -22,13 +22,12 @@ from pipecat.utils.base_object import BaseObject
 from pipecat.workers.runner import WorkerRunner
 
 from parley.pipelines.call import Call
+from parley.processors.references import forget
 from parley.transports.pipecat_internals import forget_handlers, running_handlers
 from parley.transports.release import ReleasesCall
 
 # A handler of the last event may still run: the end of a call does not wait longer for it.
 HANDLERS_S = 1.0
-# Values that stay: a late message of the log names the object.
-PLAIN = (str, int, float, bool, bytes, type(None))
 
 
 async def release_call(
@@ -67,14 +66,6 @@ def processors_of(processor: FrameProcessor) -> Iterator[FrameProcessor]:
     yield processor
     for inner in processor.processors:
         yield from processors_of(inner)
-
-
-def forget(target: object) -> None:
-    """Cut all references that an object holds; plain values stay."""
-    attributes = vars(target)
-    plain = {name: value for name, value in attributes.items() if isinstance(value, PLAIN)}
-    attributes.clear()
-    attributes.update(plain)
 
 
 async def _handlers_ended(targets: Iterable[BaseObject]) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         LLMAssistantAggregator,
         LLMUserAggregator,
     )
+    from pipecat.processors.frame_processor import FrameProcessor
     from pipecat.processors.frameworks.rtvi import RTVIProcessor
     from pipecat.processors.frameworks.rtvi.models import (
         LLMFunctionCallResultData,
@@ -54,6 +55,20 @@ if TYPE_CHECKING:
 else:
     BaseClassifier = LLMAssistantAggregator = OpenAIRealtimeLLMService = RTVIProcessor = object
     STTService = TTSService = object
+
+# Services of vendors.
+
+
+def report_lost_connections(service: "FrameProcessor") -> None:
+    """Have a service report a lost connection at once, in place of reconnecting for up to a minute.
+
+    Its constructor has an argument for it, which the constructors of services take in their own ways.
+    """
+    from pipecat.services.websocket_service import WebsocketService
+
+    if isinstance(service, WebsocketService):
+        service._reconnect_on_error = False
+
 
 # Language models.
 

@@ -65,6 +65,9 @@ class Kind(StrEnum):
     VOICES = "voices"
     # Consent to keep personal data in the session. to ("voiceprints"), by ("deployment"), call_id
     CONSENT = "consent"
+    # Another engine went on in place of one that failed, or one that had failed works again. stage
+    # ("hearing", "speaking"), engine, successor (names of their rows), reason (core.failover), call_id
+    FAILOVER = "failover"
     # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,
     # stream, identity, revision, late, call_id, body
     ANNOTATION = "annotation"

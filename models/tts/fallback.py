@@ -6,7 +6,7 @@ voice that reports a permanent failure is not used again. The audio of the secon
 the first while it streams. Blocking and thread-safe like the voices themselves; owns nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import soxr
@@ -28,7 +28,7 @@ class FallbackTts:
     def __init__(self, first: TextToSpeech, second: TextToSpeech) -> None:
         self.rate_hz = first.rate_hz
         self._first = first
-        self._second = second
+        self._second = at_rate(second, first.rate_hz)
         self._given_up = False
 
     def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
@@ -52,13 +52,38 @@ class FallbackTts:
                     raise
                 self._given_up = not error.retryable
                 logger.warning(f"the voice failed, using the fallback voice: {error}")
-        return self._speak_second(text, sink)
+        return self._second.synthesize(text, sink)
 
-    def _speak_second(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        if self._second.rate_hz == self.rate_hz:
-            return self._second.synthesize(text, sink)
-        converted = _Resampled(self._second.rate_hz, self.rate_hz, sink)
-        return self._second.synthesize(text, converted.take) and converted.finish()
+
+class ResampledTts:
+    """Voice at another rate than its own.
+
+    Args:
+        voice: the voice.
+        rate_hz: rate of the audio.
+    """
+
+    def __init__(self, voice: TextToSpeech, rate_hz: int) -> None:
+        self.rate_hz = rate_hz
+        self._voice = voice
+
+    def synthesize(self, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
+        """Speak ``text`` into ``sink``, as ``TextToSpeech.synthesize``. Raises as it does."""
+        converted = _Resampled(self._voice.rate_hz, self.rate_hz, sink)
+        return self._voice.synthesize(text, converted.take) and converted.finish()
+
+
+def at_rate(voice: TextToSpeech, rate_hz: int) -> TextToSpeech:
+    """Return a voice whose audio has this rate."""
+    return voice if voice.rate_hz == rate_hz else ResampledTts(voice, rate_hz)
+
+
+def chain_of(voices: Sequence[TextToSpeech]) -> TextToSpeech:
+    """Return voices as one: each speaks what the one before it cannot."""
+    *before, chain = voices
+    for voice in reversed(before):
+        chain = FallbackTts(voice, chain)
+    return chain
 
 
 class _Resampled:

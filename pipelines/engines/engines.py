@@ -37,7 +37,6 @@ from parley.pipelines.engines.loading import (
     Loaded,
     check_rates,
     create_echo,
-    create_engine,
     create_hosted_recogniser,
     create_voice,
     front_end_of,
@@ -48,6 +47,13 @@ from parley.pipelines.engines.loading import (
     warm,
 )
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.engines.service_fallbacks import (
+    CLOUD_VOICE_RATE_HZ,
+    ServiceRecogniser,
+    ServiceVoices,
+    create_engine,
+    new_breaker,
+)
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX
@@ -76,8 +82,6 @@ from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
-# Pipecat's own default; cloud voices send it without resampling.
-CLOUD_VOICE_RATE_HZ = 24_000
 # Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
 # words.
 MEASURED_PHRASE = "hello, i would like to know when you are open"
@@ -110,7 +114,8 @@ class Engines:
         self.turn = loaded.turn
         self.echo = loaded.echo
         self.executors = executors or Executors()
-        voice_rate_hz = CLOUD_VOICE_RATE_HZ if isinstance(loaded.tts, ServiceRow) else loaded.tts.rate_hz
+        voice = loaded.embedded_voice
+        voice_rate_hz = CLOUD_VOICE_RATE_HZ if voice is None else voice.rate_hz
         # A browser call carries Opus' rates as they are; another is resampled once, after the voice.
         self.output_rate_hz = voice_rate_hz if voice_rate_hz in OPUS_RATES_HZ else CLOUD_VOICE_RATE_HZ
         self.latencies = LearntLatencies()
@@ -140,7 +145,7 @@ class Engines:
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})
         stt = planned.stt
-        recogniser: UtteranceEngine[Transcript] | ServiceRow[Any] | None = None
+        recogniser: UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser | None = None
         hosted_recogniser: asyncio.Task[UtteranceEngine[Transcript]] | None = None
         commands: EnginePool[Transcript] | None = None
         looks: EnginePool[Transcript] | None = None
@@ -161,7 +166,19 @@ class Engines:
                 workers = await opened.enter_async_context(Pool(deployment.workers))
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    if isinstance(stt, ServiceRow):
+                    if isinstance(stt, ServiceRow) and planned.stt_fallback is not None:
+                        name, after = planned.stt_fallback
+                        embedded = pool_of(
+                            STT.row(name).target,
+                            after,
+                            decode=transcript_from_fields,
+                            name=name,
+                            processes=hearing.stt_processes,
+                        )
+                        opened.push_async_callback(embedded.close)
+                        tasks.create_task(embedded.start(), name="load.stt")
+                        recogniser = ServiceRecogniser(stt, new_breaker(), embedded, name)
+                    elif isinstance(stt, ServiceRow):
                         recogniser = stt
                     elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
                         hosted_recogniser = tasks.create_task(
@@ -377,12 +394,12 @@ class Engines:
     @property
     def voice(self) -> TextToSpeech | None:
         """The embedded voice; None where a service of Pipecat speaks (``build_tts``)."""
-        return None if isinstance(self._loaded.tts, ServiceRow) else self._loaded.tts
+        return self._loaded.embedded_voice
 
     @property
     def recogniser(self) -> UtteranceEngine[Transcript] | None:
         """The embedded recogniser; None where a service of Pipecat transcribes (``build_stt``)."""
-        return None if isinstance(self._loaded.stt, ServiceRow) else self._loaded.stt
+        return self._loaded.recogniser
 
     @property
     def omni(self) -> tuple[OmniHost, ...]:
@@ -424,13 +441,20 @@ class Engines:
         """True when a specialist judges the caller's camera (``hearing.specialists``)."""
         return self._specialists.camera is not None
 
-    async def build_stt(self, *, audio_passthrough: bool = True) -> FrameProcessor:
+    async def build_stt(
+        self, *, audio_passthrough: bool = True, events: CallEvents | None = None
+    ) -> FrameProcessor:
         """Return the recogniser of one call.
 
         Args:
             audio_passthrough: an embedded recogniser passes the audio on to processors after it.
+            events: events of the call, which report when another recogniser takes over; None: nothing reads
+                them.
         """
         stt = self._loaded.stt
+        if isinstance(stt, ServiceRecogniser):
+            shared = self._loaded.answering.shared
+            return stt.build(shared, events or CallEvents(), audio_passthrough=audio_passthrough)
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
         return EngineSttService(stt, audio_passthrough=audio_passthrough)
@@ -453,9 +477,16 @@ class Engines:
         await looks.open()
         return looks
 
-    async def build_tts(self) -> FrameProcessor:
-        """Return the voice of one call."""
+    async def build_tts(self, events: CallEvents | None = None) -> FrameProcessor:
+        """Return the voice of one call.
+
+        Args:
+            events: events of the call, which report when another voice goes on; None: nothing reads them.
+        """
         tts = self._loaded.tts
+        if isinstance(tts, ServiceVoices):
+            shared = self._loaded.answering.shared
+            return tts.build(shared, self.executors.speech, events or CallEvents())
         if isinstance(tts, ServiceRow):
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
         return EngineTtsService(tts, executor=self.executors.speech)
@@ -500,7 +531,8 @@ class Engines:
             await asyncio.to_thread(hosted.close)
         if self._loaded.pool is not None:
             await self._loaded.pool.close()
-        for engine in (self._loaded.stt, self._loaded.commands):
+        stt = self._loaded.stt
+        for engine in (stt.embedded if isinstance(stt, ServiceRecogniser) else stt, self._loaded.commands):
             if isinstance(engine, EnginePool):
                 await engine.close()
         await self.recordings.close()

@@ -22,6 +22,7 @@ from parley.configs.deployment import Choice, Deployment
 from parley.configs.engines import settings_model
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import ConfigError, EngineError
+from parley.core.failover import CircuitBreaker
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
 from parley.models.llm import LLM, LanguageModel, Message
@@ -47,7 +48,7 @@ from parley.pipelines.engines.tool_plan import create_tool, plan_tools
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
-from parley.processors.dialogue.llm_timeouts import Circuit, GuardTuning
+from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.passages import QuestionPassages
 from parley.processors.dialogue.pictures import QuestionPictures
 from parley.processors.dialogue.services import (
@@ -214,7 +215,9 @@ class LlmRuntime:
         self._language = deployment.language()
         self._system_prompt = deployment.bot.system_prompt
         self._guard = tuned(GuardTuning, deployment.thinking.guard)
-        self._circuit = Circuit(max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms)
+        self._circuit = CircuitBreaker(
+            max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms
+        )
         self.http = _http_session() if http is None else http
         self._tools = SharedTools(
             [create_tool(name, settings, self.http) for name, settings in plan.tools],

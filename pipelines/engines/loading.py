@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from parley.configs.deployment import Deployment, Hearing
 from parley.core.errors import AgentError, ConfigError
-from parley.core.registry import Registry
 from parley.models.echo import ECHO, EchoCanceller
 from parley.models.front_end import FrontEndSettings
 from parley.models.omni import OMNI, OmniHost, Preparation
@@ -20,13 +19,19 @@ from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
 from parley.models.stt import Transcript, recogniser_traits
 from parley.models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
 from parley.models.tts import TTS, TextToSpeech
-from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.fallback import chain_of
 from parley.models.tts.hosted.engine import HostedTts
 from parley.models.tts.phrase_cache import PhraseCache
 from parley.models.turn import TurnCompleteness
 from parley.models.vad import VoiceActivityDetector
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.engines.plan import Plan
+from parley.pipelines.engines.service_fallbacks import (
+    ServiceRecogniser,
+    ServiceVoices,
+    create_engine,
+    load_service_voices,
+)
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.vad import VOICE
 from parley.processors.service_rows import ServiceRow
@@ -59,8 +64,9 @@ class Loaded:
     Attributes:
         vad: voice activity.
         turn: turn completeness, or None when it is switched off.
-        stt: the embedded recogniser, started by its owner, or the row of a service.
-        tts: the embedded voice, or the row of a service.
+        stt: the embedded recogniser, started by its owner, the row of a service, or a service with a
+            fallback.
+        tts: the embedded voice, the row of a service, or service voices with a fallback.
         answering: language model and tools.
         phrases: cache of the embedded voice's phrases, or None.
         echo: echo canceller, or None when no call uses one.
@@ -78,8 +84,8 @@ class Loaded:
 
     vad: VoiceActivityDetector
     turn: TurnCompleteness | None
-    stt: UtteranceEngine[Transcript] | ServiceRow[Any]
-    tts: TextToSpeech | ServiceRow[Any]
+    stt: UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser
+    tts: TextToSpeech | ServiceRow[Any] | ServiceVoices
     answering: LlmRuntime
     phrases: PhraseCache | None = None
     echo: EchoCanceller | None = None
@@ -93,6 +99,16 @@ class Loaded:
     front_end: FrontEndSettings | None = None
     observers: tuple[ObserverFactory, ...] = ()
     specialists: tuple[tuple[str, BaseModel], ...] = ()
+
+    @property
+    def recogniser(self) -> UtteranceEngine[Transcript] | None:
+        """The embedded recogniser; None where a service transcribes, with a fallback or without."""
+        return None if isinstance(self.stt, ServiceRow | ServiceRecogniser) else self.stt
+
+    @property
+    def embedded_voice(self) -> TextToSpeech | None:
+        """The embedded voice; None where a service speaks, with a fallback or without."""
+        return None if isinstance(self.tts, ServiceRow | ServiceVoices) else self.tts
 
 
 @dataclass(frozen=True)
@@ -215,21 +231,17 @@ async def create_hosted_recogniser(
     return StreamThreads(engine, name="worker", limits=limits)
 
 
-async def _create_first_voice(
-    deployment: Deployment, planned: Plan, workers: Pool | None
-) -> TextToSpeech | ServiceRow[Any]:
+async def _create_first_voice(deployment: Deployment, planned: Plan, workers: Pool | None) -> TextToSpeech:
     if isinstance(planned.tts, PoolTtsSettings):
         assert workers is not None
         return await asyncio.to_thread(pooled_tts, workers.streams, planned.tts)
-    first: TextToSpeech | ServiceRow[Any] = await create_engine(
-        TTS, deployment.speaking.tts.name, planned.tts
-    )
+    first: TextToSpeech = await create_engine(TTS, deployment.speaking.tts.name, planned.tts)
     return first
 
 
 async def create_voice(
     deployment: Deployment, planned: Plan, workers: Pool | None
-) -> tuple[TextToSpeech | ServiceRow[Any], PhraseCache | None, tuple[HostedTts, ...]]:
+) -> tuple[TextToSpeech | ServiceRow[Any] | ServiceVoices, PhraseCache | None, tuple[HostedTts, ...]]:
     """Load the voice and those after it; one of them is enough to start with.
 
     Returns:
@@ -239,31 +251,29 @@ async def create_voice(
         AgentError: no voice loads.
     """
     speaking = deployment.speaking
+    if isinstance(planned.tts, ServiceRow):
+        if not planned.fallback_voices:
+            return planned.tts, None, ()
+        voices = await load_service_voices(planned.tts, planned.fallback_voices, deployment.bot.language)
+        return voices, None, tuple(voice for voice in voices.embedded if isinstance(voice, HostedTts))
     names = (speaking.tts.name, *(name for name, _ in planned.fallback_voices))
-    voices: list[TextToSpeech] = []
+    loaded: list[TextToSpeech] = []
     for place, name in enumerate(names):
         try:
             if place:
-                voices.append(await create_engine(TTS, name, planned.fallback_voices[place - 1][1]))
-                continue
-            first = await _create_first_voice(deployment, planned, workers)
+                loaded.append(await create_engine(TTS, name, planned.fallback_voices[place - 1][1]))
+            else:
+                loaded.append(await _create_first_voice(deployment, planned, workers))
         except AgentError as error:
             following = names[place + 1 : place + 2]
-            if not voices and not following:
+            if not loaded and not following:
                 raise
-            instead = f"{following[0]} speaks instead" if not voices else "it stands in for no other"
+            instead = f"{following[0]} speaks instead" if not loaded else "it stands in for no other"
             logger.warning(f"the voice {name} does not load, {instead}: {error}")
-            continue
-        if isinstance(first, ServiceRow):
-            return first, None, ()
-        voices.append(first)
-    hosted = tuple(voice for voice in voices if isinstance(voice, HostedTts))
+    hosted = tuple(voice for voice in loaded if isinstance(voice, HostedTts))
     # Caches the first voice alone: a phrase that a fallback spoke for it is not kept.
-    cache = PhraseCache(voices[0], _phrases(deployment, planned.omni))
-    after: TextToSpeech | None = None
-    for voice in reversed(voices[1:]):
-        after = voice if after is None else FallbackTts(voice, after)
-    return (cache if after is None else FallbackTts(cache, after)), cache, hosted
+    cache = PhraseCache(loaded[0], _phrases(deployment, planned.omni))
+    return chain_of([cache, *loaded[1:]]), cache, hosted
 
 
 def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> list[str]:
@@ -296,15 +306,6 @@ def warm(phrases: PhraseCache) -> None:
     except AgentError as error:
         # No caller waits for it: a phrase that is not cached is spoken when it is needed.
         logger.warning(f"the voice could not say its phrases beforehand: {error}")
-
-
-async def create_engine(
-    registry: Registry[Any], name: str, chosen: BaseModel | ServiceRow[Any] | None
-) -> Any:
-    """Return an engine, loaded in a thread; a service's row and None stay what they are."""
-    if chosen is None or isinstance(chosen, ServiceRow):
-        return chosen
-    return await asyncio.to_thread(registry.create, name, chosen)
 
 
 def front_end_of(hearing: Hearing, planned: Plan) -> FrontEndSettings:

@@ -14,7 +14,7 @@ from loguru import logger
 from pydantic import BaseModel
 
 from parley.audio.wav import decode_wav
-from parley.configs.deployment import Choice, Deployment, Hearing
+from parley.configs.deployment import Choice, Deployment, Hearing, Speaking
 from parley.configs.load import parse_settings
 from parley.core.errors import ConfigError, MediaError, ModelFileError
 from parley.core.media import pcm16_to_float
@@ -25,6 +25,7 @@ from parley.models.omni import OMNI, Preparation
 from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
 from parley.models.specialists import SPECIALISTS
 from parley.models.stt import STT, RecogniserTraits, recogniser_traits
+from parley.models.stt.hosted.engine import WorkerSttSettings
 from parley.models.tts import TTS
 from parley.models.turn import TURN
 from parley.models.vad import VAD
@@ -61,8 +62,10 @@ class Plan:
         stt: settings of an embedded recogniser, or the row of a service.
         commands: settings of the command spotter, or None when stop words are not spotted.
         tts: settings of an embedded voice, or the row of a service.
-        fallback_voices: names and settings of the embedded voices after an embedded one, in order.
+        fallback_voices: names of the voices after ``tts``, in order, with settings or rows; embedded ones
+            after an embedded one.
         answering: plan of the language model.
+        stt_fallback: name and settings of the embedded recogniser after a service, or None.
         omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: beginning of a conversation with an engine, with its reference voices.
@@ -77,8 +80,9 @@ class Plan:
     stt: BaseModel | ServiceRow[Any]
     commands: BaseModel | None
     tts: BaseModel | ServiceRow[Any]
-    fallback_voices: tuple[tuple[str, BaseModel], ...]
+    fallback_voices: tuple[tuple[str, BaseModel | ServiceRow[Any]], ...]
     answering: AnsweringPlan
+    stt_fallback: tuple[str, BaseModel] | None = None
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
@@ -109,16 +113,14 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
     hearing, stt = _plan_recogniser(deployment, heard)
     deployment = deployment.model_copy(update={"hearing": hearing})
-    decoders = getattr(stt, "max_decoders", None)
+    stt_fallback = _plan_recogniser_after(hearing, stt, heard)
+    embedded = stt if stt_fallback is None else stt_fallback[1]
+    decoders = getattr(embedded, "max_decoders", None)
     if decoders is not None and decoders * hearing.stt_processes < deployment.server.max_calls:
         raise ConfigError(
             f"hearing.stt: max_decoders {decoders} in {hearing.stt_processes} process(es) is less than "
             f"server.max_calls {deployment.server.max_calls}: a caller who was let in would not be heard; "
             "leave it out for as many as there are calls"
-        )
-    if speaking.fallback and isinstance(tts, ServiceRow):
-        raise ConfigError(
-            f"speaking.fallback: {speaking.tts.name!r} is a service; only an embedded voice has one after it"
         )
     return Plan(
         hearing=hearing,
@@ -132,11 +134,9 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
             else None
         ),
         tts=tts,
-        fallback_voices=tuple(
-            (choice.name, engine_settings(TTS, choice, given, where=f"speaking.fallback.{place}"))
-            for place, choice in enumerate(speaking.fallback)
-        ),
+        fallback_voices=_plan_fallback_voices(speaking, tts, given),
         answering=plan_answering(deployment),
+        stt_fallback=stt_fallback,
         # First: its message for an unknown name lists both kinds.
         realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
@@ -147,6 +147,29 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         ),
         specialists=_plan_specialists(hearing, given),
     )
+
+
+def _plan_fallback_voices(
+    speaking: Speaking, tts: BaseModel | ServiceRow[Any], given: Mapping[str, Any]
+) -> tuple[tuple[str, BaseModel | ServiceRow[Any]], ...]:
+    """Return the voices after the first one.
+
+    Raises:
+        ConfigError: as ``engine_or_service``; a service after an embedded voice.
+    """
+    planned: list[tuple[str, BaseModel | ServiceRow[Any]]] = []
+    before, is_hosted = speaking.tts.name, isinstance(tts, ServiceRow)
+    for place, choice in enumerate(speaking.fallback):
+        where = f"speaking.fallback.{place}"
+        chosen = engine_or_service(TTS, TTS_SERVICES, choice, given, where=where)
+        if isinstance(chosen, ServiceRow) and not is_hosted:
+            raise ConfigError(
+                f"{where}: {choice.name!r} is a service, and {before!r} before it an embedded voice, which "
+                "only another embedded one replaces; put the services first"
+            )
+        before, is_hosted = choice.name, isinstance(chosen, ServiceRow)
+        planned.append((choice.name, chosen))
+    return tuple(planned)
 
 
 def _plan_specialists(hearing: Hearing, given: Mapping[str, Any]) -> tuple[tuple[str, BaseModel], ...]:
@@ -289,6 +312,32 @@ def _plan_recogniser(
             stt = engine_settings(STT, hearing.fallback, given, where="hearing.fallback")
             hearing = hearing.model_copy(update={"stt": hearing.fallback})
     return _with_traits(hearing, recogniser_traits(stt)), stt
+
+
+def _plan_recogniser_after(
+    hearing: Hearing, stt: BaseModel | ServiceRow[Any], given: Mapping[str, Any]
+) -> tuple[str, BaseModel] | None:
+    """Return the embedded recogniser that takes over from a service; None where there is none.
+
+    Raises:
+        ConfigError: it is no embedded recogniser, or a file or package of it is missing.
+    """
+    fallback = hearing.fallback
+    if fallback is None or not isinstance(stt, ServiceRow):
+        return None
+    if fallback.name not in STT and fallback.name in STT_SERVICES:
+        raise ConfigError(
+            f"hearing.fallback: {fallback.name!r} is a service; only an embedded recogniser takes over from "
+            "another",
+            known=STT.names(),
+        )
+    settings = engine_settings(STT, fallback, given, where="hearing.fallback")
+    if isinstance(settings, WorkerSttSettings):
+        raise ConfigError(
+            "hearing.fallback: a recogniser in a worker takes over from no service in this version",
+            known=STT.names(),
+        )
+    return fallback.name, settings
 
 
 def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:

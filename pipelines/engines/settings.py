@@ -43,7 +43,7 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
         "thinking.tools": (TOOLS,),
         "thinking.vector_search": (VECTOR_SEARCH,),
         "speaking.tts": (TTS, TTS_SERVICES),
-        "speaking.fallback": (TTS,),
+        "speaking.fallback": (TTS, TTS_SERVICES),
         "duplex.engine": (OMNI, REALTIME_SERVICES),
         "duplex.fallback": (OMNI,),
         "observers": (OBSERVERS,),

@@ -104,6 +104,7 @@ async def hold_phone(
         ends_on_goodbye=settings.ends_on_goodbye,
         answers=control.answer,
         tools=control.tools() if engines.answering.calls_tools else (),
+        pass_on=control.pass_on,
         voicemail=_voicemail(engines, facts),
     )
     transport = PhoneTransport(

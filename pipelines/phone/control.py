@@ -136,6 +136,8 @@ class PhoneControl:
         self._keys = ""
         self._transfer: asyncio.Task[str] | None = None
         self._wants_person = self._model_refers = False
+        # The agent cannot go on: there is no conversation to go back to. The reason, until it is handled.
+        self._is_last_resort, self._fault = False, ""
         self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
         self._keys_at_s: float | None = None
@@ -237,6 +239,17 @@ class PhoneControl:
         self._news.set()
         return self._connecting
 
+    def pass_on(self, reason: str) -> bool:
+        """Pass the call on, because the agent cannot go on; return False where there is no way to a human.
+
+        The call ends when no one takes it.
+        """
+        if not self.can_transfer:
+            return False
+        self._is_last_resort, self._fault = True, reason
+        self._news.set()
+        return True
+
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         reply = event.heard
         if self._is_leaving and reply.is_known and reply.in_context and not reply.truncated:
@@ -258,6 +271,10 @@ class PhoneControl:
                 if self._wants_person:
                     self._wants_person = False
                     self._begin_transfer("")
+                fault, self._fault = self._fault, ""
+                if fault and not self._is_passing_on:
+                    await self._push(TTSSpeakFrame(self._connecting, append_to_context=True))
+                    self._begin_transfer(fault)
                 if self._leave_at_s is not None and self._leave_at_s <= self._now_s():
                     self._leave()
         finally:
@@ -319,6 +336,9 @@ class PhoneControl:
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
+            if self._is_last_resort:
+                self._leave_at_s = self._now_s() + GRACE_S
+                self._news.set()
         return self.outcome
 
     async def _taken_by(self, person: str, words: str) -> str:

@@ -33,7 +33,8 @@ from parley.models.tts import SpeechPiece, TextToSpeech
 from parley.models.tts.clauses import ClauseSplitter
 from parley.pipelines.builder import Stages
 from parley.pipelines.text.typed_turns import running
-from parley.processors.speech.engine_tts import Crossing, Ended, EngineTtsSettings
+from parley.processors.speech.crossing import Crossing, Ended
+from parley.processors.speech.engine_tts import EngineTtsSettings
 from parley.protocols.chat_ws import VOICE_RATE_HZ
 
 # Longest audio that is resampled on the loop, in 2.5 ms; longer audio goes to a thread.

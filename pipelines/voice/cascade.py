@@ -34,6 +34,7 @@ from parley.pipelines.stages.shared import (
     watcher_of,
 )
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
+from parley.pipelines.stages.voiceless_end import VoicelessEnd
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
@@ -85,13 +86,14 @@ async def _build(
     context, events = LLMContext(), call.events
     front, stt, thinking, tts = await asyncio.gather(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
-        engines.build_stt(audio_passthrough=False),
+        engines.build_stt(audio_passthrough=False, events=events),
         engines.answering.build(
             tools=tools, context=context, rules=call.rules, conversation=call.conversation
         ),
-        engines.build_tts(),
+        engines.build_tts(events),
     )
     TurnLogWriter(call.live.turns, events)
+    VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
     events.subscribe(AnswerHeard, engines.answers.publish)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*backchannels(engines, call, entry.push_frame), *screening.background]

@@ -28,7 +28,8 @@ from parley.core.call_events import FinalWords
 from parley.core.errors import ConfigError
 from parley.pipelines.builder import Stages, build
 from parley.pipelines.call import Call
-from parley.pipelines.engines.engines import CLOUD_VOICE_RATE_HZ, Engines
+from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
@@ -102,7 +103,7 @@ async def _build(
     events, start = call.events, beginning_of(engines, row, call)
     front, tts, service = await asyncio.gather(
         open_front_end(engines, transport, call, hosted),
-        engines.build_tts(),
+        engines.build_tts(events),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)

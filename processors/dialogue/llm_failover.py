@@ -54,6 +54,7 @@ from pipecat.services.settings import LLMSettings
 
 from parley.core.clock import Clock
 from parley.core.errors import EngineError, IllegalTransition
+from parley.core.failover import CircuitBreaker
 from parley.core.passage_notes import CitedPassage
 from parley.core.tuning import tuned
 from parley.models.llm import LanguageModel
@@ -63,7 +64,6 @@ from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
     AnswerState,
     AnswerStep,
-    Circuit,
     FailureReason,
     GuardSettings,
     GuardTuning,
@@ -146,7 +146,7 @@ class LlmFailover:
         fallback: LanguageModel,
         settings: GuardSettings | None = None,
         *,
-        circuit: Circuit | None = None,
+        circuit: CircuitBreaker | None = None,
         clock: Clock | None = None,
         on_failover: Callable[[Failover], None] | None = None,
     ) -> None:
@@ -155,7 +155,7 @@ class LlmFailover:
         self.head = LlmFailoverHead(self)
         self.tail = LlmFailoverTail(self)
         self._fallback = fallback
-        self._circuit = circuit or Circuit(
+        self._circuit = circuit or CircuitBreaker(
             max_failures=self.settings.max_failures, cool_down_ms=self.settings.cool_down_ms
         )
         self._clock: Clock = clock or LoopClock()

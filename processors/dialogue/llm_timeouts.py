@@ -1,9 +1,9 @@
 """Decide when a language model has failed its caller, and what may still be said after that.
 
 The module is pure: times arrive as arguments, nothing here waits. ``LlmTimeouts`` turns the progress of one
-answer into the next deadline. ``Circuit`` decides whether a model that keeps failing is asked at all.
-``SaidSoFar`` records the text that left for the voice and keeps it from being said again. ``llm_failover``
-carries the decisions out.
+answer into the next deadline. ``SaidSoFar`` records the text that left for the voice and keeps it from being
+said again. ``core.failover.CircuitBreaker`` decides whether a model that keeps failing is asked at all.
+``llm_failover`` carries the decisions out.
 """
 
 import re
@@ -194,34 +194,6 @@ class LlmTimeouts:
     def reason(self) -> FailureReason:
         """Return the reason for a deadline missed right now."""
         return FailureReason.NO_FIRST_TOKEN if self._text_ms is None else FailureReason.STALLED
-
-
-class Circuit:
-    """Circuit breaker of a model. Each provider has one; calls may share it.
-
-    After the cool-down the next question is the trial: its failure opens the circuit again at once.
-    """
-
-    def __init__(self, *, max_failures: int, cool_down_ms: int) -> None:
-        self._max_failures = max_failures
-        self._cool_down_ms = cool_down_ms
-        self._failures = 0
-        self._opened_ms: int | None = None
-
-    def allows(self, at_ms: int) -> bool:
-        """Return whether the model may be asked."""
-        return self._opened_ms is None or at_ms >= self._opened_ms + self._cool_down_ms
-
-    def on_failure(self, at_ms: int) -> None:
-        """Record an answer that failed."""
-        self._failures += 1
-        if self._failures >= self._max_failures:
-            self._opened_ms = at_ms
-
-    def on_success(self) -> None:
-        """Record an answer that arrived whole."""
-        self._failures = 0
-        self._opened_ms = None
 
 
 def words_of(text: str) -> list[str]:

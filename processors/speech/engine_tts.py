@@ -5,14 +5,12 @@ Decides when a clause goes to the engine and when its words are due. The first c
 Synthesis runs in the executor that the process shares; the audio crosses to the loop through a bounded
 buffer.
 
-A loop that does not take the audio blocks the synthesis thread until a deadline and then ends the clause with
-an error. An interruption makes the engine's sink return False, so the engine stops within a piece. An engine
+An interruption makes the engine's sink return False, so the engine stops within a piece. An engine
 that fails or stays silent past its deadline is reported by ``push_error``, and the reply continues with the
 next clause. Text that an engine did not speak is not reported as spoken.
 """
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Executor
@@ -50,6 +48,7 @@ from parley.processors.pipecat_internals import (
     protected_contexts,
     set_text_aggregator,
 )
+from parley.processors.speech.crossing import ClauseSpeech, Crossing
 from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
 
 _NS_PER_MS = 1_000_000
@@ -126,100 +125,6 @@ class ClauseAggregator(BaseTextAggregator):
         self._splitter.flush()
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """End of a clause, with the error that ended it, if any."""
-
-    error: Exception | None
-
-
-class Crossing:
-    """Transfer of one clause from a synthesis thread to the loop.
-
-    Args:
-        engine: the engine that speaks.
-        limit_bytes: audio that may wait to be taken.
-        stall_s: how long the thread waits for room.
-    """
-
-    def __init__(self, engine: TextToSpeech, *, limit_bytes: int, stall_s: float) -> None:
-        self._engine = engine
-        self._engine_name = type(engine).__name__
-        self._loop = asyncio.get_running_loop()
-        self._limit_bytes = limit_bytes
-        self._stall_s = stall_s
-        # Bounded by _waiting_bytes: the thread does not put more.
-        self._pieces: asyncio.Queue[SpeechPiece | Ended] = asyncio.Queue()
-        self._room = threading.Condition()
-        self._waiting_bytes = 0
-        self._stopped = False
-        self._stalled = False
-
-    @property
-    def is_stalled(self) -> bool:
-        """True when the thread has given up waiting for room."""
-        return self._stalled
-
-    def start(self, executor: Executor, text: str) -> None:
-        """Start the synthesis of the clause; an executor that is shut down ends it."""
-        try:
-            executor.submit(self._speak, text)
-        except RuntimeError as refused:
-            self._post(Ended(refused))
-
-    def _speak(self, text: str) -> None:
-        error: Exception | None = None
-        try:
-            if not self._stopped:
-                self._engine.synthesize(text, self._sink)
-        except Exception as caught:  # The boundary of the thread: the loop reports the error.
-            error = caught
-        if self._stalled and error is None:
-            error = EngineError("the pipeline did not take the audio in time", engine=self._engine_name)
-        self._post(Ended(error))
-
-    async def take(self, timeout_s: float) -> SpeechPiece | Ended:
-        """Return the next piece, or the end; an engine that gives nothing for ``timeout_s`` has ended."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                piece = await self._pieces.get()
-        except TimeoutError:
-            return Ended(EngineError("no audio in time", engine=self._engine_name))
-        if isinstance(piece, SpeechPiece):
-            with self._room:
-                self._waiting_bytes -= len(piece.pcm)
-                self._room.notify()
-        return piece
-
-    def stop(self) -> None:
-        """Stop the engine at its next piece. May be called from any thread, repeatedly."""
-        with self._room:
-            self._stopped = True
-            self._room.notify()
-
-    def _sink(self, piece: SpeechPiece) -> bool:
-        if not piece.pcm and not piece.words:
-            # The engine has no output at this moment, and checks whether it should continue.
-            return not self._stopped
-        with self._room:
-            free = self._room.wait_for(
-                lambda: self._stopped or self._waiting_bytes < self._limit_bytes, self._stall_s
-            )
-            self._stalled = not free
-            if self._stopped or self._stalled:
-                return False
-            self._waiting_bytes += len(piece.pcm)
-        return self._post(piece)
-
-    def _post(self, item: SpeechPiece | Ended) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(self._pieces.put_nowait, item)
-        except RuntimeError:
-            # The loop is closed: the call is over.
-            return False
-        return True
-
-
 @dataclass
 class _ClauseFailed(ControlFrame):
     """Marker after the words of a clause that broke off; the service consumes it.
@@ -267,6 +172,12 @@ class _PlayoutClock:
         self._origins_ns.setdefault(context_id, max(self._last_word_ns, now_ns))
         self._audio_end_ns = max(self._audio_end_ns, now_ns)
         return self._audio_end_ns
+
+    def gap_ns(self, now_ns: int) -> int:
+        """Return for how long nothing was left to play before a frame that leaves now, and skip it."""
+        gap_ns = max(0, now_ns - self._audio_end_ns)
+        self._audio_end_ns += gap_ns
+        return gap_ns
 
     def audio_left(self, duration_ns: int) -> None:
         """Record a frame that left."""
@@ -366,7 +277,7 @@ class EngineTtsService(AnnouncedText, TTSService):
         self._skipped_kinds = frozenset(kwargs.get("skip_text_types") or ())
         self._playout = _PlayoutClock()
         self._places = _Places()
-        self._crossings: dict[Crossing, str] = {}
+        self._crossings: dict[ClauseSpeech, str] = {}
         # A clause that will probably be the next one, and its synthesis.
         self._prepared: tuple[str, Crossing] | None = None
 
@@ -449,7 +360,7 @@ class EngineTtsService(AnnouncedText, TTSService):
     def prepare(self, clause: str) -> None:
         """Synthesise a clause that will probably be the next one; one is kept. See ``PreparesSpeech``."""
         self.forget_prepared()
-        crossing = self._new_crossing()
+        crossing = self.new_crossing()
         crossing.start(self._executor, clause)
         self._prepared = clause, crossing
 
@@ -459,21 +370,22 @@ class EngineTtsService(AnnouncedText, TTSService):
         if prepared is not None:
             prepared[1].stop()
 
-    def _new_crossing(self) -> Crossing:
+    def new_crossing(self) -> Crossing:
+        """Return a synthesis by the engine, not started."""
         return Crossing(
             self._engine,
             limit_bytes=ms_to_samples(self._options.buffer_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE,
             stall_s=self._options.stall_timeout_ms / 1000,
         )
 
-    def _started_crossing(self, clause: str) -> Crossing:
+    def begin_clause(self, clause: str, context_id: str) -> ClauseSpeech:
         """Return the synthesis of a clause that is to be said now: prepared, or started here."""
         if self._prepared is not None and self._prepared[0] == clause:
             (_, crossing), self._prepared = self._prepared, None
             # A prepared clause that waited longer for the end of the turn than for room has lost its end.
             if not crossing.is_stalled:
                 return crossing
-        crossing = self._new_crossing()
+        crossing = self.new_crossing()
         crossing.start(self._executor, clause)
         return crossing
 
@@ -492,7 +404,7 @@ class EngineTtsService(AnnouncedText, TTSService):
                     yield frame
 
     async def _speak(self, clause: str, context_id: str) -> AsyncGenerator[Frame, None]:
-        crossing = self._started_crossing(clause)
+        crossing = self.begin_clause(clause, context_id)
         self._crossings[crossing] = context_id
         cutter = _FrameCutter(
             self._options.frame_ms, self._engine.rate_hz, longest_frame_ms=self._options.longest_frame_ms
@@ -527,6 +439,9 @@ class EngineTtsService(AnnouncedText, TTSService):
         if cutter.start_ns is None:
             cutter.start_ns = self._playout.clause_start_ns(context_id, self.get_clock().get_time())
             cutter.start_us = self._places.end_us(context_id)
+        else:
+            # A voice that stalled, or another one that goes on for it: the rest is heard that much later.
+            cutter.start_ns += self._playout.gap_ns(self.get_clock().get_time())
         await self._add_words(words, cutter, context_id)
         return self._frame(pcm, context_id)
 

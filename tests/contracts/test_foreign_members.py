@@ -121,6 +121,7 @@ DOORS: dict[str, tuple[Depended, ...]] = {
         Depended(OPENSSL, "OpenSSL.SSL:Context", ("_verify_helper",)),
     ),
     "processors/pipecat_internals.py": (
+        Depended(PIPECAT, "pipecat.services.websocket_service:WebsocketService", ("_reconnect_on_error",)),
         Depended(PIPECAT, "pipecat.services.llm_service:LLMService", ("_push_llm_text",)),
         Depended(PIPECAT, "pipecat.services.anthropic.llm:AnthropicLLMService", ("_client",)),
         Depended(

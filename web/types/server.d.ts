@@ -123,6 +123,15 @@ interface EventOf<Kind extends string, Payload> {
   payload: Payload;
 }
 
+/** Another engine went on in place of one that failed, or one that had failed works again. */
+export interface Failover {
+  stage: "hearing" | "speaking";
+  engine: string;
+  successor: string;
+  reason: "error" | "late" | "stalled" | "silent" | "broken" | "recovered";
+  call_id: string;
+}
+
 /** Committed event of a session. */
 export type SessionEvent =
   | EventOf<"user_turn", UserTurn>
@@ -133,6 +142,7 @@ export type SessionEvent =
   | EventOf<"joined" | "left", Visit>
   | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
+  | EventOf<"failover", Failover>
   | EventOf<
       "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "journal" | "recording",
       Record<string, unknown>

@@ -4,14 +4,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parley.core.call_events import PhraseChosen, ReplyFinished, ReplyOpened, ReplyProgressed, TextGiven
+from parley.core.call_events import (
+    EngineFailedOver,
+    PhraseChosen,
+    ReplyFinished,
+    ReplyOpened,
+    ReplyProgressed,
+    TextGiven,
+)
+from parley.core.failover import FailoverReason
 from parley.core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.call_records import CallRecords
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
-from parley.session_store.events import Kind
+from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
@@ -19,29 +27,48 @@ from tests import virtual_time
 WORDS = "Good morning. I am Ada from the bank."
 
 
-def recorded(folder: Path, happen: Callable[[CallEvents], None]) -> list[tuple[str, str, Any]]:
-    """Return kind, text and author of the records of what happens in a call."""
+def events_of(folder: Path, happen: Callable[[CallEvents], None]) -> list[Event]:
+    """Return the records of what happens in a call."""
 
-    async def whole() -> list[tuple[str, str, Any]]:
+    async def whole() -> list[Event]:
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
         opened = Conversations(store, compactor=Compactor())
         try:
             async with opened.open() as conversation:
-                call = Call(conversation, "webrtc", LiveCall(conversation.clock))
+                call = Call(conversation, "webrtc", LiveCall(conversation.clock), call_id="call")
                 CallRecords(call)
                 happen(call.events)
                 await conversation.flushed()
-            found = await store.events(conversation.session_id, limit=100)
-            return [
-                (each.kind.value, each.payload["text"], each.payload.get("by"))
-                for each in found
-                if each.kind in (Kind.HEARD, Kind.BOT_TURN)
-            ]
+            return await store.events(conversation.session_id, limit=100)
         finally:
             await opened.close()
             await store.close()
 
     return virtual_time.run(whole())
+
+
+def recorded(folder: Path, happen: Callable[[CallEvents], None]) -> list[tuple[str, str, Any]]:
+    """Return kind, text and author of the records of replies."""
+    return [
+        (each.kind.value, each.payload["text"], each.payload.get("by"))
+        for each in events_of(folder, happen)
+        if each.kind in (Kind.HEARD, Kind.BOT_TURN)
+    ]
+
+
+def test_an_engine_that_takes_over_is_recorded_with_the_reason(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        events.publish(EngineFailedOver(0, "speaking", "cartesia", "flite", FailoverReason.STALLED))
+
+    [record] = [each for each in events_of(tmp_path, happen) if each.kind is Kind.FAILOVER]
+    assert record.source == "system"
+    assert {name: value for name, value in record.payload.items() if name != "v"} == {
+        "stage": "speaking",
+        "engine": "cartesia",
+        "successor": "flite",
+        "reason": "stalled",
+        "call_id": "call",
+    }
 
 
 def mark_of(reply_id: str) -> HeardMark:

@@ -136,6 +136,40 @@ def test_keys_are_one_thing_when_no_one_presses_another():
     assert sum(isinstance(frame, InterruptionFrame) for frame in bench.frames) == 2
 
 
+@pytest.mark.parametrize("outcome", ["taken", "no-answer"])
+def test_a_call_whose_agent_cannot_go_on_is_passed_on_once_and_ends_when_it_is_not_taken(outcome: str):
+    desk = Desk(outcome=outcome)
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        assert control.pass_on("The voice has failed.")
+        await asyncio.sleep(1)
+        assert bench.said == [CONNECTING]
+        bench.is_talking = True
+        await asyncio.sleep(8)
+        # The words with which it ends are heard first.
+        assert not control.finished.is_set()
+        bench.is_talking = False
+        await asyncio.sleep(20)
+        assert control.finished.is_set() is (outcome == "no-answer")
+
+    play(bench, scenario)
+    [(_, to, _, words)] = desk.transfers
+    assert to == "+15550123" and "The voice has failed." in words
+    assert len(bench.said) == (2 if outcome == "no-answer" else 1)
+
+
+def test_a_call_without_a_person_to_pass_it_on_to_is_not_passed_on():
+    bench = Bench(Desk(), settings=SETTINGS.model_copy(update={"transfer_to": None}))
+
+    async def scenario(control: PhoneControl) -> None:
+        assert not control.pass_on("The voice has failed.")
+        await asyncio.sleep(1)
+
+    play(bench, scenario)
+    assert bench.said == []
+
+
 @pytest.mark.parametrize("how", ["key", "words"])
 def test_a_key_and_words_pass_the_call_on(how: str):
     desk = Desk(outcome="no-answer")

@@ -87,6 +87,38 @@ def test_a_recogniser_that_was_chosen_without_a_fallback_is_not_replaced(tmp_pat
         plan(Deployment(models_dir=tmp_path, hearing=chosen))
 
 
+def after_soniox(fallback: str, **settings: object) -> Deployment:
+    chosen = Choice(name=fallback, settings=settings)
+    return Deployment(hearing=Hearing(stt=Choice(name="soniox"), fallback=chosen))
+
+
+def test_a_service_has_an_embedded_recogniser_after_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SONIOX_API_KEY", "key")
+    planned = plan(after_soniox("pocketsphinx"))
+    assert planned.hearing.stt.name == "soniox"
+    assert planned.stt_fallback is not None
+    name, settings = planned.stt_fallback
+    assert name == "pocketsphinx" and isinstance(settings, PocketsphinxSettings)
+    assert plan(Deployment(hearing=Hearing(stt=Choice(name="soniox")))).stt_fallback is None
+
+
+@pytest.mark.parametrize(
+    ("deployment", "message"),
+    [
+        (after_soniox("deepgram"), "hearing.fallback: 'deepgram' is a service"),
+        (after_soniox("worker", url="ws://127.0.0.1:1"), "hearing.fallback: a recogniser in a worker"),
+        (after_soniox("ears"), "ears"),
+    ],
+)
+def test_what_cannot_take_over_from_a_service_is_refused(
+    deployment: Deployment, message: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SONIOX_API_KEY", "key")
+    monkeypatch.setenv("PARLEY_WORKER_SECRET", "a secret of some length")
+    with pytest.raises(ConfigError, match=message):
+        plan(deployment)
+
+
 def test_a_specialist_without_its_weights_is_missing_and_one_line_says_so(tmp_path: Path):
     hearing = Hearing(
         stt=Choice(name="pocketsphinx"), specialists=(Choice(name="vision"), Choice(name="prosody"))

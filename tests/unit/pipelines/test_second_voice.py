@@ -12,13 +12,14 @@ import pytest
 from parley.configs.deployment import Bot, Deployment, Speaking
 from parley.core.errors import ConfigError
 from parley.models.tts.espeak import EspeakTts
-from parley.models.tts.fallback import FallbackTts
+from parley.models.tts.fallback import FallbackTts, ResampledTts
 from parley.models.tts.flite import FliteTts
 from parley.models.tts.hibari import HibariTts
 from parley.models.tts.phrase_cache import PhraseCache
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import plan
 from parley.processors.speech.engine_tts import EngineTtsService
+from parley.processors.speech.failover_tts import FailoverTtsService
 
 
 def speaking(**values: object) -> Deployment:
@@ -88,8 +89,10 @@ async def test_a_deployment_that_names_no_voice_has_hibari_with_flite_and_espeak
         chain = voice._engine
         assert isinstance(chain, FallbackTts)
         assert isinstance(chain._first, PhraseCache) and isinstance(chain._first._engine, HibariTts)
-        assert isinstance(chain._second, FallbackTts)
-        assert isinstance(chain._second._first, FliteTts) and isinstance(chain._second._second, EspeakTts)
+        assert isinstance(chain._second, ResampledTts)
+        second = chain._second._voice
+        assert isinstance(second, FallbackTts) and isinstance(second._first, FliteTts)
+        assert isinstance(second._second, ResampledTts) and isinstance(second._second._voice, EspeakTts)
         assert loaded.output_rate_hz == 24_000
 
 
@@ -135,11 +138,28 @@ async def test_what_the_bot_says_of_itself_and_what_the_deployment_names_is_spok
         assert cache.kept_bytes == before > 3 * 16_000
 
 
-async def test_a_service_has_no_embedded_voice_after_it(monkeypatch: pytest.MonkeyPatch):
+CARTESIA = {"name": "cartesia", "settings": {"voice": "x"}}
+
+
+@pytest.mark.parametrize("tts", [{"name": "flite"}, CARTESIA])
+async def test_a_service_after_an_embedded_voice_is_refused(
+    tts: dict[str, object], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("CARTESIA_API_KEY", "key")
-    cartesia = {"name": "cartesia", "settings": {"voice": "x"}}
-    with pytest.raises(ConfigError, match="speaking.fallback"):
-        plan(speaking(tts=cartesia, fallback={"name": "espeak"}))
+    with pytest.raises(ConfigError, match="put the services first"):
+        plan(speaking(tts=tts, fallback=[{"name": "espeak"}, CARTESIA]))
+
+
+@pytest.mark.parametrize("fallback", [[CARTESIA, {"name": "flite"}, {"name": "espeak"}], [CARTESIA]])
+async def test_a_service_has_other_voices_after_it(
+    fallback: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CARTESIA_API_KEY", "key")
+    async with await Engines.load(speaking(tts=CARTESIA, fallback=fallback)) as loaded:
+        voice = await loaded.build_tts()
+        assert isinstance(voice, FailoverTtsService)
+        assert loaded.voice is None
+        assert loaded.output_rate_hz == 24_000
 
 
 async def test_an_unknown_second_voice_is_refused():

@@ -22,6 +22,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams
 
 from parley.core.errors import EngineError
+from parley.core.failover import CircuitBreaker
 from parley.core.passage_notes import CitedPassage
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
@@ -29,7 +30,6 @@ from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
     AnswerState,
     AnswerStep,
-    Circuit,
     FailureReason,
     GuardTuning,
 )
@@ -302,7 +302,7 @@ def test_three_failures_open_the_circuit_and_the_cool_down_closes_it():
 
 
 def test_calls_share_a_circuit():
-    circuit = Circuit(max_failures=1, cool_down_ms=30_000)
+    circuit = CircuitBreaker(max_failures=1, cool_down_ms=30_000)
     second = ScriptedLlmService(["never asked"])
 
     async def call() -> str:

@@ -1,7 +1,6 @@
 import pytest
 
 from parley.processors.dialogue.llm_timeouts import (
-    Circuit,
     FailureReason,
     GuardTuning,
     LlmTimeouts,
@@ -71,22 +70,6 @@ def test_a_sign_of_an_answer_without_tools_changes_nothing():
     w = watch(signs=True)
     w.on_answer_begun(900)
     assert w.deadline_ms() == 1100
-
-
-def test_the_circuit_opens_after_consecutive_failures_only():
-    circuit = Circuit(max_failures=2, cool_down_ms=100)
-    circuit.on_failure(0)
-    circuit.on_success()
-    circuit.on_failure(10)
-    assert circuit.allows(10)
-    circuit.on_failure(20)
-    assert not circuit.allows(119)
-    assert circuit.allows(120)
-    circuit.on_failure(130)
-    assert not circuit.allows(229)
-    assert circuit.allows(230)
-    circuit.on_success()
-    assert circuit.allows(231)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
-    OutputAudioRawFrame,
-    StartFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
     TTSStoppedFrame,
@@ -25,9 +23,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.transports.base_output import BaseOutputTransport
-from pipecat.transports.base_transport import TransportParams
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.errors import EngineError
@@ -36,6 +32,7 @@ from parley.processors.speech.engine_tts import ClauseAggregator, EngineTtsServi
 from parley.processors.speech.spoken_at import BrokeOffFrame
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
+from tests.fakes.paced_output import Collector, PacedOutput
 from tests.fakes.pipecat_clock import PipecatClock
 from tests.fakes.tts import ToneTts
 
@@ -45,42 +42,6 @@ class NeverRuns(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return Future()
-
-
-class PacedOutput(BaseOutputTransport):
-    """Output that plays audio in real time into a list."""
-
-    def __init__(self) -> None:
-        super().__init__(TransportParams(audio_out_enabled=True, audio_out_end_silence_secs=0))
-        self.played: list[tuple[float, bytes]] = []
-
-    async def start(self, frame: StartFrame) -> None:
-        await super().start(frame)
-        await self.set_transport_ready(frame)
-
-    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        self.played.append((asyncio.get_running_loop().time(), frame.audio))
-        await asyncio.sleep(len(frame.audio) / 2 / frame.sample_rate)
-        return True
-
-    def audio(self) -> np.ndarray:
-        return np.frombuffer(b"".join(pcm for _, pcm in self.played), dtype="<i2")
-
-
-class Collector(FrameProcessor):
-    def __init__(self, direction: FrameDirection) -> None:
-        super().__init__()
-        self._collected = direction
-        self.frames: list[tuple[float, Frame]] = []
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
-        if direction is self._collected:
-            self.frames.append((asyncio.get_running_loop().time(), frame))
-        await self.push_frame(frame, direction)
-
-    def of(self, kind: type) -> list[Any]:
-        return [frame for _, frame in self.frames if isinstance(frame, kind)]
 
 
 class Call:

@@ -16,7 +16,8 @@ from pipecat.tests.utils import SleepFrame, run_test
 
 from parley.models.tts import SpeechPiece
 from parley.models.tts.flite import FliteSettings, FliteTts
-from parley.processors.speech.engine_tts import Crossing, Ended, EngineTtsService, EngineTtsSettings
+from parley.processors.speech.crossing import Crossing, Ended
+from parley.processors.speech.engine_tts import EngineTtsService, EngineTtsSettings
 from tests.fakes.tts import ToneTts
 
 ONE_SECOND = 32_000
