@@ -114,6 +114,7 @@ async def gateway(
         operator_token=token.text,
         audit=AuditLog(data_dir / "audit.jsonl"),
         shutdown=engines.shutdown,
+        metrics=engines.metrics,
         operations=Operations.open(
             deployment.operations,
             pool=engines.pool,

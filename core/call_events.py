@@ -23,6 +23,7 @@ from parley.core.timeline import (
     OutsideReport,
     Source,
 )
+from parley.core.usage import Stage, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,9 +412,11 @@ class AnswerHeard(CallEvent):
 
     Attributes:
         latency_ms: time since the last sound of the caller.
+        stages_ms: name and duration of each stage of that time, in order; they add up to it.
     """
 
     latency_ms: int
+    stages_ms: tuple[tuple[str, float], ...] = ()
 
 
 # A reply of the bot, from the first word of the model to the last packet.
@@ -473,7 +476,13 @@ class SpeechStarted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class SpeechMade(CallEvent):
-    """A piece of synthesized speech is on its way to the output."""
+    """A piece of synthesized speech is on its way to the output.
+
+    Attributes:
+        audio_ms: its duration.
+    """
+
+    audio_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,6 +598,46 @@ class ReplyResumed(CallEvent):
     """The interruption was unintended: the rest of the reply is spoken."""
 
     from_word: int
+
+
+# Engines and media.
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUsed(CallEvent):
+    """An engine or a service has done work that is counted, and may be billed.
+
+    Attributes:
+        stage: its stage.
+        model: name of its model; empty where it reports none.
+        usage: amounts since its last report.
+    """
+
+    stage: Stage
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailed(CallEvent):
+    """An engine or a service of the call has reported an error.
+
+    Attributes:
+        stage: its stage; None where the error is of another part.
+    """
+
+    stage: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class PacketLate(CallEvent):
+    """A packet of the bot's audio leaves so late that the caller may hear it.
+
+    Attributes:
+        late_ms: time since it was due.
+    """
+
+    late_ms: int
 
 
 # The call as a whole.

@@ -102,9 +102,7 @@ class LiveCall:
             clock=clock,
             rate_hz=rate_hz,
         )
-        self.turns = TurnLog(
-            on_answer=lambda latency_ms: events.publish(AnswerHeard(events.now_ms(), latency_ms))
-        )
+        self.turns = TurnLog(on_answer=self._on_answer)
         self.floor = Floor(events)
         self.input = PipelineInput()
         self._followers: list[Callable[[bytes, int | None], None]] = []
@@ -122,6 +120,10 @@ class LiveCall:
         self.turns.played(pcm)
         for follower in self._followers:
             follower(pcm, at_us)
+
+    def _on_answer(self, latency_ms: int) -> None:
+        stages_ms = tuple(self.turns.current.spans_ms().items())
+        self.events.publish(AnswerHeard(self.events.now_ms(), latency_ms, stages_ms))
 
     def close(self) -> None:
         """Drop the references to a pipeline that has ended. Records stay."""

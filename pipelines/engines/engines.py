@@ -19,6 +19,7 @@ from parley.audio.resample import Resampler
 from parley.configs.deployment import Deployment
 from parley.core.errors import AgentError
 from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.core.usage import Stage
 from parley.models.front_end import FrontEndEngines
 from parley.models.keyword_spotting import COMMANDS
 from parley.models.omni import OmniHost, Preparation
@@ -49,7 +50,7 @@ from parley.pipelines.engines.loading import (
 from parley.pipelines.engines.plan import plan
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
-from parley.pipelines.modes import DUPLEX
+from parley.pipelines.modes import DUPLEX, REALTIME
 from parley.pipelines.voice_bridges import VoiceBridges
 from parley.pipelines.voiceprints import recall_voices
 from parley.processors.duplex.services import RealtimeRow
@@ -73,6 +74,7 @@ from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
+from parley.telemetry.metrics import ServerMetrics
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
 # Pipecat's own default; cloud voices send it without resampling.
@@ -100,6 +102,7 @@ class Engines:
         annotations: live calls, for outside specialists that report about them.
         bridges: live calls, for humans at the desk who speak in them.
         shutdown: progress of the process's shutdown.
+        metrics: metrics of the process, which every call fills.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -114,6 +117,7 @@ class Engines:
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
         self.answers = CallEvents()
+        self.metrics = ServerMetrics()
         self.annotations = LiveAnnotations()
         self.bridges = VoiceBridges()
         self._loaded = loaded
@@ -293,6 +297,17 @@ class Engines:
         transcribes its caller itself.
         """
         return mode != DUPLEX or self.realtime is None
+
+    def names(self, mode: str) -> dict[Stage, str]:
+        """Return the name of the engine of each stage in a call of this mode (``modes``)."""
+        chosen = self.deployment
+        if mode == REALTIME:
+            return dict.fromkeys(Stage, chosen.duplex.engine.name)
+        return {
+            Stage.STT: chosen.hearing.stt.name,
+            Stage.LLM: chosen.thinking.llm.name,
+            Stage.TTS: chosen.speaking.tts.name,
+        }
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.

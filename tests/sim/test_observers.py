@@ -71,10 +71,10 @@ def kinds(notebook: Notebook) -> list[type[CallEvent]]:
     return [type(event) for event in notebook.events]
 
 
-def check_observed(call: SimulatedCall) -> None:
+def check_observed(call: SimulatedCall, mode: str = "cascade") -> None:
     [notebook] = Notebook.opened
     identity = call.call
-    assert notebook.call == ObservedCall(identity.conversation.session_id, identity.call_id, "file")
+    assert notebook.call == ObservedCall(identity.conversation.session_id, identity.call_id, "file", mode)
     seen = kinds(notebook)
     assert seen.index(CallerJoined) < seen.index(TurnEnded) < seen.index(ReplyFinished)
     assert notebook.is_closed
@@ -83,7 +83,7 @@ def check_observed(call: SimulatedCall) -> None:
 @pytest.mark.parametrize("omni", [None, []], ids=["cascade", "full duplex"])
 def test_an_observer_sees_the_call_from_the_first_event_to_the_last(tmp_path: Path, omni: list | None):
     call = simulate(QUESTION, tmp_path, observers=[Notebook], omni=omni)
-    check_observed(call)
+    check_observed(call, "cascade" if omni is None else "duplex")
     assert call.turns[-1].bot_text
 
 

@@ -30,7 +30,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import Pool
 
 # Paths whose answers no browser or proxy stores.
-PRIVATE_PATHS = ("/api/admin", "/api/desk", "/api/queue", "/workers", VOICES_PATH)
+PRIVATE_PATHS = ("/api/admin", "/api/desk", "/api/queue", "/metrics", "/workers", VOICES_PATH)
 # Paths whose bodies are larger than others, and read by their routes.
 STREAMED_PATHS = (VOICES_PATH, DOCUMENTS_PATH)
 

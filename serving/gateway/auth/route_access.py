@@ -122,6 +122,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("POST", "/twilio/calls"): _O,
     ("GET", "/twilio/calls/{call_sid}"): _O,
     # Operations.
+    ("GET", "/metrics"): _O,
     ("GET", "/api/sessions"): _O,
     ("POST", "/api/sessions/import"): _O,
     ("PUT", f"{_SESSION}/caller"): _O,

@@ -1,0 +1,105 @@
+"""Metrics of a running server, as Prometheus reads them, after a call of a real peer."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.fakes.scrape import Scrape
+from tests.peers.operations_gateway import TOKEN
+from tests.peers.server import RunningServer, briefly_greeting, running_server
+from tests.peers.test_command import speech
+from tests.peers.test_webrtc_call import call, turns_of
+
+OPERATOR = {"authorization": f"Bearer {TOKEN}"}
+QUESTION = "What are your opening hours on Saturday?"
+
+
+async def scrape(url: str) -> Scrape:
+    async with httpx.AsyncClient(base_url=url, headers=OPERATOR) as client:
+        answer = await client.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return Scrape(answer.text)
+
+
+async def scrape_until(url: str, name: str, value: float, *, within_s: float = 15) -> Scrape:
+    """Return the first scrape in which a metric without labels has this value."""
+    async with asyncio.timeout(within_s):
+        while (found := await scrape(url)).value(name) != value:
+            await asyncio.sleep(0.2)
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    config = briefly_greeting(tmp_path_factory.mktemp("metrics"))
+    async with running_server("--config", str(config)) as running:
+        yield running
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_call_is_in_the_metrics_while_it_lasts_and_after_it(server: RunningServer):
+    async with call(server.url) as caller:
+        during = await scrape(server.url)
+        assert during.value("unmute_active_sessions") == 1
+        assert during.value("parley_calls_open", transport="webrtc", mode="cascade") == 1
+        caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        spans_s = {name: ms / 1000 for name, ms in turns_of(caller)[-1]["spans"].items()}
+    # The server notices that the peer is gone.
+    after = await scrape_until(server.url, "unmute_active_sessions", 0)
+    assert after.value("unmute_sessions_total") == 1
+    assert after.value("unmute_session_duration_seconds_count") == 1
+    assert after.value("parley_turns_total") == 1
+    assert after.value("parley_voice_to_voice_seconds_count") == 1
+    # The stages add up to the whole, within the resolution of the whole.
+    for name, took_s in spans_s.items():
+        assert after.value("parley_stage_seconds_sum", stage=name) == pytest.approx(took_s, abs=0.001)
+    assert sum(spans_s.values()) == pytest.approx(after.value("parley_voice_to_voice_seconds_sum"), abs=0.002)
+    assert after.value("unmute_stt_recv_words_total") >= 5
+    assert after.value("parley_audio_heard_seconds_total", engine="moonshine_tiny") > 1
+    assert after.value("parley_audio_spoken_seconds_total", engine="hibari") > 2
+    assert after.value("parley_characters_total", engine="hibari") > 40
+    assert after.value("unmute_vllm_reply_length_words_count") == 1
+    assert after.value("parley_store_commit_seconds_count") > 3
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_metrics_are_for_the_operator(server: RunningServer):
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        assert (await client.get("/metrics")).status_code == 403
+
+
+def silent_scraper(url: str) -> socket.socket:
+    """Return a connection that has requested the metrics many times and reads nothing."""
+    address = urlsplit(url)
+    request = f"GET /metrics HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    scraper = socket.socket()
+    scraper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    scraper.connect((address.hostname, address.port))
+    scraper.setblocking(False)
+    with contextlib.suppress(BlockingIOError, ConnectionError):
+        for _ in range(200):
+            scraper.send(request.encode())
+    return scraper
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_scrapers_that_never_read_hold_up_no_call_and_no_other_scraper(server: RunningServer):
+    with contextlib.ExitStack() as held:
+        async with call(server.url) as caller:
+            for _ in range(10):
+                held.enter_context(silent_scraper(server.url))
+            caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+            await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+            async with asyncio.timeout(5):
+                found = await scrape(server.url)
+            assert "ten until two" in turns_of(caller)[-1]["bot_text"]
+            assert sum(turns_of(caller)[-1]["spans"].values()) < 1_500
+    assert found.value("unmute_active_sessions") == 1
