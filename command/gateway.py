@@ -120,6 +120,8 @@ async def gateway(
             pool=engines.pool,
             voice=deployment.duplex.tts_voice,
             documents=engines.answering.library,
+            ledger=engines.ledger,
+            prices=engines.prices,
         ),
         describe=lambda: {
             "mode": mode,

@@ -23,7 +23,7 @@ from parley.core.timeline import (
     OutsideReport,
     Source,
 )
-from parley.core.usage import Stage, Usage
+from parley.core.usage import PricedUsage, Stage, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,6 +616,19 @@ class EngineUsed(CallEvent):
     stage: Stage
     model: str
     usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPriced(CallEvent):
+    """The use of engines since the last turn of the bot, with its cost.
+
+    Attributes:
+        turn: number of the caller's turns so far; 0 for the greeting.
+        used: one for each model that was used.
+    """
+
+    turn: int
+    used: tuple[PricedUsage, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Amounts of work of engines, as they are counted and billed."""
 
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from enum import StrEnum
 
 
@@ -45,3 +46,29 @@ class Usage:
         """Return the amounts that are not zero, by name; durations in whole milliseconds."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: round(amount) for name, amount in given.items() if round(amount)}
+
+
+@dataclass(frozen=True, slots=True)
+class PricedUsage:
+    """Use of one model in a turn, with its cost.
+
+    Attributes:
+        stage: stage of its engine.
+        engine: name of the engine or service.
+        model: name of the model; empty where the engine reports none.
+        usage: amounts.
+        known_cost: cost of the amounts that have a price.
+        unpriced: names of the amounts that have none: the whole cost is then not known.
+    """
+
+    stage: Stage
+    engine: str
+    model: str
+    usage: Usage
+    known_cost: Decimal
+    unpriced: tuple[str, ...]
+
+    @property
+    def cost(self) -> Decimal | None:
+        """The whole cost; None where a part of it is not known."""
+        return None if self.unpriced else self.known_cost

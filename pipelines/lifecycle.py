@@ -28,15 +28,18 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.modes import CASCADE
 from parley.pipelines.release import release_call
+from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
 from parley.processors.dialogue.llm_failover import LlmFailoverHead
 from parley.processors.dialogue.rtvi import CheckedRtvi
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
-from parley.runtime.observers import ObservedCall, close_observers, open_observers
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.observers import CallObserver, ObservedCall, close_observers, open_observers
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Kind
 from parley.telemetry.call_metrics import CallMetrics
+from parley.telemetry.usage_ledger import CallLedger
 
 # Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
 # reports feed an idle timer that is not used here (ours reads the turns).
@@ -173,8 +176,11 @@ async def run_call(
     records = CallRecords(call)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
-    metrics = CallMetrics(call.events, observed, engines.metrics, engines.names(mode))
-    observers = [metrics, *open_observers(engines.observers, call.events, observed)]
+    usage = UsageRecords(call, engines.prices, engines.names(mode))
+    observers = [
+        *_own_observers(engines, call.events, observed),
+        *open_observers(engines.observers, call.events, observed),
+    ]
     try:
         records.note(Kind.JOINED)
         try:
@@ -184,6 +190,7 @@ async def run_call(
         finally:
             if before_close is not None:
                 await before_close()
+            usage.finish()
             records.note(Kind.LEFT)
         call.live.turns.close()
     finally:
@@ -194,6 +201,15 @@ async def run_call(
             close_observers(observers)
     if failures:
         raise PeerError(f"the transport has failed: {failures[0]}")
+
+
+def _own_observers(engines: Engines, events: CallEvents, call: ObservedCall) -> list[CallObserver]:
+    """Return Parley's own observers of a call."""
+    currency = None if engines.prices.settings is None else engines.prices.settings.currency
+    return [
+        CallMetrics(events, call, engines.metrics, engines.names(call.mode), currency),
+        CallLedger(events, call, engines.ledger),
+    ]
 
 
 def stage_of(processor: object) -> Stage | None:

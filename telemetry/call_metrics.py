@@ -23,6 +23,7 @@ from parley.core.call_events import (
     SpeechMade,
     SpeechStarted,
     TurnEnded,
+    TurnPriced,
     VoiceStarted,
     WaitMasked,
 )
@@ -50,6 +51,7 @@ class CallMetrics:
         call: identity of the call; its transport and mode are labels.
         metrics: metrics of the process.
         engines: name of the engine of each stage.
+        currency: of the deployment's prices; None: it has none, and no cost is counted.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class CallMetrics:
         call: ObservedCall,
         metrics: ServerMetrics,
         engines: Mapping[Stage, str],
+        currency: str | None = None,
     ) -> None:
+        self._currency = currency
         self._events, self._metrics, self._engines = events, metrics, engines
         self._open = metrics.gauge(d.CALLS_OPEN, call.transport, call.mode)
         self._active = metrics.gauge(d.ACTIVE_SESSIONS)
@@ -92,6 +96,7 @@ class CallMetrics:
         events.subscribe(ReplyCut, self._on_reply_cut)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(EngineUsed, self._on_engine_used)
+        events.subscribe(TurnPriced, self._on_turn_priced)
         events.subscribe(EngineFailed, self._on_engine_failed)
         events.subscribe(CallEnding, self._on_call_ending)
         events.subscribe(WaitMasked, lambda _event: metrics.counter(d.FILLERS).inc())
@@ -183,6 +188,15 @@ class CallMetrics:
         for kind in TOKEN_KINDS:
             if kind in amounts:
                 self._metrics.counter(d.TOKENS, engine, event.model, kind).inc(amounts[kind])
+
+    def _on_turn_priced(self, event: TurnPriced) -> None:
+        if self._currency is None:
+            return
+        for used in event.used:
+            if used.known_cost:
+                self._metrics.counter(d.COST, used.engine, self._currency).inc(float(used.known_cost))
+            for kind in used.unpriced:
+                self._metrics.counter(d.UNPRICED, used.engine, used.model, kind).inc()
 
     def _on_engine_failed(self, event: EngineFailed) -> None:
         self._metrics.counter(d.FAILURES, OTHER if event.stage is None else event.stage).inc()

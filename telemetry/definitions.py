@@ -112,6 +112,12 @@ TOKENS = _counter(
 HEARD = _counter("parley_audio_heard_seconds_total", "audio that recognisers received", "engine")
 SPOKEN = _counter("parley_audio_spoken_seconds_total", "speech that voices made", "engine")
 CHARACTERS = _counter("parley_characters_total", "characters that voices received", "engine")
+COST = _counter("parley_cost_total", "known cost of engines, by the price table", "engine", "currency")
+UNPRICED = _counter(
+    "parley_unpriced_usage_total",
+    "turns with use of an engine that the price table has no price for: their cost is not known",
+    *("engine", "model", "kind"),
+)
 
 # Of the process.
 LATE_PACKETS = _counter("parley_late_packets_total", "packets of browser calls that left 10 ms late or more")
@@ -133,6 +139,7 @@ CALL_METRICS = (
     *(SESSIONS, ACTIVE_SESSIONS, SESSION_DURATION, STT_TTFT, STT_FRAMES, STT_WORDS, LLM_TTFT, REPLY_WORDS),
     *(TTS_TTFT, TTS_AUDIO, TTS_GENERATION, CALLS, CALLS_OPEN, CALL_ENDS, TURNS, VOICE_TO_VOICE, STAGE),
     *(BARGE_IN, INTERRUPTIONS, CUT_INS, FILLERS, AHEAD, FAILURES, TOKENS, HEARD, SPOKEN, CHARACTERS),
+    *(COST, UNPRICED),
     *(LATE_PACKETS, STALLS),
 )
 PROCESS_METRICS = (

@@ -75,6 +75,8 @@ from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.telemetry.metrics import ServerMetrics
+from parley.telemetry.prices import PriceTable
+from parley.telemetry.usage_ledger import UsageLedger
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
 # Pipecat's own default; cloud voices send it without resampling.
@@ -103,6 +105,8 @@ class Engines:
         bridges: live calls, for humans at the desk who speak in them.
         shutdown: progress of the process's shutdown.
         metrics: metrics of the process, which every call fills.
+        prices: prices of the deployment.
+        ledger: use and cost of the calls of the process.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -118,6 +122,8 @@ class Engines:
         self.shutdown = Shutdown()
         self.answers = CallEvents()
         self.metrics = ServerMetrics()
+        self.prices = PriceTable(deployment.prices)
+        self.ledger = UsageLedger()
         self.annotations = LiveAnnotations()
         self.bridges = VoiceBridges()
         self._loaded = loaded

@@ -1,9 +1,10 @@
-"""Metrics of a running server, as Prometheus reads them, after a call of a real peer."""
+"""Metrics and costs of a running server, after a call of a real peer."""
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -11,9 +12,12 @@ import pytest
 import pytest_asyncio
 
 from tests.fakes.scrape import Scrape
+from tests.peers.llm_script import Turn
+from tests.peers.openai_server import OpenAiServer
 from tests.peers.operations_gateway import TOKEN
 from tests.peers.server import RunningServer, briefly_greeting, running_server
 from tests.peers.test_command import speech
+from tests.peers.test_openai_realtime import serving
 from tests.peers.test_webrtc_call import call, turns_of
 
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
@@ -103,3 +107,52 @@ async def test_scrapers_that_never_read_hold_up_no_call_and_no_other_scraper(ser
             assert "ten until two" in turns_of(caller)[-1]["bot_text"]
             assert sum(turns_of(caller)[-1]["spans"].values()) < 1_500
     assert found.value("unmute_active_sessions") == 1
+
+
+PRICED = """
+prices:
+  currency: EUR
+  rows:
+    - {engine: openai_compatible, model: m, prompt_per_million_tokens: 2, cached_per_million_tokens: 0.5,
+       completion_per_million_tokens: 10}
+    - {engine: moonshine_tiny, heard_per_minute: 0}
+"""
+
+
+async def test_a_turn_has_its_cost_in_the_session_and_a_voice_without_a_price_is_never_free(tmp_path: Path):
+    log = tmp_path / "log"
+    pieces = ["Ten", " until", " two."]
+    async with (
+        OpenAiServer([Turn(pieces, cached_tokens=1_000)]) as llm,
+        serving(llm, tmp_path, PRICED, log=log) as running,
+        httpx.AsyncClient(base_url=running.url, headers=OPERATOR) as operator,
+    ):
+        async with call(running.url) as caller:
+            caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+            await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        metrics = await scrape_until(running.url, "unmute_active_sessions", 0)
+        view = (await operator.get("/api/admin/usage")).json()
+        sessions = (await operator.get("/api/sessions")).json()["sessions"]
+        begins = view["calls"][0]["session_id"]
+        [session] = [each["id"] for each in sessions if each["id"].startswith(begins)]
+        timeline = await operator.get(f"/api/sessions/{session}/timeline", params={"kind": "usage"})
+    payloads = [event["payload"] for event in timeline.json()["events"]]
+    assert [each["scope"] for each in payloads][-1] == "call"
+    [asked] = [used for used in payloads[-1]["used"] if used["stage"] == "llm"]
+    requests = len(llm.requests)
+    assert (asked["engine"], asked["model"]) == ("openai_compatible", "m")
+    assert (asked["cached_tokens"], asked["prompt_tokens"]) == (1_000 * requests, 12 * requests)
+    # 12 tokens at 2, 1,000 at 0.5 and 3 at 10 euros per million.
+    assert float(asked["cost"]) == pytest.approx(0.000554 * requests)
+    [voice] = [used for used in payloads[-1]["used"] if used["stage"] == "tts"]
+    assert (voice["cost"], voice["unpriced"]) == (None, ["spoken_ms", "characters"])
+    assert (payloads[-1]["cost"], payloads[-1]["currency"]) == (None, "EUR")
+    assert float(payloads[-1]["known_cost"]) == pytest.approx(0.000554 * requests)
+    euros = metrics.value("parley_cost_total", engine="openai_compatible", currency="EUR")
+    assert euros == pytest.approx(0.000554 * requests)
+    unpriced = {"engine": "hibari", "model": "", "kind": "characters"}
+    assert metrics.value("parley_unpriced_usage_total", **unpriced) >= 1
+    assert log.read_text().count("hibari has no price") == 1
+    [shown] = view["calls"]
+    assert (shown["cost"], shown["is_over"]) == (None, True)
+    assert float(shown["known_cost"]) == pytest.approx(0.000554 * requests)

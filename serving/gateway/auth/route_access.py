@@ -130,6 +130,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("PUT", "/api/config/eta"): _O,
     ("GET", "/api/admin/apps"): _O,
     ("PUT", "/api/admin/apps/{app_id}"): _O,
+    ("GET", "/api/admin/usage"): _O,
     ("GET", "/api/admin/documents"): _O,
     ("PUT", "/api/admin/documents"): _O,
     ("DELETE", "/api/admin/documents"): _O,

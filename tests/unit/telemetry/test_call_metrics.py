@@ -1,5 +1,7 @@
 """Metrics of a process, filled by the events of its calls."""
 
+from decimal import Decimal
+
 import pytest
 
 from parley.core.call_events import (
@@ -19,12 +21,13 @@ from parley.core.call_events import (
     SpeechMade,
     SpeechStarted,
     TurnEnded,
+    TurnPriced,
     VoiceStarted,
     WaitMasked,
 )
 from parley.core.durations import DurationCounts
 from parley.core.timeline import HeardMark, HeardReply
-from parley.core.usage import Stage, Usage
+from parley.core.usage import PricedUsage, Stage, Usage
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.runtime.stall_monitor import Stall
@@ -58,12 +61,22 @@ class HandClock:
 class Bench:
     """One call, and the metrics that it fills."""
 
-    def __init__(self, metrics: ServerMetrics | None = None, call: ObservedCall | None = None) -> None:
+    def __init__(
+        self,
+        metrics: ServerMetrics | None = None,
+        call: ObservedCall | None = None,
+        *,
+        currency: str | None = None,
+    ) -> None:
         self.metrics = metrics or ServerMetrics()
         self.clock = HandClock()
         self.events = CallEvents(self.clock)
         self.call = CallMetrics(
-            self.events, call or ObservedCall("s", "c", "webrtc", "cascade"), self.metrics, ENGINES
+            self.events,
+            call or ObservedCall("s", "c", "webrtc", "cascade"),
+            self.metrics,
+            ENGINES,
+            currency,
         )
 
     def publish(self, *events: CallEvent) -> None:
@@ -150,6 +163,19 @@ def test_use_is_counted_by_engine_and_a_prompt_cache_hit_by_its_tokens():
     assert bench.value("parley_characters_total", engine="hibari") == 12
 
 
+def test_known_costs_are_counted_and_unpriced_use_is_counted_as_such():
+    bench = Bench(currency="EUR")
+    known = PricedUsage(Stage.TTS, "cartesia", "sonic", Usage(characters=9), Decimal("0.25"), ())
+    unknown = PricedUsage(
+        Stage.LLM, "anthropic", "opus", Usage(prompt_tokens=9), Decimal(0), ("prompt_tokens",)
+    )
+    bench.publish(TurnPriced(1, 1, (known, unknown)))
+    assert bench.value("parley_cost_total", engine="cartesia", currency="EUR") == 0.25
+    assert bench.value("parley_cost_total", engine="anthropic", currency="EUR") == 0
+    unpriced = {"engine": "anthropic", "model": "opus", "kind": "prompt_tokens"}
+    assert bench.value("parley_unpriced_usage_total", **unpriced) == 1
+
+
 def test_failures_fillers_late_packets_and_ends_are_counted():
     bench = Bench()
     bench.publish(EngineFailed(1, Stage.STT), EngineFailed(2, None), WaitMasked(3), PacketLate(4, 31))
@@ -197,7 +223,7 @@ SECRET = "walrus"
 
 def busy_call(metrics: ServerMetrics, number: int, transport: str, mode: str) -> Bench:
     call = ObservedCall(f"{SECRET}-session-{number}", f"{SECRET}-call-{number}", transport, mode)
-    bench = Bench(metrics, call)
+    bench = Bench(metrics, call, currency="USD")
     for stage in Stage:
         bench.publish(EngineFailed(1, stage))
     stages = tuple((name, 10.0) for name, _, _ in SPANS)
@@ -216,6 +242,9 @@ def busy_call(metrics: ServerMetrics, number: int, transport: str, mode: str) ->
     all_kinds = Usage(1, 1, 1, 1, 1, 1, 1.0, 1.0, 1)
     for stage in Stage:
         bench.publish(EngineUsed(11, stage, f"model-{number}", all_kinds))
+        kinds = tuple(all_kinds.amounts())
+        priced = PricedUsage(stage, ENGINES[stage], f"model-{number}", all_kinds, Decimal(1), kinds)
+        bench.publish(TurnPriced(12, 1, (priced,)))
     return bench
 
 

@@ -1,0 +1,109 @@
+"""Use and cost of a call in a real session store."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parley.core.call_events import BotTurnEnded, EngineUsed, SpeechMade, TurnEnded, TurnPriced
+from parley.core.usage import Stage, Usage
+from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.usage_records import UsageRecords
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversations import Conversations
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.telemetry.prices import PriceRow, PriceSettings, PriceTable
+from tests import virtual_time
+
+ENGINES = {Stage.STT: "deepgram", Stage.LLM: "anthropic", Stage.TTS: "cartesia"}
+ROWS = (
+    PriceRow(engine="deepgram", heard_per_minute=0.006),
+    PriceRow(engine="anthropic", prompt_per_million_tokens=1, completion_per_million_tokens=5),
+    PriceRow(engine="cartesia", per_million_characters=50),
+)
+
+
+def recorded(
+    folder: Path, settings: PriceSettings | None, happen: Callable[[CallEvents], None]
+) -> tuple[list[dict[str, Any]], list[TurnPriced]]:
+    """Return the payloads of the records of what happens in a call, and its events."""
+
+    async def whole() -> tuple[list[dict[str, Any]], list[TurnPriced]]:
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
+        opened = Conversations(store, compactor=Compactor())
+        priced: list[TurnPriced] = []
+        try:
+            async with opened.open() as conversation:
+                call = Call(conversation, "webrtc", LiveCall(conversation.clock))
+                records = UsageRecords(call, PriceTable(settings), ENGINES)
+                call.events.subscribe(TurnPriced, priced.append)
+                happen(call.events)
+                records.finish()
+                assert call.events.failures == 0
+                await conversation.flushed()
+            found = await store.events(conversation.session_id, limit=100, kinds=[Kind.USAGE])
+            return [dict(each.payload) for each in found], priced
+        finally:
+            await opened.close()
+            await store.close()
+
+    return virtual_time.run(whole())
+
+
+def one_turn(events: CallEvents) -> None:
+    events.publish(EngineUsed(0, Stage.TTS, "sonic", Usage(characters=100)))
+    events.publish(SpeechMade(0, 2_000.0))
+    events.publish(BotTurnEnded(0, "Hello.", False))
+    events.publish(EngineUsed(0, Stage.STT, "nova-3", Usage(heard_ms=10_000)))
+    events.publish(TurnEnded(0, "what is it"))
+    events.publish(EngineUsed(0, Stage.LLM, "haiku", Usage(prompt_tokens=1_000, completion_tokens=100)))
+    events.publish(EngineUsed(0, Stage.TTS, "sonic", Usage(characters=60)))
+    events.publish(BotTurnEnded(0, "It is that.", False))
+
+
+def test_each_turn_and_the_whole_call_have_a_cost(tmp_path: Path):
+    payloads, priced = recorded(tmp_path, PriceSettings(currency="EUR", rows=ROWS), one_turn)
+    assert [(each["scope"], each["turn"], each["cost"], each["currency"]) for each in payloads] == [
+        ("turn", 0, "0.005", "EUR"),
+        ("turn", 1, "0.0055", "EUR"),
+        ("call", 1, "0.0105", "EUR"),
+    ]
+    answer = payloads[1]["used"]
+    assert [(each["stage"], each["engine"], each["model"]) for each in answer] == [
+        ("stt", "deepgram", "nova-3"),
+        ("llm", "anthropic", "haiku"),
+        ("tts", "cartesia", "sonic"),
+    ]
+    assert [(each["heard_ms"], each["cost"]) for each in answer[:1]] == [(10_000, "0.001")]
+    assert payloads[2]["used"][0]["characters"] == 160
+    assert [event.turn for event in priced] == [0, 1]
+
+
+def test_a_missing_model_makes_the_cost_of_its_turn_and_call_unknown_and_never_zero(tmp_path: Path):
+    payloads, _ = recorded(tmp_path, PriceSettings(rows=ROWS[:1] + ROWS[2:]), one_turn)
+    assert [(each["scope"], each["cost"], each["known_cost"]) for each in payloads] == [
+        ("turn", "0.005", "0.005"),
+        ("turn", None, "0.004"),
+        ("call", None, "0.009"),
+    ]
+    [model] = [each for each in payloads[1]["used"] if each["stage"] == "llm"]
+    assert (model["cost"], model["unpriced"]) == (None, ["prompt_tokens", "completion_tokens"])
+
+
+def test_use_after_the_last_turn_is_in_the_sum_of_the_call(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        one_turn(events)
+        events.publish(EngineUsed(0, Stage.STT, "nova-3", Usage(heard_ms=60_000)))
+
+    payloads, _ = recorded(tmp_path, PriceSettings(rows=ROWS), happen)
+    assert [(each["scope"], each["cost"]) for each in payloads][2:] == [("turn", "0.006"), ("call", "0.0165")]
+
+
+def test_a_session_gets_no_costs_without_prices_or_where_they_are_kept_out_of_it(tmp_path: Path):
+    for number, settings in enumerate((None, PriceSettings(rows=ROWS, in_session=False))):
+        (tmp_path / str(number)).mkdir()
+        payloads, priced = recorded(tmp_path / str(number), settings, one_turn)
+        assert payloads == []
+        assert len(priced) == 2
