@@ -115,6 +115,7 @@ async def gateway(
         audit=AuditLog(data_dir / "audit.jsonl"),
         shutdown=engines.shutdown,
         metrics=engines.metrics,
+        send_traces=None if engines.traces is None else engines.traces.close,
         operations=Operations.open(
             deployment.operations,
             pool=engines.pool,

@@ -38,7 +38,9 @@ from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import CallObserver, ObservedCall, close_observers, open_observers
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Kind
+from parley.session_store.rows import SHOWN_CHARS
 from parley.telemetry.call_metrics import CallMetrics
+from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.usage_ledger import CallLedger
 
 # Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
@@ -157,6 +159,33 @@ async def run_call(
     Raises:
         PeerError: the transport cannot work any more, or never could.
     """
+    # Lines of the log say which call they are about (``telemetry.json_log``).
+    with logger.contextualize(session=call.conversation.shown_id, call=call.call_id[:SHOWN_CHARS]):
+        await _run_call(
+            engines,
+            worker,
+            transport,
+            call,
+            idle,
+            mode=mode,
+            background=background,
+            before_close=before_close,
+            reads_annotations=reads_annotations,
+        )
+
+
+async def _run_call(
+    engines: Engines,
+    worker: PipelineWorker,
+    transport: BaseTransport,
+    call: Call,
+    idle: IdleMonitor,
+    *,
+    mode: str,
+    background: Sequence[Coroutine[Any, Any, None]],
+    before_close: Callable[[], Awaitable[None]] | None,
+    reads_annotations: bool,
+) -> None:
     runner = WorkerRunner(handle_sigint=call.handles_sigint)
     await runner.add_workers(worker)
 
@@ -206,9 +235,11 @@ async def run_call(
 def _own_observers(engines: Engines, events: CallEvents, call: ObservedCall) -> list[CallObserver]:
     """Return Parley's own observers of a call."""
     currency = None if engines.prices.settings is None else engines.prices.settings.currency
+    names, traces = engines.names(call.mode), engines.traces
     return [
-        CallMetrics(events, call, engines.metrics, engines.names(call.mode), currency),
+        CallMetrics(events, call, engines.metrics, names, currency),
         CallLedger(events, call, engines.ledger),
+        *([] if traces is None else [CallTraces(events, call, traces.tracer, names)]),
     ]
 
 

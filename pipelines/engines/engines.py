@@ -76,6 +76,7 @@ from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.telemetry.metrics import ServerMetrics
 from parley.telemetry.prices import PriceTable
+from parley.telemetry.trace_export import TraceExport, check_traces
 from parley.telemetry.usage_ledger import UsageLedger
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
@@ -107,6 +108,7 @@ class Engines:
         metrics: metrics of the process, which every call fills.
         prices: prices of the deployment.
         ledger: use and cost of the calls of the process.
+        traces: export of traces; None where the deployment has none.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -124,6 +126,8 @@ class Engines:
         self.metrics = ServerMetrics()
         self.prices = PriceTable(deployment.prices)
         self.ledger = UsageLedger()
+        traces = deployment.telemetry.traces
+        self.traces = None if traces is None else TraceExport(traces)
         self.annotations = LiveAnnotations()
         self.bridges = VoiceBridges()
         self._loaded = loaded
@@ -143,6 +147,8 @@ class Engines:
             ConfigError: see ``plan``.
             EngineError: an engine does not load.
         """
+        if deployment.telemetry.traces is not None:
+            check_traces(deployment.telemetry.traces)
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})
@@ -522,6 +528,8 @@ class Engines:
             if isinstance(engine, EnginePool):
                 await engine.close()
         self.executors.shutdown()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
 
     async def __aenter__(self) -> "Engines":
         return self

@@ -116,6 +116,7 @@ def create_app(
     admitted: Callable[[bool], Admitted] | None = None,
     uses_recogniser: Callable[[object], bool] | None = None,
     metrics: ServerMetrics | None = None,
+    send_traces: Callable[[], None] | None = None,
 ) -> FastAPI:
     """Return the application of one gateway process.
 
@@ -146,6 +147,7 @@ def create_app(
             ``max_calls``.
         uses_recogniser: returns whether a call of a mode uses the recogniser; None: every call does.
         metrics: of the process, filled by its calls; None: ones of its own.
+        send_traces: sends the traces of the calls that have ended, in a thread; None: there are none.
     """
     settings = tuned(ServerTuning, settings)
     operations = operations or Operations()
@@ -250,6 +252,9 @@ def create_app(
         if human_desk is not None:
             await human_desk.close()
         await asyncio.to_thread(audit.close)
+        if send_traces is not None:
+            # Here and not after the server: a signal ends the process when the application has ended.
+            await asyncio.to_thread(send_traces)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     # For the server: ``drain`` ends the calls before it closes their transports, and ``tenant_of`` lets it

@@ -1,21 +1,27 @@
-"""Metrics and costs of a running server, after a call of a real peer."""
+"""Metrics, costs and traces of a running server, after a call of a real peer."""
 
 import asyncio
 import contextlib
+import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 import pytest_asyncio
+import yaml
 
+from parley.configs.load import read_yaml
+from tests.fakes.collector import attributes_of, collecting, hanging_collector
 from tests.fakes.scrape import Scrape
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.operations_gateway import TOKEN
-from tests.peers.server import RunningServer, briefly_greeting, running_server
+from tests.peers.server import ROOT, RunningServer, briefly_greeting, running_server
 from tests.peers.test_command import speech
 from tests.peers.test_openai_realtime import serving
 from tests.peers.test_webrtc_call import call, turns_of
@@ -156,3 +162,68 @@ async def test_a_turn_has_its_cost_in_the_session_and_a_voice_without_a_price_is
     [shown] = view["calls"]
     assert (shown["cost"], shown["is_over"]) == (None, True)
     assert float(shown["known_cost"]) == pytest.approx(0.000554 * requests)
+
+
+def with_traces(folder: Path, endpoint: str) -> str:
+    settings = read_yaml(ROOT / "configs" / "embedded.yaml")
+    settings |= {"bot": {"greeting": "Hello there."}, "telemetry": {"traces": {"endpoint": endpoint}}}
+    path = folder / "traced.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return str(path)
+
+
+async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Path):
+    with collecting() as collector:
+        async with running_server("--config", with_traces(tmp_path, collector.endpoint)) as running:
+            async with call(running.url) as caller:
+                caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+                await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+                spans_ms = turns_of(caller)[-1]["spans"]
+            await scrape_until(running.url, "unmute_active_sessions", 0)
+        # The server has ended, and sent what waited.
+        roots = [span for span in collector.spans() if span.name == "turn"]
+        answered = [event for span in roots for event in span.events if event.name == "answer audible"]
+        assert [attributes_of(span)["parley.turn"] for span in roots] == [0, 1]
+        assert abs(roots[1].end_time_unix_nano / 1e9 - time.time()) < 30
+        [audible] = map(attributes_of, answered)
+        assert audible["voice_to_voice_ms"] == pytest.approx(sum(spans_ms.values()), abs=2)
+        names = {span.name for span in collector.spans() if span.parent_span_id == roots[1].span_id}
+        assert names == {"speech_to_text", "chat documents", "text_to_speech"}
+        assert "hours" not in str(collector.spans())
+
+
+async def test_a_collector_that_never_answers_delays_no_answer_and_no_end(tmp_path: Path):
+    log = tmp_path / "log"
+    with hanging_collector() as endpoint:
+        async with running_server("--config", with_traces(tmp_path, endpoint), log=log) as running:
+            async with call(running.url) as caller:
+                caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+                await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+                assert "ten until two" in turns_of(caller)[-1]["bot_text"]
+                assert sum(turns_of(caller)[-1]["spans"].values()) < 1_500
+            await scrape_until(running.url, "unmute_active_sessions", 0)
+            began_s = asyncio.get_running_loop().time()
+            running.process.terminate()
+            async with asyncio.timeout(12):
+                while running.process.is_running() and running.process.status() != psutil.STATUS_ZOMBIE:
+                    await asyncio.sleep(0.1)
+            # The traces have three seconds, and the engines end meanwhile or before.
+            assert asyncio.get_running_loop().time() - began_s < 10
+    assert "the collector does not answer" in log.read_text()
+
+
+async def test_a_log_for_programs_is_json_and_holds_no_words(tmp_path: Path):
+    settings = read_yaml(ROOT / "configs" / "embedded.yaml")
+    settings |= {"bot": {"greeting": "Hello there."}, "telemetry": {"log_format": "json"}}
+    (tmp_path / "json.yaml").write_text(yaml.safe_dump(settings))
+    log = tmp_path / "log"
+    async with running_server("--config", str(tmp_path / "json.yaml"), "-vv", log=log) as running:
+        async with call(running.url) as caller:
+            caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+            await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        await scrape_until(running.url, "unmute_active_sessions", 0)
+    written = [line for line in log.read_text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in written]
+    assert len(lines) > 3
+    assert all({"at", "level", "module", "message"} <= line.keys() for line in lines)
+    assert "Saturday" not in "".join(written) and "ten until two" not in "".join(written)

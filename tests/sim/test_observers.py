@@ -54,6 +54,15 @@ class Breaks:
         raise RuntimeError("no words")
 
 
+class Logs:
+    """Observer that logs a line in each turn."""
+
+    def __init__(self, events: CallEvents, call: ObservedCall) -> None:
+        events.subscribe(TurnEnded, lambda _event: logger.warning("a turn is over"))
+
+    def close(self) -> None: ...
+
+
 @pytest.fixture(autouse=True)
 def _no_notebooks() -> None:
     Notebook.opened.clear()
@@ -107,3 +116,16 @@ def test_two_calls_have_observers_of_their_own(tmp_path: Path):
     first, second = Notebook.opened
     assert first.call.call_id != second.call.call_id
     assert WaitBegan in kinds(first) and len(first.events) == len(second.events)
+
+
+def test_lines_of_the_log_say_which_call_they_are_about(tmp_path: Path):
+    found: list[dict] = []
+    sink = logger.add(
+        lambda message: found.append(message.record["extra"]),
+        filter=lambda record: record["message"] == "a turn is over",
+    )
+    try:
+        call = simulate(QUESTION, tmp_path, observers=[Logs]).call
+    finally:
+        logger.remove(sink)
+    assert found == [{"session": call.conversation.shown_id, "call": call.call_id[:8]}]
