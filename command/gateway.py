@@ -104,6 +104,7 @@ async def gateway(
         conversations=conversations,
         type_turn=typed,
         annotations=engines.annotations,
+        recordings=engines.recordings,
         modes=(CASCADE, DUPLEX),
         default_mode=mode,
         served=TRANSPORTS.served,

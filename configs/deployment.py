@@ -19,6 +19,7 @@ from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import CommitGateSettings
 from parley.processors.dialogue.llm_timeouts import GuardSettings
 from parley.processors.duplex.settings import DuplexSettings
+from parley.recording.settings import RecordingSettings
 from parley.serving.gateway.admin.operations import OperationsSettings
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
@@ -383,6 +384,7 @@ class Deployment(StrictModel):
     speaking: Speaking = Speaking()
     duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
+    recording: RecordingSettings = RecordingSettings()
     server: ServerSettings = ServerSettings()
     sockets: SocketSettings = Field(
         SocketSettings(), description="limits of clients of /v1/realtime and /ws/..."

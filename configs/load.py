@@ -129,6 +129,7 @@ def _with_default_folders(deployment: "Deployment") -> "Deployment":
     """Return the deployment with the paths absolute that no file gives, and the store of the environment."""
     shipped, written = PROJECT_DIR, written_dir()
     remembering, operations, duplex = deployment.remembering, deployment.operations, deployment.duplex
+    recording = deployment.recording
     url = os.environ.get(STORE_URL_ENV, "") or absolute_store(remembering.store.url, written)
     store = remembering.store.model_copy(update={"url": url})
     tick_log = None if duplex.tick_log is None else written / duplex.tick_log
@@ -138,6 +139,7 @@ def _with_default_folders(deployment: "Deployment") -> "Deployment":
             "models_dir": written / deployment.models_dir,
             "remembering": remembering.model_copy(update={"store": store}),
             "duplex": duplex.model_copy(update={"tick_log": tick_log}),
+            "recording": recording.model_copy(update={"folder": written / recording.folder}),
             "operations": operations.model_copy(
                 update={
                     "data_dir": written / operations.data_dir,

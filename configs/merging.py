@@ -16,6 +16,7 @@ PATHS = (
     "operations.presets_dir",
     "operations.voices.default",
     "thinking.vector_search.settings.folder",
+    "recording.folder",
 )
 STORE_URL = "remembering.store.url"
 # Matches sqlite:///folder/file.db, and not sqlite:////folder/file.db.

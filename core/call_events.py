@@ -694,3 +694,45 @@ class CallEnding(CallEvent):
 
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingAnnounced(CallEvent):
+    """The caller has heard that the call is recorded, and stays.
+
+    Attributes:
+        text: the phrase.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingStarted(CallEvent):
+    """The call is recorded from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingDegraded(CallEvent):
+    """Part of the recording is lost; the call and the rest of its recording go on.
+
+    Attributes:
+        reason: a sentence for people.
+        lost_ms: length of the audio that was lost so far, of both sides.
+    """
+
+    reason: str
+    lost_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingEnded(CallEvent):
+    """The recording of the call is complete.
+
+    Attributes:
+        duration_ms: its length.
+        lost_ms: length of the audio that was lost, of both sides.
+    """
+
+    duration_ms: int
+    lost_ms: int

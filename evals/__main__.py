@@ -28,6 +28,7 @@ MODULES = (
     "parley.evals.openai_realtime",
     "parley.evals.bench.omni_memory",
     "parley.evals.bench.phone_noise",
+    "parley.evals.bench.recorder",
     "parley.evals.bench.session_store",
     "parley.evals.bench.worker_overhead",
     "parley.evals.turns.frontier",

@@ -90,7 +90,7 @@ def build(
     """
     usage, client = engines.answering.usage, call.client
     worker = call_worker(
-        stages.in_order(),
+        engines.recordings.tapped(stages.in_order(), transport, call),
         output_rate_hz=output_rate_hz or engines.output_rate_hz,
         unseen=stages.unseen,
         rtvi=call.rtvi,
@@ -100,7 +100,8 @@ def build(
         take_typed=take_typed or call.conversation.take_typed,
     )
     call.live.input.open(worker.queue_frame)
-    greet(worker, transport, call, engines.deployment.bot, greets=greets)
+    announcement = engines.recordings.announcement
+    greet(worker, transport, call, engines.deployment.bot, greets=greets, announcement=announcement)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:

@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Protocol
 
 from parley.core.call_events import AnswerHeard
 from parley.core.client_rules import ClientRules, prompt_of
@@ -66,8 +67,24 @@ def client_prompt(update: SessionUpdate, system_prompt: str) -> str:
     return prompt_of(system_prompt, update.instructions, update.notes)
 
 
+class MediaFollower(Protocol):
+    """Receiver of the audio and the pictures of a call, on the event loop. No method may block."""
+
+    def hear(self, pcm: bytes, rate_hz: int) -> None:
+        """Receive audio of the caller that has just come."""
+        ...
+
+    def play(self, pcm: bytes, rate_hz: int, at_us: int | None) -> None:
+        """Receive audio of the bot that leaves, and when a device took it, where that is known."""
+        ...
+
+    def see(self, pixels: bytes, size: tuple[int, int]) -> None:
+        """Receive a picture of the caller's camera, raw RGB."""
+        ...
+
+
 class LiveCall:
-    """Parts of a call that exist before its pipeline, and the reports of packets that leave.
+    """Parts of a call that exist before its pipeline, and the reports of its audio.
 
     Args:
         clock: clock of the session.
@@ -82,6 +99,7 @@ class LiveCall:
         turns: marks of every turn.
         floor: tracks whether the bot holds the floor.
         input: entry of frames from outside into the pipeline, while it runs.
+        began_ms: when the call began, on the clock of its events.
     """
 
     def __init__(
@@ -105,7 +123,9 @@ class LiveCall:
         self.turns = TurnLog(on_answer=self._on_answer)
         self.floor = Floor(events)
         self.input = PipelineInput()
+        self.began_ms = events.now_ms()
         self._followers: list[Callable[[bytes, int | None], None]] = []
+        self._media: list[MediaFollower] = []
 
     def follow_packets(self, follower: Callable[[bytes, int | None], None]) -> None:
         """Report every packet from here on, and when it left; ``follower`` must not block."""
@@ -120,6 +140,27 @@ class LiveCall:
         self.turns.played(pcm)
         for follower in self._followers:
             follower(pcm, at_us)
+        for media in self._media:
+            media.play(pcm, self.playout.rate_hz, at_us)
+
+    def follow_media(self, follower: MediaFollower) -> None:
+        """Report the audio of both sides and the camera's pictures from here on, where they are tapped."""
+        self._media.append(follower)
+
+    def on_caller_audio(self, pcm: bytes, rate_hz: int) -> None:
+        """Audio of the caller has come; for the tap after the transport's input."""
+        for follower in self._media:
+            follower.hear(pcm, rate_hz)
+
+    def on_caller_picture(self, pixels: bytes, size: tuple[int, int]) -> None:
+        """A picture of the camera has come, raw RGB; for the same tap."""
+        for follower in self._media:
+            follower.see(pixels, size)
+
+    def on_accepted(self, pcm: bytes, rate_hz: int) -> None:
+        """An output that reports no packets has accepted audio; for the tap after it."""
+        for follower in self._media:
+            follower.play(pcm, rate_hz, None)
 
     def _on_answer(self, latency_ms: int) -> None:
         stages_ms = tuple(self.turns.current.spans_ms().items())
@@ -128,6 +169,7 @@ class LiveCall:
     def close(self) -> None:
         """Drop the references to a pipeline that has ended. Records stay."""
         self._followers.clear()
+        self._media.clear()
         self.input.close()
         self.events.close()
 

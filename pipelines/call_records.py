@@ -1,8 +1,9 @@
 """Record the events of a call in its session.
 
-Records are: begin and end of the call, and the heard part of each reply: during playback, at its end, and as
-its client corrects it later. None of the writes is awaited; records that must be durable before they take
-effect are held back by the commit gate. The conversation keeps the order within the session.
+Records are: begin and end of the call and of its recording, losses of the recording, and the heard part of
+each reply: during playback, at its end, and as its client corrects it later. None of the writes is awaited;
+records that must be durable before they take effect are held back by the commit gate. The conversation keeps
+the order within the session.
 """
 
 import uuid
@@ -16,6 +17,10 @@ from parley.core.call_events import (
     CameraChanged,
     PassagesCited,
     PhraseChosen,
+    RecordingAnnounced,
+    RecordingDegraded,
+    RecordingEnded,
+    RecordingStarted,
     ReplyBrought,
     ReplyCorrected,
     ReplyFinished,
@@ -66,6 +71,10 @@ class CallRecords:
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(CallAnswered, self._on_call_answered)
         events.subscribe(PassagesCited, self._on_passages_cited)
+        events.subscribe(RecordingAnnounced, self._on_recording_announced)
+        events.subscribe(RecordingStarted, self._on_recording_started)
+        events.subscribe(RecordingDegraded, self._on_recording_degraded)
+        events.subscribe(RecordingEnded, self._on_recording_ended)
 
     def note(self, kind: Kind) -> None:
         """Record that the call began or ended."""
@@ -104,6 +113,23 @@ class CallRecords:
 
     def _on_call_answered(self, event: CallAnswered) -> None:
         self._more = {"answered_by": event.by}
+
+    def _on_recording_announced(self, event: RecordingAnnounced) -> None:
+        self._write_recording("announced", text=event.text)
+
+    def _on_recording_started(self, event: RecordingStarted) -> None:
+        self._write_recording("started")
+
+    def _on_recording_degraded(self, event: RecordingDegraded) -> None:
+        self._write_recording("degraded", reason=event.reason, lost_ms=event.lost_ms)
+
+    def _on_recording_ended(self, event: RecordingEnded) -> None:
+        self._write_recording("ended", duration_ms=event.duration_ms, lost_ms=event.lost_ms)
+
+    def _write_recording(self, state: str, **more: object) -> None:
+        conversation = self._call.conversation
+        payload = {"call_id": self._call.call_id, "state": state, **more}
+        conversation.record(conversation.draft(Kind.RECORDING, "system", payload))
 
     def _on_passages_cited(self, event: PassagesCited) -> None:
         self._cited[event.reply_id] = self._cited_in_turn = event.passages

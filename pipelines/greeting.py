@@ -1,4 +1,4 @@
-"""Beginning of a call for the other side: the id of its session, and the bot's greeting."""
+"""Beginning of a call for the other side: the id of its session, the announcement, and the bot's greeting."""
 
 from typing import Any
 
@@ -32,18 +32,32 @@ def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
 
 
 def greet(
-    worker: PipelineWorker, transport: BaseTransport, call: Call, bot: Bot, *, greets: bool = True
+    worker: PipelineWorker,
+    transport: BaseTransport,
+    call: Call,
+    bot: Bot,
+    *,
+    greets: bool = True,
+    announcement: str = "",
 ) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
 
-    ``greets`` is False when another stage greets.
+    ``greets`` is False when another stage greets. ``announcement`` comes before the greeting and cannot be
+    interrupted.
     """
-    greeting = greeting_of(call, bot)
+    opening = [greeting_of(call, bot)]
+    if announcement:
+        spoken = TTSSpeakFrame(announcement, append_to_context=True)
+        spoken.interruptible = False
+        opening.insert(0, spoken)
     greeted = not call.client.greets or not greets
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         nonlocal greeted
-        if greeting is not None and not greeted:
-            greeted = True
-            await worker.queue_frame(greeting)
+        if greeted:
+            return
+        for phrase in opening:
+            if phrase is not None:
+                greeted = True
+                await worker.queue_frame(phrase)

@@ -214,8 +214,9 @@ async def _run_call(
         records.note(Kind.JOINED)
         try:
             watching = _enders(engines, idle, worker, call)
-            with engines.annotations.opened(call, are_read=reads_annotations):
-                await _run_background(runner, [*watching, *background])
+            async with engines.recordings.recorded(call):
+                with engines.annotations.opened(call, are_read=reads_annotations):
+                    await _run_background(runner, [*watching, *background])
         finally:
             if before_close is not None:
                 await before_close()

@@ -15,6 +15,8 @@ from parley.core.call_events import (
     FinalWords,
     PacketLate,
     PartialWords,
+    RecordingDegraded,
+    RecordingStarted,
     ReplyCut,
     ReplyFinished,
     ResponseEnded,
@@ -101,6 +103,8 @@ class CallMetrics:
         events.subscribe(CallEnding, self._on_call_ending)
         events.subscribe(WaitMasked, lambda _event: metrics.counter(d.FILLERS).inc())
         events.subscribe(AnsweredAhead, lambda _event: metrics.counter(d.AHEAD).inc())
+        events.subscribe(RecordingStarted, lambda _event: metrics.counter(d.RECORDINGS).inc())
+        events.subscribe(RecordingDegraded, lambda _event: metrics.counter(d.RECORDINGS_DEGRADED).inc())
         events.subscribe(PacketLate, lambda _event: metrics.counter(d.LATE_PACKETS).inc())
 
     def close(self) -> None:

@@ -101,6 +101,8 @@ CUT_INS = _counter(
 )
 FILLERS = _counter("parley_fillers_total", "phrases that covered a late answer")
 AHEAD = _counter("parley_answered_ahead_total", "answers that were begun before the turn was over")
+RECORDINGS = _counter("parley_recordings_total", "calls whose recording began")
+RECORDINGS_DEGRADED = _counter("parley_recordings_degraded_total", "losses of a part of a recording")
 
 # Of engines.
 FAILURES = _counter("parley_engine_failures_total", "errors that engines and services reported", "stage")
@@ -138,8 +140,8 @@ STORE_AVAILABLE = _gauge("parley_store_available", "1 while the session store an
 CALL_METRICS = (
     *(SESSIONS, ACTIVE_SESSIONS, SESSION_DURATION, STT_TTFT, STT_FRAMES, STT_WORDS, LLM_TTFT, REPLY_WORDS),
     *(TTS_TTFT, TTS_AUDIO, TTS_GENERATION, CALLS, CALLS_OPEN, CALL_ENDS, TURNS, VOICE_TO_VOICE, STAGE),
-    *(BARGE_IN, INTERRUPTIONS, CUT_INS, FILLERS, AHEAD, FAILURES, TOKENS, HEARD, SPOKEN, CHARACTERS),
-    *(COST, UNPRICED),
+    *(BARGE_IN, INTERRUPTIONS, CUT_INS, FILLERS, AHEAD, RECORDINGS, RECORDINGS_DEGRADED, FAILURES, TOKENS),
+    *(HEARD, SPOKEN, CHARACTERS, COST, UNPRICED),
     *(LATE_PACKETS, STALLS),
 )
 PROCESS_METRICS = (

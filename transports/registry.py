@@ -50,6 +50,7 @@ class Capabilities:
         queues_callers: a caller may wait for a line.
         places_calls: the operator can have a number called, and a caller can be transferred to a human.
         speaks_rtvi: the client reads and writes RTVI messages.
+        has_clock: the caller's audio comes in real time; without a clock a client may send it faster.
     """
 
     audio: bool = True
@@ -64,6 +65,7 @@ class Capabilities:
     queues_callers: bool = False
     places_calls: bool = False
     speaks_rtvi: bool = False
+    has_clock: bool = True
 
     def named(self) -> tuple[str, ...]:
         """Return the names of the capabilities it has, in the order of the fields."""
@@ -214,7 +216,7 @@ TRANSPORTS = TransportRegistry(
             summary="a program with a socket: OpenAI's realtime API, Unmute's, MiniCPM-o's",
             target="",
             capabilities=Capabilities(
-                video=True, reports_playout=True, cancels_echo=True, queues_callers=True
+                video=True, reports_playout=True, cancels_echo=True, queues_callers=True, has_clock=False
             ),
             settings="sockets",
             routes=(

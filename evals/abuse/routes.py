@@ -56,7 +56,7 @@ def sockets() -> tuple[Entry, ...]:
 
 def application() -> FastAPI:
     """Build the application with every surface; the objects that its routes would call are missing."""
-    absent: Any = SimpleNamespace(store=None, codes=None)
+    absent: Any = SimpleNamespace(store=None, codes=None, folder=None)
     return create_app(
         ServerTuning(),
         run_call=absent,
@@ -65,6 +65,7 @@ def application() -> FastAPI:
         conversations=absent,
         type_turn=absent,
         annotations=absent,
+        recordings=absent,
         modes=(CASCADE, DUPLEX),
         default_mode=CASCADE,
         operations=Operations.open(OperationsSettings(), pool=None),

@@ -17,6 +17,7 @@ BENCHMARKS: Mapping[str, str] = {
     "kv_cache": "parley.evals.bench.kv_cache.__main__",
     "omni_memory": "parley.evals.bench.omni_memory",
     "phone_noise": "parley.evals.bench.phone_noise",
+    "recorder": "parley.evals.bench.recorder",
     "sequencer": "parley.evals.bench.sequencer.__main__",
     "session_store": "parley.evals.bench.session_store",
     "worker_overhead": "parley.evals.bench.worker_overhead",

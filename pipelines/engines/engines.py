@@ -29,6 +29,7 @@ from parley.models.stt.hosted.engine import WorkerSttSettings
 from parley.models.tts import SpeechPiece, TextToSpeech
 from parley.models.turn import TURN
 from parley.models.vad import VAD
+from parley.pipelines.call_recording import CallRecordings
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.engines.loading import (
     POOLED,
@@ -104,6 +105,7 @@ class Engines:
         answers: ``AnswerHeard`` of all calls.
         annotations: live calls, for outside specialists that report about them.
         bridges: live calls, for humans at the desk who speak in them.
+        recordings: recordings of the calls, where the deployment enables them.
         shutdown: progress of the process's shutdown.
         metrics: metrics of the process, which every call fills.
         prices: prices of the deployment.
@@ -130,6 +132,7 @@ class Engines:
         self.traces = None if traces is None else TraceExport(traces)
         self.annotations = LiveAnnotations()
         self.bridges = VoiceBridges()
+        self.recordings = CallRecordings(deployment.recording, deployment.name)
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
         self._specialists = SpecialistProcesses(loaded.specialists)
@@ -527,6 +530,7 @@ class Engines:
         for engine in (self._loaded.stt, self._loaded.commands):
             if isinstance(engine, EnginePool):
                 await engine.close()
+        await self.recordings.close()
         self.executors.shutdown()
         if self.traces is not None:
             await asyncio.to_thread(self.traces.close)

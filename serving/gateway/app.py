@@ -67,6 +67,7 @@ from parley.serving.gateway.session_api import (
     MESSAGES_PATH,
     PATH,
     AnswerTyped,
+    SessionRecordings,
     on_store_error,
     session_api,
 )
@@ -99,6 +100,7 @@ def create_app(
     conversations: Conversations | None = None,
     type_turn: AnswerTyped | None = None,
     annotations: AnnotationEntries | None = None,
+    recordings: SessionRecordings | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,
@@ -128,6 +130,7 @@ def create_app(
         conversations: of this process; without them there is no sessions API.
         type_turn: answers typed turns of the sessions API.
         annotations: live calls that outside specialists report about; without them there are no such routes.
+        recordings: recordings of calls, played and removed with their session; None for none.
         modes: that a call may request (``mode`` of its body); without any there are no such sockets.
         default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for
@@ -331,7 +334,11 @@ def create_app(
             ).router()
         )
     if conversations is not None and type_turn is not None:
-        app.include_router(session_api(conversations, type_turn, settings, usage, access, operators, audit))
+        app.include_router(
+            session_api(
+                conversations, type_turn, settings, usage, access, operators, audit, recordings=recordings
+            )
+        )
         app.include_router(desk_api(human_desk, conversations, operators))
         if annotations is not None:
             app.include_router(annotations_api(annotations, conversations, settings, access))

@@ -10,6 +10,7 @@
     POST   /api/sessions/import               stores them, also from a very large file; for the operator
     POST   /api/sessions/{id}/messages        a typed turn, also with pictures; the answer streams as
                                               server-sent events
+    GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
@@ -34,22 +35,26 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
+from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import (
     AgentError,
     FencedError,
     KeyReusedError,
+    MediaError,
     SessionExistsError,
     StoreUnavailableError,
     UnknownSessionError,
 )
 from parley.core.grants import ClientIdentity
 from parley.core.pictures import PictureFile
+from parley.recording.retention import RemovedRecordings
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -59,6 +64,7 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
+from parley.serving.gateway.recording_routes import add_recording_routes
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
@@ -113,6 +119,23 @@ class AnswerTyped(Protocol):
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
+class SessionRecordings(Protocol):
+    """Recordings of calls, which a session's readers may play and which are removed with it."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder that contains them."""
+        ...
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session.
+
+        Raises:
+            MediaError: they cannot be removed.
+        """
+        ...
+
+
 class TypedPicture(BaseModel):
     """Picture of a typed turn."""
 
@@ -153,6 +176,7 @@ def session_api(
     access: Access,
     operators: AdminAuth,
     audit: AuditLog,
+    recordings: SessionRecordings | None = None,
 ) -> APIRouter:
     """Return the routes.
 
@@ -164,6 +188,7 @@ def session_api(
         access: checks that a client may create or use a session.
         operators: checks that a client may list and import.
         audit: records deletions.
+        recordings: recordings of the calls of the sessions; None for none.
     """
     store = conversations.store
     turns = ConcurrencyLimit(
@@ -295,8 +320,8 @@ def session_api(
         )
 
     @router.delete("/{session_id}", status_code=204)
-    async def delete(session_id: SessionId, request: Request) -> None:
-        """Delete every trace of a session."""
+    async def delete(session_id: SessionId, request: Request) -> Response:
+        """Delete every trace of a session; answer with what else was removed, when there were recordings."""
         info = await store.info(session_id)
         identity = await access.check_deletion(request, info.owner)
         await conversations.delete(session_id)
@@ -306,6 +331,19 @@ def session_api(
             session=session_id[:SHOWN_CHARS],
             by="operator" if identity.is_operator else "owner",
         )
+        if recordings is None:
+            return Response(status_code=204)
+        try:
+            removed = await recordings.remove(session_id)
+        except MediaError as error:
+            logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
+            raise HTTPException(
+                500, "the session is deleted, its recordings are not: the operator removes them by hand"
+            ) from error
+        if not removed.files:
+            return Response(status_code=204)
+        facts = {"calls": removed.calls, "files": removed.files, "bytes": removed.bytes}
+        return JSONResponse({"removed": {"recordings": facts}})
 
     @router.post("/{session_id}/messages")
     async def message(
@@ -324,6 +362,15 @@ def session_api(
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
+    if recordings is not None:
+        add_recording_routes(
+            router,
+            recordings.folder,
+            in_use=in_use,
+            pace=pace,
+            client=client,
+            stall_s=settings.reader_stall_s,
+        )
     return router
 
 

@@ -21,7 +21,7 @@ from parley.core.pictures import PictureFile
 from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
-from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
+from parley.serving.gateway.session_api import AnswerTyped, SessionRecordings, TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
@@ -88,6 +88,7 @@ async def application(
     *,
     audit: AuditLog | None = None,
     annotations: AnnotationEntries | None = None,
+    recordings: SessionRecordings | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
@@ -102,6 +103,7 @@ async def application(
             conversations=conversations,
             type_turn=type_turn,
             annotations=annotations,
+            recordings=recordings,
             operator_token=TOKEN,
             audit=audit,
         )

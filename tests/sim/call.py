@@ -318,7 +318,7 @@ def simulate(
     def on_line(live: LiveCall) -> FileCall:
         pcm = float_to_pcm16(np.concatenate(caller))
 
-        def on_packet(pcm: bytes) -> None:
+        def on_packet(pcm: bytes, _at_us: int) -> None:
             if room is not None:
                 room.played(pcm)
             live.on_packet(pcm)

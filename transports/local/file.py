@@ -47,7 +47,8 @@ class FileCall:
         limit_s: longest call beyond the caller's own audio.
         frame_ms: length of the pieces that the microphone delivers.
         talks_over: the caller does not wait for a greeting.
-        on_packet: called with the PCM of every chunk of bot audio as it is played; must not block.
+        on_packet: called with the PCM of every chunk of bot audio as it is played, and with its place in the
+            recording, on the clock of the event loop; must not block.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class FileCall:
         limit_s: int = 120,
         frame_ms: int = 20,
         talks_over: bool = False,
-        on_packet: Callable[[bytes], None] | None = None,
+        on_packet: Callable[[bytes, int], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.pcm = pcm
@@ -86,6 +87,10 @@ class FileCall:
         """Return milliseconds since the call began."""
         started_us = self._started_us if self._started_us is not None else self.clock.now_us()
         return (self.clock.now_us() - started_us) // 1000
+
+    def loop_us(self, at_ms: int) -> int:
+        """Return a time of the call on the clock of the event loop."""
+        return (self._started_us or 0) + at_ms * 1000
 
     def bot_silent_ms(self) -> int:
         """Return for how many milliseconds the bot has been silent; since the start when it never spoke."""
@@ -180,7 +185,7 @@ class FileOutput(InterruptibleOutput):
         call.recording.place(Side.BOT, ms_to_samples(at_ms, call.rate_hz), pcm)
         self._next_ms = at_ms + duration_ms
         call.bot_until_ms = self._next_ms
-        self._on_packet(pcm)
+        self._on_packet(pcm, at_ms)
         # Taken when due: the next chunk is requested when this one has been played.
         await call.sleep_until_ms(self._next_ms)
         return True
@@ -189,9 +194,9 @@ class FileOutput(InterruptibleOutput):
         # Nothing is queued here. The next audio is at full volume.
         self.gain.reset()
 
-    def _on_packet(self, pcm: bytes) -> None:
+    def _on_packet(self, pcm: bytes, at_ms: int) -> None:
         if self._call.on_packet:
-            self._call.on_packet(pcm)
+            self._call.on_packet(pcm, self._call.loop_us(at_ms))
 
 
 class FileTransport(BaseTransport):

@@ -6,6 +6,7 @@ import { Bubbles } from "./bubbles.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
 import { Lanes } from "./lanes.js";
+import { Recordings } from "./recordings.js";
 import { SessionRecord } from "./record.js";
 import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
 import { Timeline } from "./timeline.js";
@@ -42,6 +43,7 @@ const parts = {
   paths: part("paths", HTMLElement),
   timeline: part("timeline", HTMLDetailsElement),
   lanes: part("lanes", HTMLDetailsElement),
+  recordings: part("recordings", HTMLDetailsElement),
   earlier: part("earlier", HTMLButtonElement),
   conversation: part("conversation", HTMLElement),
   dock: part("dock", HTMLElement),
@@ -58,6 +60,7 @@ class SessionPage {
   #record = new SessionRecord(this.#bubbles);
   #timeline;
   #lanes = new Lanes(parts.lanes);
+  #recordings;
   #attachments = new Attachments(parts.attached, (problem) => {
     if (problem) this.#message = problem;
     this.#show();
@@ -77,6 +80,7 @@ class SessionPage {
   constructor(api) {
     this.#api = api;
     this.#timeline = new Timeline(api, parts.timeline);
+    this.#recordings = new Recordings(api, parts.recordings);
     this.#unsent = new Unsent(api.id);
     this.#follower = new Follower(api, {
       past: (events) => this.#onPast(events),
@@ -141,6 +145,7 @@ class SessionPage {
     this.#noteTier(event);
     this.#timeline.take(event);
     this.#lanes.take(event);
+    this.#recordings.take(event);
     this.#show();
   }
 

@@ -5,7 +5,7 @@ import { within } from "./deadline.js";
 import { nameOf } from "./guards.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
-/** @import { AnswerEvent, Attached, CallCode, NextToken, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
+/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -87,6 +87,42 @@ export class SessionApi {
 
   get exportPath() {
     return `${this.#path}/export`;
+  }
+
+  get recordingsZipPath() {
+    return `${this.#path}/recordings.zip`;
+  }
+
+  /** @param {string} call */
+  replayPath(call) {
+    return `${this.#path}/recordings/${call}/replay.wav`;
+  }
+
+  /**
+   * @param {string} call
+   * @param {number} at_ms
+   */
+  framePath(call, at_ms) {
+    return `${this.#path}/recordings/${call}/frames/${at_ms}.jpg`;
+  }
+
+  /**
+   * Read the list of its recorded calls, oldest first. Throws ApiError.
+   *
+   * @returns {Promise<RecordingSummary[]>}
+   */
+  async recordings() {
+    return (await requestJson("GET", `${this.#path}/recordings`)).calls;
+  }
+
+  /**
+   * Read the events and the peaks of a recorded call. Throws ApiError.
+   *
+   * @param {string} call
+   * @returns {Promise<RecordingDetail>}
+   */
+  recording(call) {
+    return requestJson("GET", `${this.#path}/recordings/${call}`);
   }
 
   /**

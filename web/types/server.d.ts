@@ -134,9 +134,55 @@ export type SessionEvent =
   | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "usage" | "journal",
+      | "tool_call"
+      | "tool_result"
+      | "state"
+      | "summary"
+      | "voices"
+      | "consent"
+      | "usage"
+      | "journal"
+      | "recording",
       Record<string, unknown>
     >;
+
+/** Recorded call in the list of a session. */
+export interface RecordingSummary {
+  call_id: string;
+  transport: string;
+  began_us: number;
+  duration_ms: number;
+  lost_ms: number;
+  /** Its end was written; false also for a call that a crash ended. */
+  is_over: boolean;
+  has_replay: boolean;
+  pictures: number;
+}
+
+/** Event of a recorded call: the fields that the page reads, of any kind. */
+export interface RecordingEvent {
+  /** From the beginning of the recording. */
+  at_ms: number;
+  event: string;
+  reply_id?: string;
+  text?: string;
+  unheard?: string;
+  truncated?: boolean;
+  voiced_ms?: number;
+  silence_ms?: number;
+}
+
+/** Recorded call, as a page draws it. */
+export interface RecordingDetail {
+  call_id: string;
+  began_us: number;
+  duration_ms: number;
+  events: RecordingEvent[];
+  /** Times of the camera's pictures, in milliseconds. */
+  pictures: number[];
+  /** Highest sample of every interval, in percent; null where the stereo file was not made. */
+  peaks: { interval_ms: number; caller: number[]; bot: number[] } | null;
+}
 
 /** Page of a timeline; `after` is where the next one begins, null at the end. */
 export interface TimelinePage {

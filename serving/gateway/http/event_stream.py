@@ -1,4 +1,4 @@
-"""Response that is generated while it is read (server-sent events, an export).
+"""Response that is generated while it is read (server-sent events, an export, a recording).
 
 Decides when it ends: with its last chunk, when the reader has left, or when the reader receives nothing any
 more. However it ends, the generator of its chunks is closed first, so that its resources (a place, a turn)
@@ -22,22 +22,24 @@ class EventStream(StreamingResponse):
     """Streaming response.
 
     Args:
-        chunks: complete events or lines, as text; none of them empty.
+        chunks: complete events or lines, as text, or parts of a file; none of them empty.
         stall_s: longest wait for a reader to receive a chunk.
         media_type: of the answer.
+        status: of the answer.
         headers: of the answer; None for those of events, which no proxy may buffer.
     """
 
     def __init__(
         self,
-        chunks: AsyncGenerator[str, None],
+        chunks: AsyncGenerator[str, None] | AsyncGenerator[bytes, None],
         *,
         stall_s: float,
         media_type: str = "text/event-stream",
+        status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         headers = {"X-Accel-Buffering": "no"} if headers is None else headers
-        super().__init__(chunks, media_type=media_type, headers=headers)
+        super().__init__(chunks, status_code=status, media_type=media_type, headers=headers)
         self._chunks = chunks
         self._stall_s = stall_s
 
@@ -64,11 +66,15 @@ class EventStream(StreamingResponse):
     async def _stream(self, send: Send) -> None:
         try:
             async with aclosing(self._chunks) as chunks:
-                chunk = await anext(chunks, "")
-                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                chunk: str | bytes = await anext(chunks, "")
+                start = {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
                 await self._give(send, start)
                 while chunk:
-                    body = chunk.encode()
+                    body = chunk.encode() if isinstance(chunk, str) else chunk
                     await self._give(send, {"type": "http.response.body", "body": body, "more_body": True})
                     chunk = await anext(chunks, "")
             await self._give(send, {"type": "http.response.body", "body": b"", "more_body": False})

@@ -9,7 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from parley.pipelines.call_recording import CallRecordings
 from parley.pipelines.live_annotations import LiveAnnotations
+from parley.recording.settings import RecordingSettings
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.auth_failures import AuthFailures
@@ -78,6 +80,7 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
         conversations=conversations,
         type_turn=_typed,
         annotations=LiveAnnotations(),
+        recordings=CallRecordings(RecordingSettings(folder=folder), "embedded"),
         modes=("cascade", "duplex"),
         operations=Operations.open(OperationsSettings(data_dir=folder), pool=None),
         phone=phone,

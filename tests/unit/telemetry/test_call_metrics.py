@@ -13,6 +13,8 @@ from parley.core.call_events import (
     FinalWords,
     PacketLate,
     PartialWords,
+    RecordingDegraded,
+    RecordingStarted,
     ReplyCut,
     ReplyFinished,
     ResponseEnded,
@@ -180,6 +182,8 @@ def test_failures_fillers_late_packets_and_ends_are_counted():
     bench = Bench()
     bench.publish(EngineFailed(1, Stage.STT), EngineFailed(2, None), WaitMasked(3), PacketLate(4, 31))
     bench.publish(CallEnding(5, "server_shutdown", "the server stops"))
+    bench.publish(RecordingStarted(6), RecordingDegraded(7, "the disk is full", 500))
+    assert bench.value("parley_recordings_total") == bench.value("parley_recordings_degraded_total") == 1
     assert bench.value("parley_engine_failures_total", stage="stt") == 1
     assert bench.value("parley_engine_failures_total", stage="other") == 1
     assert bench.value("parley_fillers_total") == bench.value("parley_late_packets_total") == 1

@@ -1,0 +1,181 @@
+"""Record the calls of one process, where the deployment enables it (``recording``).
+
+Where the two sides are tapped:
+
+* The bot: the packets that the transport reports when they leave or are played (``LiveCall.on_packet``). A
+  reply that is cut has no further packets, so the recording ends where the client's audio ends. A room's
+  transport reports none; there a tap after the output takes what the output has accepted.
+* The caller: a tap after the transport's input, before echo control. It is in the task that pushes the audio,
+  as in every mode: cascade, full duplex and a realtime service.
+
+``CallRecordings`` owns the threads, ``recorded`` the recorder and its task. A recording that cannot begin is
+logged, and the call goes on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from loguru import logger
+from pipecat.frames.frames import Frame, InputAudioRawFrame, InputImageRawFrame, OutputAudioRawFrame
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.transports.base_transport import BaseTransport
+
+from parley.core.call_events import RecordingAnnounced, ReplyFinished
+from parley.core.errors import MediaError, UnknownSessionError
+from parley.core.pictures import SHOWN
+from parley.pipelines.call import Call, LiveCall
+from parley.processors.taps.notice import NoticeTap
+from parley.recording.disk import RecordingDisk
+from parley.recording.recorder import CallRecorder, RecordingSource
+from parley.recording.retention import RemovedRecordings, RetentionThread, remove_session
+from parley.recording.settings import RecordingSettings
+
+# Stereo WAVs that wait to be made; one is the path of a folder.
+MOST_MERGES = 1_000
+# Longest wait for the disk when the process ends, for each of the two threads.
+SHUTDOWN_S = 5.0
+_US_PER_MS = 1_000
+
+
+class CallRecordings:
+    """Recordings of the calls of one process.
+
+    Args:
+        settings: of the deployment.
+        deployment: name of the deployment.
+    """
+
+    def __init__(self, settings: RecordingSettings, deployment: str) -> None:
+        self._settings, self._deployment = settings, deployment
+        self._disk = RecordingDisk("recording")
+        # Apart from the segments, which must not wait for the WAV of a long call.
+        self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
+        days, most_gb = settings.retention_days, settings.max_storage_gb
+        self._retention: RetentionThread | None = None
+        if settings.enabled and (days is not None or most_gb is not None):
+            self._retention = RetentionThread(settings.folder, retention_days=days, max_storage_gb=most_gb)
+
+    @property
+    def folder(self) -> Path:
+        """Folder that contains them."""
+        return self._settings.folder
+
+    @property
+    def announcement(self) -> str:
+        """Phrase that is spoken at the beginning of a call; empty for none."""
+        return self._settings.announcement if self._settings.enabled else ""
+
+    def tapped(
+        self, processors: Sequence[FrameProcessor], transport: BaseTransport, call: Call
+    ) -> list[FrameProcessor]:
+        """Return the processors of a call with the taps that its recording needs; without one, unchanged."""
+        tapped = list(processors)
+        if not self._settings.enabled:
+            return tapped
+        tapped.insert(tapped.index(transport.input()) + 1, NoticeTap(partial(_notice_input, call.live)))
+        if not call.live.playout.follows_packets:
+            tapped.insert(tapped.index(transport.output()) + 1, NoticeTap(partial(_notice_output, call.live)))
+        return tapped
+
+    @asynccontextmanager
+    async def recorded(self, call: Call) -> AsyncIterator[None]:
+        """Record a call while the block runs, where the deployment enables it."""
+        recorder = self._open(call) if self._settings.enabled else None
+        if recorder is None:
+            yield
+            return
+        if phrase := self._settings.announcement:
+            _start_when_heard(call, phrase, recorder)
+        else:
+            _start(call, recorder)
+        running = asyncio.create_task(recorder.run(), name="call.recording")
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await recorder.close()
+            if not recorder.is_started:
+                logger.info("a call was not recorded: its caller has not heard recording.announcement")
+            if isinstance(call.conversation.loss, UnknownSessionError):
+                # The session was deleted during the call, whose recording went on to here.
+                self._disk.put(partial(_remove, self._settings.folder, call.conversation.session_id))
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session that is deleted, also where calls are not recorded any more.
+
+        Raises:
+            MediaError: something foreign is in its folder, or the disk refuses.
+        """
+        return await asyncio.to_thread(remove_session, self._settings.folder, session_id)
+
+    async def close(self) -> None:
+        """Write what waits, within ``SHUTDOWN_S`` for each thread."""
+        if self._retention is not None:
+            self._retention.close()
+        ends: list[Callable[[float], bool]] = [self._disk.close, self._merging.close]
+        for end in ends:
+            if not await asyncio.to_thread(end, SHUTDOWN_S):
+                logger.warning("recordings are incomplete: the disk did not take them before the end")
+
+    def _open(self, call: Call) -> CallRecorder | None:
+        conversation, began_ms = call.conversation, call.live.began_ms
+        ago_us = (call.events.now_ms() - began_ms) * _US_PER_MS
+        recorded = RecordingSource(
+            conversation.session_id,
+            call.call_id,
+            call.transport,
+            self._deployment,
+            is_live=call.capabilities.has_clock,
+            began_loop_us=began_ms * _US_PER_MS,
+            began_us=conversation.clock.now_us() - ago_us,
+        )
+        merging = self._merging if self._settings.merged else None
+        try:
+            return CallRecorder(self._settings, recorded, call.events, disk=self._disk, merging=merging)
+        except MediaError as error:
+            logger.warning(f"a call is not recorded: {error}")
+            return None
+
+
+def _start(call: Call, recorder: CallRecorder) -> None:
+    call.live.follow_media(recorder)
+    recorder.start()
+
+
+def _start_when_heard(call: Call, phrase: str, recorder: CallRecorder) -> None:
+    """Start when the caller has heard the announcement to its end."""
+    is_started = False
+
+    def on_reply_finished(event: ReplyFinished) -> None:
+        nonlocal is_started
+        if is_started or event.heard.truncated or event.heard.text.split() != phrase.split():
+            return
+        is_started = True
+        call.events.publish(RecordingAnnounced(call.events.now_ms(), phrase))
+        _start(call, recorder)
+
+    call.events.subscribe(ReplyFinished, on_reply_finished)
+
+
+def _remove(folder: Path, session_id: str) -> None:
+    try:
+        remove_session(folder, session_id)
+    except MediaError as error:
+        logger.warning(f"the recordings of a deleted session are left: {error}")
+
+
+def _notice_input(live: LiveCall, frame: Frame) -> None:
+    if isinstance(frame, InputAudioRawFrame):
+        live.on_caller_audio(frame.audio, frame.sample_rate)
+    elif isinstance(frame, InputImageRawFrame) and frame.format == "RGB" and frame.transport_source != SHOWN:
+        # What the caller shows with a turn is in the session.
+        live.on_caller_picture(frame.image, frame.size)
+
+
+def _notice_output(live: LiveCall, frame: Frame) -> None:
+    if isinstance(frame, OutputAudioRawFrame):
+        live.on_accepted(frame.audio, frame.sample_rate)

@@ -1,0 +1,195 @@
+"""Names of a recording on the disk, and what is in a folder that may come from anywhere.
+
+    FOLDER/sessions/SESSION/CALL/
+        meta.json           facts of the call, written when it begins
+        recording.json      segments, losses and the timeline of events; renewed during the call
+        user_audio/         the caller: 000000.flac, 000001.flac, ...; the number times 5 s is the place
+        ai_audio/           the bot
+        user_frames/        pictures of the camera: milliseconds from the beginning, .jpg
+        merged_replay.wav   both sides in stereo, the caller left, when the call is over
+        peaks.json          loudness of both sides over time, made with it
+
+A session may have several calls, so each has a folder of its own. Names of sessions and calls are ids that
+this product makes. Others, links, and files without ``meta.json`` next to them are foreign: they are neither
+read nor removed.
+
+Everything here blocks.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parley.core.errors import MediaError
+
+SESSIONS = "sessions"
+META, TIMELINE, MERGED, PEAKS = "meta.json", "recording.json", "merged_replay.wav", "peaks.json"
+CALLER_AUDIO, BOT_AUDIO = "user_audio", "ai_audio"
+FRAMES = "user_frames"
+# An operator puts this file into the folder of a session whose recordings stay.
+PINNED = "pinned"
+VERSION = 1
+
+_SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CALL = re.compile(r"[0-9a-f]{32}")
+_SEGMENT = re.compile(r"([0-9]{6,9})\.flac")
+# Of a JSON file: a recording of a day is below it.
+_MOST_JSON_BYTES = 64_000_000
+# Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
+_PARTS = frozenset({META, TIMELINE, MERGED, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES})
+
+
+def is_session(name: str) -> bool:
+    """Return whether a name is the id of a session."""
+    return _SESSION.fullmatch(name) is not None
+
+
+def is_call(name: str) -> bool:
+    """Return whether a name is the id of a call."""
+    return _CALL.fullmatch(name) is not None
+
+
+def session_folder(folder: Path, session_id: str) -> Path:
+    """Return the folder of a session's recordings.
+
+    Raises:
+        MediaError: not the id of a session.
+    """
+    if not is_session(session_id):
+        raise MediaError("not the id of a session: it has 32 hexadecimal digits in five groups")
+    return folder / SESSIONS / session_id
+
+
+def call_folder(folder: Path, session_id: str, call_id: str) -> Path:
+    """Return the folder of the recording of one call.
+
+    Raises:
+        MediaError: not the id of a session, or not that of a call.
+    """
+    if not is_call(call_id):
+        raise MediaError("not the id of a call: it has 32 hexadecimal digits")
+    return session_folder(folder, session_id) / call_id
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
+    return f"{number:06}.flac"
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder and not a link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a file and not a link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecording:
+    """Recording of one call on the disk.
+
+    Attributes:
+        path: its folder.
+        session_id: its session.
+        call_id: its call.
+        meta: facts of the call.
+    """
+
+    path: Path
+    session_id: str
+    call_id: str
+    meta: dict[str, Any]
+
+    @property
+    def segment_ms(self) -> int:
+        """Length of its segments."""
+        return int(self.meta["segment_ms"])
+
+    def segments(self, side: str) -> dict[int, Path]:
+        """Return the files of a side by their number; foreign files and links are left out."""
+        folder = self.path / side
+        if not is_folder(folder):
+            return {}
+        found = ((_SEGMENT.fullmatch(each.name), each) for each in folder.iterdir())
+        return {int(match[1]): each for match, each in found if match is not None and is_file(each)}
+
+    def timeline(self) -> dict[str, Any]:
+        """Return ``recording.json``; empty when a crash came before it was written.
+
+        Raises:
+            MediaError: it cannot be read.
+        """
+        return read_json(self.path / TIMELINE) if is_file(self.path / TIMELINE) else {}
+
+
+def read_recording(path: Path) -> CallRecording:
+    """Return the recording in a folder, also one whose call was killed.
+
+    Raises:
+        MediaError: there is none, or it is not one of this product's.
+    """
+    if not (is_folder(path) and is_call(path.name) and is_session(path.parent.name)):
+        raise MediaError(f"{path}: not the folder of a recorded call")
+    meta = read_json(path / META)
+    session_id, call_id, length = meta.get("session_id"), meta.get("call_id"), meta.get("segment_ms")
+    if session_id != path.parent.name or call_id != path.name:
+        raise MediaError(f"{path / META}: belongs to another call")
+    if meta.get("version") != VERSION or not isinstance(length, int) or not 100 <= length <= 60_000:
+        raise MediaError(f"{path / META}: another version of recordings")
+    return CallRecording(path, session_id, call_id, meta)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file.
+
+    Raises:
+        MediaError: the file is missing, a link, too large or no such object.
+    """
+    try:
+        if not is_file(path):
+            raise MediaError(f"{path}: there is no such file")
+        if path.stat().st_size > _MOST_JSON_BYTES:
+            raise MediaError(f"{path}: over {_MOST_JSON_BYTES} bytes")
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise MediaError(f"{path}: cannot be read: {type(error).__name__}") from error
+    if not isinstance(found, dict):
+        raise MediaError(f"{path}: not a JSON object")
+    return found
+
+
+def session_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders of sessions; foreign ones and links are left out."""
+    root = folder / SESSIONS
+    if not is_folder(root):
+        return
+    for each in sorted(root.iterdir()):
+        if is_session(each.name) and is_folder(each):
+            yield each
+
+
+def foreign_in(session: Path) -> Path | None:
+    """Return something in the folder of a session that no recording has; None when there is nothing."""
+    for call in session.iterdir():
+        if call.name == PINNED and is_file(call):
+            continue
+        if not (is_call(call.name) and is_folder(call)):
+            return call
+        for part in call.iterdir():
+            is_known = part.name in _PARTS or (part.name.startswith(".") and is_file(part))
+            if not is_known or part.is_symlink():
+                return part
+    return None

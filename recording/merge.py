@@ -1,0 +1,170 @@
+"""Merge the segments of a recorded call into a stereo WAV: the caller left, the bot right.
+
+Input: the folder of the recording of a call that is over, also of one that was killed. Output:
+``merged_replay.wav``, written to a temporary name first, and ``peaks.json``, from which a page draws the call
+without reading its audio: the highest sample of every ``PEAK_MS`` of each side, in percent. One segment of
+each side is in memory at a time. A missing segment is silence; one that cannot be read is silence too, and is
+named in the result.
+
+    python -m recording.merge data/sessions/SESSION/CALL
+
+Blocks: on a server it runs in a thread of its own.
+"""
+
+import argparse
+import json
+import os
+import sys
+import wave
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from parley.audio.resample import Resampler
+from parley.core.errors import MediaError
+from parley.core.media import float_to_pcm16, ms_to_samples
+from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, MERGED, PEAKS, CallRecording, read_recording
+from parley.recording.retention import mark_used
+from parley.runtime.atomic_file import replace_file
+
+# A WAV's length has 32 bits.
+MOST_BYTES = 4_000_000_000
+_FRAME_BYTES = 4
+# An hour has 36,000 of them, which a page reads at once.
+PEAK_MS = 100
+_PERCENT = 100
+
+
+class _Side:
+    """Reader of one side at the rate of the WAV, from its beginning."""
+
+    def __init__(self, recording: CallRecording, name: str, unread: list[str]) -> None:
+        self.segments = recording.segments(name)
+        self._unread = unread
+        self._segment_ms = recording.segment_ms
+        self.rate_hz = self._rate()
+        self._resampler: Resampler | None = None
+        self._number = 0
+        self._ahead = np.zeros(0, np.float32)
+
+    def _rate(self) -> int:
+        for path in self.segments.values():
+            with suppress(soundfile.SoundFileError, OSError):
+                return int(soundfile.info(path).samplerate)
+        return 0
+
+    def open(self, rate_hz: int) -> None:
+        """Read at this rate from here on."""
+        if self.rate_hz and self.rate_hz != rate_hz:
+            self._resampler = Resampler(self.rate_hz, rate_hz)
+
+    def end_ms(self) -> int:
+        """Return the end of the last segment, rounded up."""
+        if not self.segments:
+            return 0
+        last = max(self.segments)
+        length_ms = self._segment_ms
+        with suppress(soundfile.SoundFileError, OSError):
+            info = soundfile.info(self.segments[last])
+            length_ms = min(length_ms, -(-info.frames * 1_000 // info.samplerate))
+        return last * self._segment_ms + length_ms
+
+    def samples(self, count: int) -> np.ndarray:
+        """Return the next samples, (count,); silence after the end."""
+        while len(self._ahead) < count:
+            # The resampler holds back some outputs until the input after them is there.
+            self._ahead = np.concatenate([self._ahead, self._next_segment(count)])
+        taken, self._ahead = self._ahead[:count], self._ahead[count:]
+        return taken
+
+    def _next_segment(self, count: int) -> np.ndarray:
+        if not self.rate_hz:
+            return np.zeros(count, np.float32)
+        samples = np.zeros(ms_to_samples(self._segment_ms, self.rate_hz), np.float32)
+        path = self.segments.get(self._number)
+        self._number += 1
+        if path is not None:
+            try:
+                found, rate_hz = soundfile.read(path, dtype="float32", frames=len(samples) + 1)
+                if rate_hz != self.rate_hz or found.ndim != 1 or len(found) > len(samples):
+                    raise soundfile.SoundFileRuntimeError("not a segment of this track")
+                samples[: len(found)] = found
+            except (soundfile.SoundFileError, OSError):
+                self._unread.append(f"{path.parent.name}/{path.name}")
+        return samples if self._resampler is None else self._resampler.feed(samples)
+
+
+def merge_call(recording: CallRecording) -> list[str]:
+    """Write the stereo WAV of a recorded call; return the segments that could not be read.
+
+    Raises:
+        MediaError: there is no audio, it is too long for a WAV, or the file cannot be written.
+    """
+    unread: list[str] = []
+    caller, bot = _Side(recording, CALLER_AUDIO, unread), _Side(recording, BOT_AUDIO, unread)
+    rate_hz = max(caller.rate_hz, bot.rate_hz)
+    if not rate_hz:
+        raise MediaError(f"{recording.path}: no audio was recorded")
+    left = ms_to_samples(max(caller.end_ms(), bot.end_ms()), rate_hz)
+    if left * _FRAME_BYTES > MOST_BYTES:
+        raise MediaError(f"{recording.path}: too long for one WAV; play the segments instead")
+    for side in (caller, bot):
+        side.open(rate_hz)
+    path = recording.path / MERGED
+    temporary = path.with_name(f".{path.name}")
+    peaks: list[list[int]] = [[], []]
+    try:
+        with temporary.open("wb") as raw:
+            with wave.open(raw, "wb") as file:
+                file.setnchannels(2)
+                file.setsampwidth(2)
+                file.setframerate(rate_hz)
+                while left:
+                    count = min(left, rate_hz)
+                    stereo = np.stack([side.samples(count) for side in (caller, bot)], axis=1)
+                    file.writeframes(float_to_pcm16(stereo.reshape(-1)))
+                    _add_peaks(peaks, stereo, ms_to_samples(PEAK_MS, rate_hz))
+                    left -= count
+            os.fsync(raw.fileno())
+        os.replace(temporary, path)
+        facts = {"interval_ms": PEAK_MS, "caller": peaks[0], "bot": peaks[1]}
+        replace_file(recording.path / PEAKS, json.dumps(facts, separators=(",", ":")).encode())
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise MediaError(f"cannot write {path}: {error.strerror or error}") from error
+    return unread
+
+
+def _add_peaks(peaks: list[list[int]], stereo: np.ndarray, window: int) -> None:
+    """Add the peaks of the next samples, (samples, 2); a second has a whole number of windows."""
+    padded = np.pad(np.abs(stereo), ((0, -len(stereo) % window), (0, 0)))
+    highest = padded.reshape(-1, window, 2).max(axis=1)
+    for side, values in zip(peaks, highest.T, strict=True):
+        side += np.minimum(np.ceil(values * _PERCENT), _PERCENT).astype(int).tolist()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Merge the recordings of the folders that are given; return the exit status."""
+    parser = argparse.ArgumentParser(description="Write the stereo WAV of recorded calls.")
+    parser.add_argument("folder", type=Path, nargs="+", help="DATA/sessions/SESSION/CALL")
+    status = 0
+    for folder in parser.parse_args(arguments).folder:
+        try:
+            recording = read_recording(folder.absolute())
+            unread = merge_call(recording)
+        except MediaError as error:
+            print(error, file=sys.stderr)
+            status = 1
+            continue
+        mark_used(recording.path)
+        print(recording.path / MERGED)
+        for name in unread:
+            print(f"{name} cannot be read: it is silence", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

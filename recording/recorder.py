@@ -1,0 +1,458 @@
+"""Record one call: two tracks, pictures of the camera, and a timeline of its events.
+
+Input: pieces of audio and pictures from the call's taps, and the events of its stream, all on the event loop.
+Output: files in the folder of the call (``folder``), written by the thread of a ``RecordingDisk``, and the
+events ``RecordingStarted``, ``RecordingDegraded`` and ``RecordingEnded``.
+
+A piece costs an addition to a buffer. Every five seconds a segment of each side is handed to the disk, which
+encodes it. The recorder owns one task, ``run``, which closes the segments of a silent side and renews
+``recording.json``. Nothing here waits for the disk except ``close``, which has a deadline.
+
+Slow or dead disk: at most ``MOST_WAITING`` jobs of a call wait; what comes then is lost. Full disk, or one
+that fails: a segment is lost. Lost audio is counted for each side, kept in ``recording.json``, and published
+at the first loss and then once a minute at most. Recording goes on with the next segment.
+"""
+
+import asyncio
+import json
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+from loguru import logger
+from PIL import Image
+
+from parley.core.call_events import (
+    BotTurnEnded,
+    CallAnswered,
+    CallEnding,
+    CallerJoined,
+    CallEvent,
+    ClientDelayReported,
+    RecordingDegraded,
+    RecordingEnded,
+    RecordingStarted,
+    ReplyCut,
+    ReplyDucked,
+    ReplyFinished,
+    ReplyRestored,
+    ReplyResumed,
+    ReplyStarted,
+    TextTyped,
+    ToolsCalled,
+    TurnEndDecided,
+    TurnEnded,
+    TurnStarted,
+    TurnTranscribed,
+    UnplayedReported,
+    VoiceEnded,
+    VoiceStarted,
+)
+from parley.core.errors import AgentError, MediaError
+from parley.core.media import samples_to_ms
+from parley.recording.disk import RecordingDisk
+from parley.recording.folder import (
+    BOT_AUDIO,
+    CALLER_AUDIO,
+    FRAMES,
+    META,
+    TIMELINE,
+    VERSION,
+    call_folder,
+    read_recording,
+    segment_name,
+)
+from parley.recording.merge import merge_call
+from parley.recording.settings import RecordingSettings
+from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
+from parley.runtime.atomic_file import replace_file
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+
+# Jobs of one call that may wait: more than half a minute of both sides.
+MOST_WAITING = 16
+# Pictures among them: a camera must not take the place of the voices.
+MOST_PICTURES = 4
+LOOK_S = 1.0
+RENEW_S = 30.0
+# Longest wait for the disk at the end of a call, and once more for the last timeline.
+CLOSE_S, LAST_S = 2.0, 1.0
+# Least interval between two events about losses.
+DEGRADED_S = 60.0
+# Events of a call that are kept: a long call has a thousand an hour. The oldest are dropped.
+MOST_EVENTS = 20_000
+LONGEST_PX, JPEG_QUALITY = 1_280, 80
+_GB = 1_000_000_000
+_US_PER_S, _US_PER_MS = 1_000_000, 1_000
+
+# Events of the timeline.
+IN_TIMELINE: tuple[type[CallEvent], ...] = (
+    CallerJoined,
+    VoiceStarted,
+    VoiceEnded,
+    TurnStarted,
+    TurnEndDecided,
+    TurnEnded,
+    TurnTranscribed,
+    TextTyped,
+    ToolsCalled,
+    ReplyStarted,
+    ReplyFinished,
+    ReplyDucked,
+    ReplyRestored,
+    ReplyCut,
+    ReplyResumed,
+    BotTurnEnded,
+    ClientDelayReported,
+    CallAnswered,
+    CallEnding,
+    RecordingDegraded,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSource:
+    """Identity of a call that is recorded.
+
+    Attributes:
+        session_id: its session.
+        call_id: its id.
+        transport: name of its transport in the session's records.
+        deployment: name of the deployment.
+        is_live: the caller's audio comes in real time; see ``track``.
+        began_loop_us: zero of the recording on the loop's clock.
+        began_us: the same moment on the session clock.
+    """
+
+    session_id: str
+    call_id: str
+    transport: str
+    deployment: str
+    is_live: bool
+    began_loop_us: int
+    began_us: int
+
+
+class _Side:
+    """Track of one side, with what became of its segments."""
+
+    def __init__(self, name: str, *, is_live: bool) -> None:
+        self.name = name
+        self.track = SideTrack(is_live=is_live)
+        # Place and length of what is on the disk and of what is lost, as (start_ms, length_ms).
+        self.written: list[tuple[int, int]] = []
+        self.lost: list[tuple[int, int]] = []
+
+    def facts(self) -> dict[str, Any]:
+        """Return the part of ``recording.json`` about this side."""
+        names = [
+            {"file": segment_name(start // SEGMENT_MS), "start_ms": start, "length_ms": length}
+            for start, length in self.written
+        ]
+        lost = [{"start_ms": start, "length_ms": length} for start, length in self.lost]
+        return {"rate_hz": self.track.rate_hz, "segments": names, "lost": lost}
+
+
+class CallRecorder:
+    """Recorder of one call.
+
+    Args:
+        settings: of the deployment.
+        call: the call.
+        events: events of the call.
+        disk: writes segments.
+        merging: makes the stereo WAV after the call; None for none.
+
+    Attributes:
+        path: folder of the recording.
+        is_started: the call is or was recorded.
+
+    Raises:
+        MediaError: the id of the session or of the call is none.
+    """
+
+    def __init__(
+        self,
+        settings: RecordingSettings,
+        call: RecordingSource,
+        events: CallEvents,
+        *,
+        disk: RecordingDisk,
+        merging: RecordingDisk | None,
+    ) -> None:
+        self.path = call_folder(settings.folder, call.session_id, call.call_id)
+        self._settings, self._call, self._events = settings, call, events
+        self._disk, self._merging = disk, merging
+        self._clock = LoopClock()
+        self._loop = asyncio.get_running_loop()
+        self._caller = _Side(CALLER_AUDIO, is_live=call.is_live)
+        # Its packets come by this process's own clock.
+        self._bot = _Side(BOT_AUDIO, is_live=False)
+        self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._pictures: list[int] = []
+        self._waiting = self._waiting_pictures = 0
+        self._lost_pictures = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._next_picture_us = 0
+        self._unplayed_ms = 0
+        self._degraded_us: int | None = None
+        self._renewed_us = 0
+        self._is_over = self.is_started = False
+        for kind in IN_TIMELINE:
+            events.subscribe(kind, self._on_event)
+        events.subscribe(UnplayedReported, self._on_unplayed_reported)
+        events.subscribe(ReplyFinished, self._on_reply_finished)
+
+    def start(self) -> None:
+        """Begin: write the facts of the call and publish that it is recorded. What came before is dropped."""
+        call, self.is_started = self._call, True
+        self._happened.clear()
+        meta = {
+            "version": VERSION,
+            "session_id": call.session_id,
+            "call_id": call.call_id,
+            "transport": call.transport,
+            "deployment": call.deployment,
+            "began_us": call.began_us,
+            "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
+            "segment_ms": SEGMENT_MS,
+        }
+        self._put(partial(_write_json, self.path / META, meta, self._settings.min_free_gb), self._on_failed)
+        self._events.publish(RecordingStarted(self._events.now_ms()))
+
+    def hear(self, pcm: bytes, rate_hz: int) -> None:
+        """Record audio of the caller that has just come."""
+        if not self._is_over:
+            long_us = len(pcm) // 2 * _US_PER_S // rate_hz
+            self._write(self._caller, self._caller.track.place(pcm, rate_hz, self._now_us() - long_us))
+
+    def play(self, pcm: bytes, rate_hz: int, at_us: int | None = None) -> None:
+        """Record audio of the bot that leaves now, or that a device took at a moment of the loop's clock."""
+        if not self._is_over and rate_hz:
+            start_us = self._now_us() if at_us is None else at_us - self._call.began_loop_us
+            self._write(self._bot, self._bot.track.place(pcm, rate_hz, start_us))
+
+    def see(self, pixels: bytes, size: tuple[int, int]) -> None:
+        """Record a picture of the caller's camera, raw RGB, when one is due."""
+        now_us = self._now_us()
+        if self._is_over or now_us < self._next_picture_us:
+            return
+        self._next_picture_us = now_us + self._settings.frame_ms * _US_PER_MS
+        if self._waiting_pictures >= MOST_PICTURES:
+            self._lost_pictures += 1
+            return
+        at_ms = now_us // _US_PER_MS
+        path = self.path / FRAMES / f"{at_ms:09}.jpg"
+        job = partial(_write_picture, path, pixels, size, self._settings.min_free_gb)
+        if self._put(job, partial(self._on_picture, at_ms)):
+            self._waiting_pictures += 1
+
+    async def run(self) -> None:
+        """Close the segments of a silent side and renew the timeline, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self.is_started:
+                continue
+            now_us = self._now_us()
+            for side in (self._caller, self._bot):
+                self._write(side, side.track.advance(now_us))
+            if now_us - self._renewed_us >= RENEW_S * _US_PER_S:
+                self._renewed_us = now_us
+                self._renew()
+
+    async def close(self) -> None:
+        """Hand over the rest, wait for the disk (``CLOSE_S``), and have the stereo WAV made.
+
+        What the disk has not written by then is written later, and files count that the timeline does not
+        list.
+        """
+        if self._is_over or not self.is_started:
+            return
+        self._is_over = True
+        for side in (self._caller, self._bot):
+            self._write(side, side.track.finish())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._idle.wait()
+        self._renew(is_over=True)
+        if self._merging is not None:
+            # In the queue of the disk, after the last segment.
+            self._disk.put(partial(_queue_merge, self._merging, self.path))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                await self._idle.wait()
+        lost_ms = self.lost_ms
+        self._events.publish(RecordingEnded(self._events.now_ms(), self.duration_ms, lost_ms))
+
+    @property
+    def duration_ms(self) -> int:
+        """Length of the recording so far."""
+        return max(self._caller.track.end_ms, self._bot.track.end_ms)
+
+    @property
+    def lost_ms(self) -> int:
+        """Length of the segments that were lost, of both sides."""
+        return sum(length for side in (self._caller, self._bot) for _, length in side.lost)
+
+    def _now_us(self) -> int:
+        return self._clock.now_us() - self._call.began_loop_us
+
+    def _write(self, side: _Side, segments: list[AudioSegment]) -> None:
+        for segment in segments:
+            path = self.path / side.name / segment_name(segment.number)
+            job = partial(_write_segment, path, segment, self._settings.min_free_gb)
+            if not self._put(job, partial(self._on_segment, side, segment)):
+                self._lose(side, segment, "the disk is too slow")
+
+    def _put(self, job: Callable[[], None], on_done: Callable[[str], None]) -> bool:
+        """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing."""
+        if self._waiting >= MOST_WAITING or not self._disk.put(
+            partial(_report, job, self._loop, partial(self._on_job, on_done))
+        ):
+            return False
+        self._waiting += 1
+        self._idle.clear()
+        return True
+
+    def _on_job(self, on_done: Callable[[str], None], failure: str) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._idle.set()
+        on_done(failure)
+
+    def _on_segment(self, side: _Side, segment: AudioSegment, failure: str) -> None:
+        if failure:
+            self._lose(side, segment, failure)
+        else:
+            side.written.append((segment.start_ms, _length_ms(segment)))
+
+    def _on_picture(self, at_ms: int, failure: str) -> None:
+        self._waiting_pictures -= 1
+        if failure:
+            self._lost_pictures += 1
+        else:
+            self._pictures.append(at_ms)
+
+    def _on_failed(self, failure: str) -> None:
+        if failure:
+            self._degrade(failure)
+
+    def _lose(self, side: _Side, segment: AudioSegment, reason: str) -> None:
+        side.lost.append((segment.start_ms, _length_ms(segment)))
+        self._degrade(reason)
+
+    def _degrade(self, reason: str) -> None:
+        now_us = self._now_us()
+        if self._degraded_us is not None and now_us - self._degraded_us < DEGRADED_S * _US_PER_S:
+            return
+        self._degraded_us = now_us
+        logger.warning(f"the recording of a call is degraded: {reason}")
+        self._events.publish(RecordingDegraded(self._events.now_ms(), reason, self.lost_ms))
+
+    def _on_unplayed_reported(self, event: UnplayedReported) -> None:
+        self._unplayed_ms = event.unplayed_ms
+
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        if event.heard.truncated and self._unplayed_ms:
+            # The other side drops what it holds of a cut reply.
+            self._bot.track.cut(self._now_us() - self._unplayed_ms * _US_PER_MS)
+
+    def _on_event(self, event: CallEvent) -> None:
+        if self._is_over:
+            return
+        facts = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "at_ms"}
+        if isinstance(event, ReplyFinished):
+            facts = dict(event.heard.as_message())
+        at_ms = event.at_ms - self._call.began_loop_us // _US_PER_MS
+        self._happened.append({"at_ms": at_ms, "event": type(event).__name__, **facts})
+
+    def _renew(self, *, is_over: bool = False) -> None:
+        found: dict[str, Any] = {
+            "version": VERSION,
+            "is_over": is_over,
+            "began_us": self._call.began_us,
+            "duration_ms": self.duration_ms,
+            CALLER_AUDIO: self._caller.facts(),
+            BOT_AUDIO: self._bot.facts(),
+            FRAMES: list(self._pictures),
+            "lost_pictures": self._lost_pictures,
+            "events": list(self._happened),
+        }
+        path = self.path / TIMELINE
+        self._put(partial(_write_json, path, found, self._settings.min_free_gb), self._on_failed)
+
+
+def _length_ms(segment: AudioSegment) -> int:
+    return samples_to_ms(len(segment.pcm) // 2, segment.rate_hz)
+
+
+# On the thread of the disk.
+
+
+def _report(job: Callable[[], None], loop: asyncio.AbstractEventLoop, on_done: Callable[[str], None]) -> None:
+    failure = ""
+    try:
+        job()
+    except AgentError as error:
+        failure = str(error)
+    except OSError as error:
+        failure = f"the disk: {error.strerror or type(error).__name__}"
+    except Exception as error:  # the edge of a job: an encoder may raise any error
+        failure = f"encoding failed: {type(error).__name__}"
+    with suppress(RuntimeError):
+        # The loop may have ended with its call.
+        loop.call_soon_threadsafe(on_done, failure)
+
+
+def _check_free(path: Path, min_free_gb: float) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path).free
+    if free < min_free_gb * _GB:
+        raise MediaError(f"{free / _GB:.1f} GB are free, recording.min_free_gb is {min_free_gb:g}")
+
+
+def _write_segment(path: Path, segment: AudioSegment, min_free_gb: float) -> None:
+    _check_free(path.parent, min_free_gb)
+    encoded = BytesIO()
+    samples = np.frombuffer(segment.pcm, "<i2")
+    soundfile.write(encoded, samples, segment.rate_hz, format="FLAC", subtype="PCM_16")
+    replace_file(path, encoded.getvalue())
+
+
+def _write_picture(path: Path, pixels: bytes, size: tuple[int, int], min_free_gb: float) -> None:
+    _check_free(path.parent, min_free_gb)
+    image = Image.frombytes("RGB", size, pixels)
+    image.thumbnail((LONGEST_PX, LONGEST_PX))
+    encoded = BytesIO()
+    image.save(encoded, "JPEG", quality=JPEG_QUALITY)
+    replace_file(path, encoded.getvalue())
+
+
+def _write_json(path: Path, facts: Mapping[str, Any], min_free_gb: float) -> None:
+    _check_free(path.parent, min_free_gb)
+    # A value that JSON does not have (an enum, a float that is none) is written as its text.
+    replace_file(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
+
+
+def _queue_merge(merging: RecordingDisk, path: Path) -> None:
+    if not merging.put(partial(_merge, path)):
+        logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
+
+
+def _merge(path: Path) -> None:
+    try:
+        for name in merge_call(read_recording(path)):
+            logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
+    except MediaError as error:
+        logger.warning(f"no stereo WAV of a call: {error}")

@@ -1,0 +1,38 @@
+"""Settings of the recording of calls."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from parley.core.strict_model import StrictModel
+
+
+class RecordingSettings(StrictModel):
+    """Recording of every call: both voices, pictures of the camera, and a timeline."""
+
+    enabled: bool = Field(False, description="record every call; check the law of your callers' places first")
+    folder: Path = Field(
+        Path("data"),
+        description="recordings are in its folder ``sessions``, by session and call "
+        "(docs/explanation/recording.md)",
+    )
+    announcement: str = Field(
+        "",
+        description="phrase that is spoken first in every call, such as 'This call is recorded.'; nothing is "
+        "recorded before the caller has heard all of it; empty: recorded from the beginning",
+    )
+    merged: bool = Field(True, description="write a stereo WAV of each call when it is over")
+    frame_ms: int = Field(
+        1_000, ge=100, le=60_000, description="least interval between two recorded pictures of the camera"
+    )
+    retention_days: float | None = Field(
+        None, gt=0, description="recordings of sessions that were last used earlier are removed; null: never"
+    )
+    max_storage_gb: float | None = Field(
+        None,
+        gt=0,
+        description="the least recently used sessions' recordings are removed above this; null: no bound",
+    )
+    min_free_gb: float = Field(
+        1.0, ge=0, description="below this much free space on the disk nothing is recorded; calls go on"
+    )

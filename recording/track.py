@@ -1,0 +1,199 @@
+"""Audio of one side of a call on the time line of the call, cut into segments.
+
+Input: pieces of PCM, each with the time at which it began. Output: segments of ``segment_ms``, aligned to the
+time line, so that the number of a segment gives its place. A segment ends with its last sound: what is
+missing to the next one is silence, and a segment without sound does not exist.
+
+Within a stream, time is the sample count: a piece follows the one before it, however late it came. A piece
+that is later than ``GAP_MS`` begins a run after a gap. A piece can be late and cannot be early. Therefore,
+while a run is younger than ``YOUNG_MS``, every further piece that comes earlier than the run predicts moves
+its beginning back, at most to the end of the run before. A stall of the loop or of the network, after which
+its backlog comes at once, leaves no gap that way.
+
+The clock of a caller's device may be fast. A live source that is ahead by more than ``DRIFT_MS`` loses that
+much of its next piece. A client that is not live may send faster than real time; its audio is never cut.
+
+Pure: reads no clock and does no I/O. Times are microseconds from the beginning of the recording.
+"""
+
+from dataclasses import dataclass
+
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+
+SEGMENT_MS = 5_000
+# Shorter than a packet: the end of a word and the next word are apart by packets that were not spoken.
+GAP_MS = 15
+# Longer than the backlog of a busy loop.
+YOUNG_MS = 300
+# A run moves back by no more: a client that sends a recording at once did not say it all before.
+MOST_SHIFT_MS = 2_000
+DRIFT_MS, MOST_DRIFT_MS = 15, 300
+# Silence after which the end of a segment has been reached without audio.
+SETTLE_MS = 500
+_US_PER_MS = 1_000
+_US_PER_S = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AudioSegment:
+    """Part of a track.
+
+    Attributes:
+        number: its place: it begins at this many times the length of a segment.
+        rate_hz: rate of the audio.
+        pcm: 16-bit mono, up to its last sound.
+        length_ms: length of the whole segment.
+    """
+
+    number: int
+    rate_hz: int
+    pcm: bytes
+    length_ms: int
+
+    @property
+    def start_ms(self) -> int:
+        """Its beginning on the time line."""
+        return self.number * self.length_ms
+
+
+class SideTrack:
+    """Track of one side.
+
+    Args:
+        is_live: the source sends in real time, by its own clock.
+        segment_ms: length of a segment.
+
+    Attributes:
+        rate_hz: rate of the audio; 0 before the first piece.
+        refused_ms: length of the audio with another rate, which is not recorded.
+        trimmed_ms: length of the audio that was cut because the source's clock is fast.
+    """
+
+    def __init__(self, *, is_live: bool = True, segment_ms: int = SEGMENT_MS) -> None:
+        self.rate_hz = 0
+        self.refused_ms = 0
+        self.trimmed_ms = 0.0
+        self._is_live = is_live
+        self._segment_ms = segment_ms
+        self._segment_samples = 0
+        # The open segment: its number, its audio so far, and the place of the first sample after it.
+        self._number = 0
+        self._pcm = bytearray()
+        self._next = 0
+        # A young run: its pieces, its first sample, its length, and the arrival of its first piece.
+        self._run: list[bytes] = []
+        self._run_start = self._run_samples = self._run_first = 0
+        self._full: list[AudioSegment] = []
+
+    @property
+    def end_ms(self) -> int:
+        """Length of the track so far."""
+        return self._end() * 1_000 // self.rate_hz if self.rate_hz else 0
+
+    def place(self, pcm: bytes, rate_hz: int, start_us: int) -> list[AudioSegment]:
+        """Place a piece that began at this time; return the segments that are complete."""
+        if len(pcm) % PCM_BYTES_PER_SAMPLE:
+            pcm = pcm[:-1]
+        if not pcm:
+            return []
+        if not self.rate_hz:
+            self.rate_hz, self._segment_samples = rate_hz, self._segment_ms * rate_hz // 1_000
+        elif rate_hz != self.rate_hz:
+            self.refused_ms += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000 // rate_hz
+            return []
+        start = start_us * rate_hz // _US_PER_S
+        late = start - self._end()
+        if late > self._samples(GAP_MS):
+            self._settle_run()
+            self._run, self._run_start, self._run_samples = [pcm], start, len(pcm) // PCM_BYTES_PER_SAMPLE
+            self._run_first = start
+        elif self._run:
+            earliest = max(self._next, self._run_first - self._samples(MOST_SHIFT_MS))
+            self._run_start = max(earliest, min(self._run_start, start - self._run_samples))
+            self._run.append(pcm)
+            self._run_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
+            is_old = start - self._run_first >= self._samples(YOUNG_MS)
+            if is_old or self._run_samples >= self._segment_samples:
+                self._settle_run()
+        else:
+            self._append(self._trimmed(pcm, -late))
+        return self._taken()
+
+    def advance(self, now_us: int) -> list[AudioSegment]:
+        """Return the segments that time has completed: their side has been silent since."""
+        if not self.rate_hz:
+            return []
+        now = now_us * self.rate_hz // _US_PER_S - self._samples(SETTLE_MS)
+        if self._run and self._end() <= now:
+            self._settle_run()
+        while not self._run and (self._number + 1) * self._segment_samples <= now:
+            if self._pcm:
+                self._close_segment()
+            else:
+                self._number = max(self._number, now // self._segment_samples)
+            self._next = max(self._next, self._number * self._segment_samples)
+        return self._taken()
+
+    def cut(self, until_us: int) -> None:
+        """Remove the audio after this time, as far as it is in the open segment: it was never played."""
+        self._settle_run()
+        if not self.rate_hz:
+            return
+        until = max(until_us * self.rate_hz // _US_PER_S, self._number * self._segment_samples)
+        if until < self._next:
+            del self._pcm[(until - self._number * self._segment_samples) * PCM_BYTES_PER_SAMPLE :]
+            self._next = until
+
+    def finish(self) -> list[AudioSegment]:
+        """Return the rest: nothing more comes."""
+        self._settle_run()
+        if self._pcm:
+            self._close_segment()
+        return self._taken()
+
+    def _end(self) -> int:
+        return self._run_start + self._run_samples if self._run else self._next
+
+    def _samples(self, duration_ms: int) -> int:
+        return duration_ms * self.rate_hz // 1_000
+
+    def _trimmed(self, pcm: bytes, ahead: int) -> bytes:
+        if not self._is_live or not self._samples(DRIFT_MS) < ahead <= self._samples(MOST_DRIFT_MS):
+            return pcm
+        cut = min(ahead, len(pcm) // PCM_BYTES_PER_SAMPLE)
+        self.trimmed_ms += cut * 1_000 / self.rate_hz
+        return pcm[cut * PCM_BYTES_PER_SAMPLE :]
+
+    def _settle_run(self) -> None:
+        if not self._run:
+            return
+        pcm, start = b"".join(self._run), max(self._run_start, self._next)
+        self._run = []
+        number = start // self._segment_samples
+        if number > self._number:
+            if self._pcm:
+                self._close_segment()
+            self._number = number
+            self._next = number * self._segment_samples
+        self._pcm += bytes((start - self._next) * PCM_BYTES_PER_SAMPLE)
+        self._next = start
+        self._append(pcm)
+
+    def _append(self, pcm: bytes) -> None:
+        self._pcm += pcm
+        self._next += len(pcm) // PCM_BYTES_PER_SAMPLE
+        whole = self._segment_samples * PCM_BYTES_PER_SAMPLE
+        while len(self._pcm) >= whole:
+            rest = self._pcm[whole:]
+            del self._pcm[whole:]
+            self._close_segment()
+            self._pcm = rest
+
+    def _close_segment(self) -> None:
+        self._full.append(AudioSegment(self._number, self.rate_hz, bytes(self._pcm), self._segment_ms))
+        self._pcm = bytearray()
+        self._number += 1
+
+    def _taken(self) -> list[AudioSegment]:
+        taken, self._full = self._full, []
+        return taken

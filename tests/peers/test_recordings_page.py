@@ -1,0 +1,134 @@
+"""The recording of a call on the page of its session, in Chromium: played, read along and downloaded."""
+
+import asyncio
+import io
+import json
+import wave
+import zipfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+from playwright.async_api import expect
+
+from tests.peers.server import running_server
+from tests.peers.test_browser import chromium, lines_are_free, visit
+from tests.peers.test_command import speech
+from tests.peers.test_recording import only_recording, recording_deployment
+from tests.peers.webrtc_caller import greeted
+from tests.recorded_call import record_call
+
+__all__ = ["chromium"]
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
+
+HOUR_S = 3_600
+# Asked of the viewer for a session of an hour.
+OPENED_MS = 2_000
+
+
+async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chromium: str, tmp_path: Path):
+    config = recording_deployment(tmp_path)
+    async with running_server("--config", str(config)) as server:
+        async with (
+            httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+            greeted(client) as caller,
+        ):
+            caller.microphone.say(speech("How do I report a lost card?") + bytes(32_000 * 3))
+            await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2, within_s=30)
+            await asyncio.sleep(1.5)
+            caller.microphone.say(speech("Stop. What about Sunday?") + bytes(32_000 * 6))
+            await caller.until(lambda: len(caller.of_type("bot-stopped-speaking")) >= 3, within_s=30)
+        recording = await only_recording(tmp_path)
+        await lines_are_free(server.url, within_s=10)
+        address = server.url.replace("127.0.0.1", "localhost")
+        async with visit(chromium, f"{address}/s/{recording.session_id}") as person:
+            fold = person.part("recordings")
+            await fold.locator("summary").click()
+            await expect(person.part("recorded").locator("button")).to_have_attribute("aria-pressed", "true")
+            lines = person.part("captions").locator("li")
+            await expect(lines).to_have_count(5)
+            await expect(lines.nth(2).locator("s")).not_to_be_empty()
+            await expect(lines.nth(2).locator(".latency")).to_contain_text(" ms")
+            # The second question is played from its beginning, and the page reads along.
+            await lines.nth(3).locator("button").click()
+            await expect(lines.nth(3)).to_have_attribute("aria-current", "true")
+            await expect(lines.nth(4)).to_have_attribute("aria-current", "true", timeout=15_000)
+            drawn = await person.part("waveform").evaluate(
+                "node => new Set(node.getContext('2d').getImageData(0, 0, node.width, node.height).data).size"
+            )
+            assert drawn > 3, "nothing is drawn"
+            async with person.page.expect_download() as awaited:
+                await person.part("wav").click()
+            saved = await (await awaited.value).path()
+            assert saved.read_bytes() == (recording.path / "merged_replay.wav").read_bytes()
+            async with person.page.expect_download() as awaited:
+                await person.part("zip").click()
+            packed = await (await awaited.value).path()
+            assert zipfile.ZipFile(io.BytesIO(packed.read_bytes())).testzip() is None
+            assert (person.complaints, person.hosts) == ([], {urlsplit(address).netloc})
+
+
+async def test_a_session_without_recordings_offers_none(chromium: str, tmp_path: Path):
+    async with running_server("--config", str(recording_deployment(tmp_path))) as server:
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            session = (await client.post("/api/sessions")).json()["id"]
+        address = server.url.replace("127.0.0.1", "localhost")
+        async with visit(chromium, f"{address}/s/{session}") as person:
+            await person.state("ready", within_s=10)
+            await expect(person.part("recordings")).to_be_hidden()
+            assert person.complaints == []
+
+
+async def test_a_call_of_an_hour_opens_and_plays_from_its_last_minute(chromium: str, tmp_path: Path):
+    config = recording_deployment(tmp_path)
+    async with running_server("--config", str(config)) as server:
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            session = (await client.post("/api/sessions")).json()["id"]
+        path = await record_call(tmp_path / "data", session)
+        await asyncio.to_thread(lengthen, path)
+        address = server.url.replace("127.0.0.1", "localhost")
+        async with visit(chromium, f"{address}/s/{session}") as person:
+            await person.state("ready", within_s=10)
+            began_s = asyncio.get_running_loop().time()
+            await person.part("recordings").locator("summary").click()
+            await expect(person.part("player")).to_be_visible(timeout=OPENED_MS)
+            audio = person.part("replay")
+            await audio.evaluate(f"node => {{ node.currentTime = {HOUR_S - 60}; return node.play(); }}")
+            async with asyncio.timeout(10):
+                while await audio.evaluate("node => node.currentTime") < HOUR_S - 59.5:
+                    await asyncio.sleep(0.05)
+            print(f"an hour was opened and sought in {asyncio.get_running_loop().time() - began_s:.2f} s")
+            assert person.complaints == []
+
+
+def lengthen(path: Path) -> None:
+    """Make a recording of one second an hour long: its stereo file, its peaks and its length."""
+    quiet = np.random.default_rng(1).integers(-500, 500, (16_000, 2), "<i2").tobytes()
+    with wave.open(str(path / "merged_replay.wav"), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        for _ in range(HOUR_S):
+            file.writeframes(quiet)
+    peaks = [value % 100 for value in range(HOUR_S * 10)]
+    (path / "peaks.json").write_text(json.dumps({"interval_ms": 100, "caller": peaks, "bot": peaks}))
+    timeline = json.loads((path / "recording.json").read_text())
+    timeline["duration_ms"] = HOUR_S * 1_000
+    timeline["events"] = [
+        each
+        for number in range(600)
+        for each in (
+            {"at_ms": number * 6_000, "event": "TurnStarted"},
+            {"at_ms": number * 6_000 + 2_000, "event": "TurnEnded", "text": f"question {number}"},
+            {"at_ms": number * 6_000 + 2_500, "event": "ReplyStarted", "reply_id": str(number)},
+            {
+                "at_ms": number * 6_000 + 5_000,
+                "event": "ReplyFinished",
+                "reply_id": str(number),
+                "text": "Yes.",
+            },
+        )
+    ]
+    (path / "recording.json").write_text(json.dumps(timeline))

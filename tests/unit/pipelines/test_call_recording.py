@@ -1,0 +1,51 @@
+"""Taps of a recorded call."""
+
+from pipecat.frames.frames import InputAudioRawFrame, UserImageRawFrame
+
+from parley.core.pictures import CAMERA, SHOWN
+from parley.pipelines.call import LiveCall
+from parley.pipelines.call_recording import _notice_input
+from parley.runtime.loop_clock import LoopClock
+
+PIXELS = bytes(2 * 2 * 3)
+
+
+class Follower:
+    """Follower of a call's media that keeps everything."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[bytes, int]] = []
+        self.played: list[tuple[bytes, int, int | None]] = []
+        self.seen: list[tuple[bytes, tuple[int, int]]] = []
+
+    def hear(self, pcm: bytes, rate_hz: int) -> None:
+        self.heard.append((pcm, rate_hz))
+
+    def play(self, pcm: bytes, rate_hz: int, at_us: int | None) -> None:
+        self.played.append((pcm, rate_hz, at_us))
+
+    def see(self, pixels: bytes, size: tuple[int, int]) -> None:
+        self.seen.append((pixels, size))
+
+
+def picture(source: str, format: str = "RGB") -> UserImageRawFrame:
+    frame = UserImageRawFrame(user_id="caller", image=PIXELS, size=(2, 2), format=format)
+    frame.transport_source = source
+    return frame
+
+
+async def test_both_sides_and_the_camera_are_followed_until_the_call_is_over():
+    live, follower = LiveCall(LoopClock(), rate_hz=8_000), Follower()
+    live.follow_media(follower)
+    _notice_input(live, InputAudioRawFrame(audio=b"\1\0", sample_rate=16_000, num_channels=1))
+    live.on_packet(b"\2\0")
+    live.on_packet(b"\3\0", 7)
+    live.on_accepted(b"\4\0", 24_000)
+    # A file is no raw picture, and what is shown with a turn is in the session.
+    for shown in (picture(CAMERA), picture(SHOWN), picture(CAMERA, format="JPEG")):
+        _notice_input(live, shown)
+    live.close()
+    live.on_packet(b"\5\0")
+    assert follower.heard == [(b"\1\0", 16_000)]
+    assert follower.played == [(b"\2\0", 8_000, None), (b"\3\0", 8_000, 7), (b"\4\0", 24_000, None)]
+    assert follower.seen == [(PIXELS, (2, 2))]

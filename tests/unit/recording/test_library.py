@@ -1,0 +1,96 @@
+"""Recordings of a session as its readers find them: whole, half written and foreign."""
+
+import io
+import json
+import shutil
+import uuid
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from parley.core.errors import MediaError
+from parley.recording.library import call_detail, picture_file, recorded_calls, replay_file, zipped
+from parley.recording.merge import PEAK_MS
+from tests.recorded_call import BOT_LEVEL, CALLER_LEVEL, record_call
+
+SESSION = str(uuid.UUID(int=7))
+
+
+async def test_a_call_is_listed_with_its_length_and_drawn_from_its_peaks(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION, seconds=1.25)
+    (call,) = recorded_calls(tmp_path, SESSION)
+    assert (call.call_id, call.transport, call.is_over, call.has_replay) == (path.name, "webrtc", True, True)
+    assert 1_250 <= call.duration_ms < 1_300
+    detail = call_detail(tmp_path, SESSION, path.name)
+    assert [each["text"] for each in detail["events"]] == ["hello"]
+    peaks = detail["peaks"]
+    assert peaks["interval_ms"] == PEAK_MS
+    assert len(peaks["bot"]) == len(peaks["caller"]) == 13
+    # In percent of full scale, rounded up.
+    assert set(peaks["bot"][:12]) == {-(-BOT_LEVEL * 100 // 32_768)}
+    assert max(peaks["caller"]) == -(-CALLER_LEVEL * 100 // 32_768)
+
+
+async def test_a_call_that_was_killed_is_listed_without_its_end(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION, merged=False)
+    (path / "recording.json").unlink()
+    (call,) = recorded_calls(tmp_path, SESSION)
+    assert (call.is_over, call.has_replay, call.duration_ms) == (False, False, 0)
+    with pytest.raises(MediaError, match="made when the call is over"):
+        replay_file(tmp_path, SESSION, path.name)
+    assert call_detail(tmp_path, SESSION, path.name)["peaks"] is None
+
+
+@pytest.mark.parametrize("timeline", ["", "[]", '{"duration_ms": "long"}', '{"events": {"a": 1}}', "\0"])
+async def test_a_broken_timeline_costs_the_timeline_alone(tmp_path: Path, timeline: str):
+    path = await record_call(tmp_path, SESSION)
+    (path / "recording.json").write_text(timeline)
+    (call,) = recorded_calls(tmp_path, SESSION)
+    assert call.has_replay and call.duration_ms == 0
+    assert replay_file(tmp_path, SESSION, path.name).stat().st_size > 1_000
+
+
+async def test_foreign_folders_and_links_are_as_absent(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    session = path.parent
+    (session / "notes").mkdir()
+    linked = session / uuid.uuid4().hex
+    linked.symlink_to(path)
+    copied = session / uuid.uuid4().hex
+    shutil.copytree(path, copied)
+    secret = tmp_path / "secret.jpg"
+    secret.write_bytes(b"secret")
+    (path / "user_frames").mkdir()
+    (path / "user_frames" / "000001000.jpg").symlink_to(secret)
+    assert [each.call_id for each in recorded_calls(tmp_path, SESSION)] == [path.name]
+    for name in (linked.name, copied.name, "..", "notes", "a" * 32):
+        with pytest.raises(MediaError):
+            replay_file(tmp_path, SESSION, name)
+    with pytest.raises(MediaError, match="no such picture"):
+        picture_file(tmp_path, SESSION, path.name, 1_000)
+    assert b"secret" not in b"".join(zipped(tmp_path, SESSION))
+
+
+async def test_an_archive_has_the_files_of_all_calls_and_no_others(tmp_path: Path):
+    one, other = [await record_call(tmp_path, SESSION) for _ in range(2)]
+    (one / "note.txt").write_text("mine")
+    packed = io.BytesIO(b"".join(zipped(tmp_path, SESSION)))
+    with zipfile.ZipFile(packed) as archive:
+        assert archive.testzip() is None
+        names = set(archive.namelist())
+        assert json.loads(archive.read(f"{one.name}/meta.json"))["call_id"] == one.name
+        assert archive.read(f"{other.name}/merged_replay.wav") == (other / "merged_replay.wav").read_bytes()
+    files = (
+        *("meta.json", "recording.json", "peaks.json", "merged_replay.wav"),
+        *("user_audio/000000.flac", "ai_audio/000000.flac"),
+    )
+    assert names == {f"{call.name}/{file}" for call in (one, other) for file in files}
+
+
+def test_a_session_without_recordings_has_no_archive_and_an_empty_list(tmp_path: Path):
+    assert recorded_calls(tmp_path, SESSION) == []
+    with pytest.raises(MediaError, match="nothing was recorded"):
+        next(zipped(tmp_path, SESSION))
+    with pytest.raises(MediaError, match="not the id of a session"):
+        recorded_calls(tmp_path, "../other")

@@ -1,0 +1,229 @@
+"""The recorder of a call, on real time and a real disk."""
+
+import asyncio
+import errno
+import json
+import os
+import threading
+import uuid
+import wave
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from parley.core.call_events import RecordingDegraded, RecordingEnded, RecordingStarted, TurnEnded
+from parley.core.errors import MediaError
+from parley.recording import recorder as recorder_module
+from parley.recording.disk import RecordingDisk
+from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
+from parley.recording.merge import main, merge_call
+from parley.recording.recorder import MOST_WAITING, CallRecorder, RecordingSource
+from parley.recording.settings import RecordingSettings
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+
+RATE_HZ = 16_000
+
+
+class OneCall:
+    """A call that is recorded, with the events of its recording."""
+
+    def __init__(self, folder: Path, *, merges: bool = False, **settings: object) -> None:
+        self.events = CallEvents()
+        self.disk, self.merging = RecordingDisk(), RecordingDisk("merging")
+        self.seen: list[object] = []
+        for kind in (RecordingStarted, RecordingDegraded, RecordingEnded):
+            self.events.subscribe(kind, self.seen.append)
+        self.began_us = LoopClock().now_us()
+        self.recorder = CallRecorder(
+            RecordingSettings.model_validate({"folder": folder, "min_free_gb": 0, **settings}),
+            RecordingSource(
+                str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "embedded", False, self.began_us, 5_000_000
+            ),
+            self.events,
+            disk=self.disk,
+            merging=self.merging if merges else None,
+        )
+        self.path = self.recorder.path
+
+    def play(self, seconds: float, *, at_s: float = 0.0, rate_hz: int = RATE_HZ) -> np.ndarray:
+        """Play a tone in one piece."""
+        samples = (8_000 * np.sin(np.arange(round(seconds * rate_hz)) / 5)).astype("<i2")
+        self.recorder.play(samples.tobytes(), rate_hz, self.began_us + round(at_s * 1_000_000))
+        return samples
+
+    def kinds(self) -> list[type]:
+        return [type(each) for each in self.seen]
+
+    async def close(self) -> None:
+        await self.recorder.close()
+        await asyncio.to_thread(self.disk.close, 5)
+        await asyncio.to_thread(self.merging.close, 5)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_both_sides_are_in_segments_and_in_one_stereo_file(tmp_path: Path):
+    call = OneCall(tmp_path, merges=True)
+    call.recorder.start()
+    bot = call.play(7.0, at_s=1.0, rate_hz=24_000)
+    call.recorder.hear(np.full(RATE_HZ, 500, "<i2").tobytes(), RATE_HZ)
+    call.events.publish(TurnEnded(call.events.now_ms(), "hello"))
+    await call.close()
+    assert call.kinds() == [RecordingStarted, RecordingEnded]
+    recording = read_recording(call.path)
+    assert sorted(recording.segments(BOT_AUDIO)) == [0, 1]
+    first, rate_hz = soundfile.read(recording.segments(BOT_AUDIO)[0], dtype="int16")
+    assert rate_hz == 24_000
+    assert np.array_equal(first[24_000:], bot[: 4 * 24_000]) and not first[:24_000].any()
+    timeline = recording.timeline()
+    assert timeline["is_over"] and timeline["duration_ms"] == 8_000
+    assert timeline["events"][-1]["text"] == "hello"
+    stereo, rate_hz = soundfile.read(call.path / "merged_replay.wav", dtype="int16")
+    assert rate_hz == 24_000 and stereo.shape == (8 * 24_000, 2)
+    assert np.array_equal(stereo[24_000:, 1], bot)
+    # The caller has half the rate of the file and is raised to it.
+    assert np.abs(stereo[2_000:20_000, 0] - 500).max() <= 5
+
+
+async def test_a_full_disk_is_an_event_and_the_next_segment_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    written = recorder_module.replace_file
+    is_full = threading.Event()
+
+    def on_disk(path: Path, content: bytes) -> None:
+        if is_full.is_set() and path.suffix == ".flac":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(path, content)
+
+    monkeypatch.setattr(recorder_module, "replace_file", on_disk)
+    is_full.set()
+    call.play(5.0)
+    await until(lambda: RecordingDegraded in call.kinds())
+    is_full.clear()
+    call.play(5.0, at_s=5.0)
+    await call.close()
+    degraded = next(each for each in call.seen if isinstance(each, RecordingDegraded))
+    assert "No space left" in degraded.reason and degraded.lost_ms == 5_000
+    ended = call.seen[-1]
+    assert isinstance(ended, RecordingEnded) and (ended.duration_ms, ended.lost_ms) == (10_000, 5_000)
+    timeline = json.loads((call.path / "recording.json").read_bytes())
+    assert timeline[BOT_AUDIO]["lost"] == [{"start_ms": 0, "length_ms": 5_000}]
+    assert sorted(read_recording(call.path).segments(BOT_AUDIO)) == [1]
+
+
+async def test_a_disk_that_never_returns_holds_neither_the_call_nor_its_end(tmp_path: Path):
+    call = OneCall(tmp_path)
+    stuck = threading.Event()
+    call.disk.put(stuck.wait)
+    call.recorder.start()
+    began_s = asyncio.get_running_loop().time()
+    for n in range(MOST_WAITING + 3):
+        call.play(5.0, at_s=5.0 * n)
+    assert asyncio.get_running_loop().time() - began_s < 1
+    await call.recorder.close()
+    assert asyncio.get_running_loop().time() - began_s < 5
+    ended = call.seen[-1]
+    assert isinstance(ended, RecordingEnded) and ended.lost_ms == 4 * 5_000
+    assert call.kinds().count(RecordingDegraded) == 1
+    stuck.set()
+    await asyncio.to_thread(call.disk.close, 5)
+    # What waited is on the disk in the end.
+    assert len(read_recording(call.path).segments(BOT_AUDIO)) == MOST_WAITING - 1
+
+
+async def test_nothing_is_written_below_the_floor_of_free_space(tmp_path: Path):
+    call = OneCall(tmp_path, min_free_gb=1_000_000_000)
+    call.recorder.start()
+    call.play(5.0)
+    await call.close()
+    degraded = next(each for each in call.seen if isinstance(each, RecordingDegraded))
+    assert "recording.min_free_gb" in degraded.reason
+    assert not list(tmp_path.rglob("*.flac"))
+
+
+async def test_pictures_are_kept_at_their_interval(tmp_path: Path):
+    call = OneCall(tmp_path, frame_ms=100)
+    call.recorder.start()
+    pixels = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8).tobytes()
+    async with asyncio.timeout(5):
+        for _ in range(50):
+            call.recorder.see(pixels, (64, 48))
+            await asyncio.sleep(0.01)
+    await call.close()
+    frames = sorted((call.path / "user_frames").iterdir())
+    assert 3 <= len(frames) <= 6
+    assert all(each.read_bytes().startswith(b"\xff\xd8") for each in frames)
+    assert len(json.loads((call.path / "recording.json").read_bytes())["user_frames"]) == len(frames)
+
+
+async def test_a_call_that_was_killed_is_merged_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    call.play(12.0)
+    await asyncio.to_thread(call.disk.close, 5)
+    assert not (call.path / "recording.json").exists()
+    # Half of a file that was being written, as a crash of the machine may leave it.
+    (call.path / BOT_AUDIO / ".000002.flac.abc").write_bytes(b"fLaC")
+    broken = call.path / BOT_AUDIO / "000001.flac"
+    broken.write_bytes(broken.read_bytes()[:100])
+    assert main([str(call.path)]) == 0
+    assert "000001.flac cannot be read" in capsys.readouterr().err
+    with wave.open(str(call.path / "merged_replay.wav")) as file:
+        assert file.getnframes() == 10 * RATE_HZ
+
+
+@pytest.mark.parametrize("session", ["../../etc", "x", "", "a" * 36, str(uuid.uuid4()) + "/.."])
+async def test_a_session_that_is_no_id_is_not_recorded(tmp_path: Path, session: str):
+    with pytest.raises(MediaError, match="not the id of a session"):
+        CallRecorder(
+            RecordingSettings(folder=tmp_path),
+            RecordingSource(session, uuid.uuid4().hex, "webrtc", "embedded", True, 0, 0),
+            CallEvents(),
+            disk=RecordingDisk(),
+            merging=None,
+        )
+
+
+async def test_foreign_and_half_written_folders_are_refused_with_a_reason(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    call.play(5.0)
+    await call.close()
+    meta = call.path / "meta.json"
+    good = json.loads(meta.read_bytes())
+    for text, reason in (
+        (b"{", "cannot be read"),
+        (b"[]", "not a JSON object"),
+        (json.dumps({**good, "session_id": str(uuid.uuid4())}).encode(), "belongs to another call"),
+        (json.dumps({**good, "segment_ms": 0}).encode(), "another version"),
+    ):
+        meta.write_bytes(text)
+        with pytest.raises(MediaError, match=reason):
+            read_recording(call.path)
+    meta.unlink()
+    with pytest.raises(MediaError, match="there is no such file"):
+        read_recording(call.path)
+    meta.write_text(json.dumps(good))
+    link = call.path.with_name(uuid.uuid4().hex)
+    link.symlink_to(call.path)
+    with pytest.raises(MediaError, match="not the folder of a recorded call"):
+        read_recording(link)
+    secret = tmp_path / "secret.flac"
+    soundfile.write(secret, np.ones(100, "<i2"), RATE_HZ, format="FLAC")
+    (call.path / CALLER_AUDIO).mkdir()
+    (call.path / CALLER_AUDIO / "000000.flac").symlink_to(secret)
+    assert read_recording(call.path).segments(CALLER_AUDIO) == {}
+    with pytest.raises(MediaError, match="no audio was recorded"):
+        (call.path / BOT_AUDIO / "000000.flac").unlink()
+        merge_call(read_recording(call.path))

@@ -1,0 +1,127 @@
+"""Removal of recordings by age, by capacity and by hand."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from parley.core.errors import MediaError
+from parley.recording.retention import clean, lines_of, main, mark_used, remove_session
+
+DAY_S = 86_400
+SIZE = 1_000_000
+
+
+def recorded(folder: Path, *, days_ago: float, size: int = SIZE) -> Path:
+    """Write a session with one call; return its folder."""
+    session, call = str(uuid.uuid4()), uuid.uuid4().hex
+    path = folder / "sessions" / session / call
+    (path / "ai_audio").mkdir(parents=True)
+    meta = {"version": 1, "session_id": session, "call_id": call, "segment_ms": 5_000}
+    (path / "meta.json").write_text(json.dumps(meta))
+    (path / "ai_audio" / "000000.flac").write_bytes(bytes(size))
+    used_s = time.time() - days_ago * DAY_S
+    for each in (*path.rglob("*"), path, path.parent):
+        os.utime(each, (used_s, used_s))
+    return path.parent
+
+
+def test_old_sessions_go_and_young_ones_stay(tmp_path: Path):
+    old, young = recorded(tmp_path, days_ago=31), recorded(tmp_path, days_ago=29)
+    report = clean(tmp_path, retention_days=30)
+    assert [each.session_id for each in report.removed] == [old.name]
+    (removed,) = report.removed
+    assert (removed.calls, removed.files) == (1, 2) and removed.bytes > SIZE
+    assert not old.exists() and young.exists()
+
+
+def test_the_least_recently_used_go_until_the_rest_fits(tmp_path: Path):
+    sessions = [recorded(tmp_path, days_ago=days) for days in (5, 4, 3, 2)]
+    # Read today: it is the most recently used one now, but its call is over for long.
+    (call,) = sessions[0].iterdir()
+    mark_used(call)
+    report = clean(tmp_path, max_storage_gb=2.5e-3)
+    assert [each.session_id for each in report.removed] == [each.name for each in sessions[1:3]]
+    assert sessions[0].exists() and sessions[3].exists()
+    assert report.bytes < 2.5e6
+
+
+def test_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    old = recorded(tmp_path, days_ago=31)
+    assert main(["--data-dir", str(tmp_path), "--retention-days", "30", "--dry-run"]) == 0
+    assert f"would remove {old.name}: 1 calls, 2 files, 1.0 MB" in capsys.readouterr().out
+    assert old.exists()
+
+
+def test_what_is_pinned_in_use_or_foreign_stays_with_a_reason(tmp_path: Path):
+    pinned, foreign, linked, used = (recorded(tmp_path, days_ago=31) for _ in range(4))
+    (pinned / "pinned").touch()
+    (foreign / "notes.txt").write_text("mine")
+    (next(linked.iterdir()) / "user_audio").symlink_to(tmp_path)
+    mark_used(next(used.iterdir()))
+    past = time.time() - 31 * DAY_S
+    for each in (pinned / "pinned", pinned, foreign / "notes.txt", foreign):
+        os.utime(each, (past, past))
+    for each in (next(linked.iterdir()) / "user_audio", next(linked.iterdir())):
+        os.utime(each, (past, past), follow_symlinks=False)
+    report = clean(tmp_path, retention_days=30, max_storage_gb=1e-6)
+    assert report.removed == []
+    assert report.kept == {
+        pinned.name: "pinned",
+        foreign.name: "notes.txt is not a part of a recording",
+        linked.name: "user_audio is not a part of a recording",
+        used.name: "in use: written or read within ten minutes",
+    }
+    assert len(lines_of(report, dry_run=False)) == 5
+    assert (tmp_path / "sessions").exists()
+
+
+def test_names_that_are_no_sessions_are_left_alone(tmp_path: Path):
+    root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    recorded(root, days_ago=1)
+    victim = recorded(elsewhere, days_ago=400)
+    (root / "sessions" / "holiday").mkdir()
+    (root / "sessions" / str(uuid.uuid4())).symlink_to(victim, target_is_directory=True)
+    report = clean(root, retention_days=30)
+    assert report.removed == [] and (victim.exists(), len(list(victim.iterdir()))) == (True, 1)
+
+
+def test_a_removal_that_was_killed_is_completed(tmp_path: Path):
+    half = recorded(tmp_path, days_ago=31)
+    half.rename(half.with_name(f".removed-{half.name}"))
+    clean(tmp_path, retention_days=30)
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+@pytest.mark.parametrize("session", ["..", "../..", "/etc", "", "x" * 36])
+def test_a_name_that_is_no_session_removes_nothing(tmp_path: Path, session: str):
+    kept = recorded(tmp_path, days_ago=1)
+    with pytest.raises(MediaError, match="not the id of a session"):
+        remove_session(tmp_path, session)
+    assert kept.exists()
+
+
+def test_deleting_a_session_says_what_was_removed_and_an_unknown_one_had_nothing(tmp_path: Path):
+    session = recorded(tmp_path, days_ago=0)
+    (session / "pinned").touch()
+    removed = remove_session(tmp_path, session.name)
+    assert (removed.calls, removed.files) == (1, 3) and not session.exists()
+    assert remove_session(tmp_path, session.name).files == 0
+
+
+def test_the_command_says_what_is_missing(tmp_path: Path):
+    def told(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "recording.retention", *arguments], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        return done.stderr
+
+    assert "has no folder sessions" in told("--data-dir", str(tmp_path), "--retention-days", "1")
+    assert "give --retention-days" in told("--data-dir", str(tmp_path))
+    assert "--retention-days" in told("--data-dir", str(tmp_path), "--retention-days", "-1")

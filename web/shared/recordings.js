@@ -1,0 +1,187 @@
+// Recorded calls of a session: play one, see both sides over time, read along, download. The list is read when the page opens and
+// when a recording ends; one call is read when it is chosen.
+
+import { element, part, showNotice } from "./element.js";
+import { messageOf } from "./guards.js";
+import { Waveform, captionsOf } from "./waveform.js";
+
+/** @import { RecordingSummary, SessionEvent } from "../types/server.js" */
+/** @import { SessionApi } from "./session_api.js" */
+/** @import { Caption } from "./waveform.js" */
+
+// The stereo file is made when the call is over, a moment after the session has heard of its end.
+const MADE_LOOKS = 10;
+const MADE_MS = 1_500;
+/** @type {Record<string, string>} */
+const TRANSPORTS = { webrtc: "browser", phone: "phone", websocket: "program", file: "file", local: "this machine" };
+
+export class Recordings {
+  #api;
+  #fold;
+  #list;
+  #player;
+  #audio;
+  #waveform;
+  #lines;
+  #picture;
+  #wav;
+  #notice;
+  /** @type {RecordingSummary[]} */
+  #calls = [];
+  #chosen = "";
+  /** @type {Caption[]} */
+  #captions = [];
+  /** @type {number[]} times of the camera's pictures */
+  #pictures = [];
+  #looks = 0;
+
+  /**
+   * @param {SessionApi} api
+   * @param {HTMLDetailsElement} fold contains the list and the player; hidden while nothing is recorded
+   */
+  constructor(api, fold) {
+    this.#api = api;
+    this.#fold = fold;
+    this.#list = part("recorded", HTMLOListElement, fold);
+    this.#player = part("player", HTMLElement, fold);
+    this.#audio = part("replay", HTMLAudioElement, fold);
+    this.#lines = part("captions", HTMLOListElement, fold);
+    this.#picture = part("camera", HTMLImageElement, fold);
+    this.#wav = part("wav", HTMLAnchorElement, fold);
+    this.#notice = part("recordings-notice", HTMLParagraphElement, fold);
+    this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.#seek(at_ms));
+    part("zip", HTMLAnchorElement, fold).href = api.recordingsZipPath;
+    this.#audio.addEventListener("timeupdate", () => this.#onTime());
+    this.#audio.addEventListener("seeking", () => this.#onTime());
+    this.#audio.addEventListener("error", () => this.#fail("The recording cannot be played: it may have been removed."));
+    fold.addEventListener("toggle", () => {
+      const last = this.#calls.at(-1);
+      if (fold.open && !this.#chosen && last) this.#choose(last);
+    });
+    this.#read();
+  }
+
+  /**
+   * Take a new event of the session: the end of a recording adds a call.
+   *
+   * @param {SessionEvent} event
+   */
+  take(event) {
+    if (event.kind !== "recording" || event.payload.state !== "ended") return;
+    this.#looks = MADE_LOOKS;
+    this.#read();
+  }
+
+  async #read() {
+    try {
+      this.#calls = await this.#api.recordings();
+    } catch (error) {
+      // Without recordings the page is whole; where some were shown, they stay.
+      if (this.#calls.length) this.#fail(messageOf(error));
+      return;
+    }
+    this.#fold.hidden = !this.#calls.length;
+    this.#list.replaceChildren(...this.#calls.map((call) => this.#row(call)));
+    if (this.#looks > 0 && this.#calls.some((call) => !call.has_replay)) {
+      this.#looks -= 1;
+      setTimeout(() => this.#read(), MADE_MS);
+    }
+  }
+
+  /** @param {RecordingSummary} call */
+  #row(call) {
+    const row = element("li");
+    const button = element("button", "", describe(call));
+    button.type = "button";
+    button.disabled = !call.has_replay;
+    button.ariaPressed = String(call.call_id === this.#chosen);
+    button.addEventListener("click", () => this.#choose(call));
+    row.append(button);
+    if (!call.has_replay) row.append(element("small", "", call.is_over ? "being made" : "still on, or ended by a crash"));
+    if (call.lost_ms) row.append(element("small", "", `${(call.lost_ms / 1_000).toFixed(1)} s were lost`));
+    return row;
+  }
+
+  /** @param {RecordingSummary} call */
+  async #choose(call) {
+    this.#chosen = call.call_id;
+    this.#list.querySelectorAll("button").forEach((button, place) => {
+      button.ariaPressed = String(this.#calls[place]?.call_id === call.call_id);
+    });
+    try {
+      const detail = await this.#api.recording(call.call_id);
+      if (this.#chosen !== call.call_id) return;
+      showNotice(this.#notice, "");
+      this.#captions = captionsOf(detail.events);
+      this.#pictures = detail.pictures;
+      this.#lines.replaceChildren(...this.#captions.map((caption) => this.#line(caption)));
+      this.#player.hidden = false;
+      this.#audio.src = this.#wav.href = this.#api.replayPath(call.call_id);
+      this.#wav.download = `${call.call_id}.wav`;
+      this.#waveform.show(detail);
+      this.#onTime();
+    } catch (error) {
+      this.#fail(messageOf(error));
+    }
+  }
+
+  /** @param {Caption} caption */
+  #line(caption) {
+    const line = element("li", caption.side);
+    const button = element("button", "", clockOf(caption.at_ms));
+    button.type = "button";
+    button.ariaLabel = `Play from ${clockOf(caption.at_ms)}`;
+    button.addEventListener("click", () => {
+      this.#seek(caption.at_ms);
+      this.#audio.play().catch((error) => this.#fail(messageOf(error)));
+    });
+    const text = element("p", "", caption.text);
+    if (caption.unheard) text.append(" ", element("s", "", caption.unheard));
+    line.append(button, text);
+    if (caption.latency_ms !== null) {
+      const latency = element("small", "latency", `${caption.latency_ms} ms`);
+      latency.title = "from the end of the caller's voice to the reply, at the server";
+      line.append(latency);
+    }
+    return line;
+  }
+
+  /** @param {number} at_ms */
+  #seek(at_ms) {
+    this.#audio.currentTime = at_ms / 1_000;
+  }
+
+  #onTime() {
+    const at_ms = this.#audio.currentTime * 1_000;
+    this.#waveform.move(at_ms);
+    const current = this.#captions.findLastIndex((caption) => caption.at_ms <= at_ms + 1);
+    for (const [place, line] of [...this.#lines.children].entries()) {
+      if ((line.ariaCurrent === "true") === (place === current)) continue;
+      line.ariaCurrent = place === current ? "true" : null;
+      if (place === current && !this.#audio.paused) line.scrollIntoView({ block: "nearest" });
+    }
+    const shown = this.#pictures.findLast((each) => each <= at_ms + 1);
+    this.#picture.hidden = shown === undefined;
+    if (shown !== undefined) {
+      const path = this.#api.framePath(this.#chosen, shown);
+      if (!this.#picture.src.endsWith(path)) this.#picture.src = path;
+    }
+  }
+
+  /** @param {string} text */
+  #fail(text) {
+    showNotice(this.#notice, text, { bad: true });
+  }
+}
+
+/** @param {RecordingSummary} call */
+function describe(call) {
+  const began = new Date(call.began_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  return `${began} · ${TRANSPORTS[call.transport] ?? call.transport} · ${clockOf(call.duration_ms)}`;
+}
+
+/** @param {number} ms */
+function clockOf(ms) {
+  const seconds = Math.floor(ms / 1_000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+}

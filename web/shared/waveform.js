@@ -1,0 +1,184 @@
+// Picture of a recorded call: both sides over time, with their turns, cuts and latencies. `blocksOf` and `captionsOf` read the
+// events of a recording and are pure; `Waveform` draws.
+
+/** @import { RecordingDetail, RecordingEvent } from "../types/server.js" */
+
+// A bar narrower than this is not seen.
+const BAR_PX = 2;
+const LANE_PX = 44;
+const BLOCK_PX = 4;
+
+/**
+ * Stretch of time in which one side had the floor.
+ *
+ * @typedef {{ side: "caller" | "bot", start_ms: number, end_ms: number, cut: boolean }} Block
+ */
+
+/**
+ * Line of the transcript.
+ *
+ * @typedef {{ side: "caller" | "bot", at_ms: number, text: string, unheard: string, latency_ms: number | null }} Caption
+ */
+
+/**
+ * Return the turns of both sides, in order. Voice is reported when it has been sure for a moment: the block begins with its first
+ * sound.
+ *
+ * @param {RecordingEvent[]} events
+ * @returns {Block[]}
+ */
+export function blocksOf(events) {
+  /** @type {Block[]} */
+  const blocks = [];
+  /** @type {Map<string, number>} */
+  const replies = new Map();
+  /** @type {number | null} */
+  let voice_ms = null;
+  for (const event of events) {
+    if (event.event === "VoiceStarted") voice_ms ??= event.at_ms - (event.voiced_ms ?? 0);
+    if (event.event === "VoiceEnded" && voice_ms !== null) {
+      blocks.push({ side: "caller", start_ms: voice_ms, end_ms: event.at_ms - (event.silence_ms ?? 0), cut: false });
+      voice_ms = null;
+    }
+    if (event.event === "ReplyStarted" && event.reply_id) replies.set(event.reply_id, event.at_ms);
+    const start_ms = event.event === "ReplyFinished" ? replies.get(event.reply_id ?? "") : undefined;
+    if (start_ms !== undefined) {
+      replies.delete(event.reply_id ?? "");
+      blocks.push({ side: "bot", start_ms, end_ms: event.at_ms, cut: Boolean(event.truncated) });
+    }
+  }
+  return blocks.sort((one, other) => one.start_ms - other.start_ms);
+}
+
+/**
+ * Return what was said by whom. A reply has the time from the end of the caller's voice to its own beginning, where it answers a turn.
+ *
+ * @param {RecordingEvent[]} events
+ * @returns {Caption[]}
+ */
+export function captionsOf(events) {
+  /** @type {Caption[]} */
+  const captions = [];
+  /** @type {Map<string, { at_ms: number, latency_ms: number | null }>} */
+  const replies = new Map();
+  /** @type {number | null} */
+  let turn_ms = null;
+  /** @type {number | null} */
+  let silent_ms = null;
+  for (const event of events) {
+    if (event.event === "TurnStarted") turn_ms ??= event.at_ms;
+    if (event.event === "TurnEndDecided") silent_ms = event.at_ms - (event.silence_ms ?? 0);
+    if (event.event === "TurnEnded" && event.text) {
+      captions.push({ side: "caller", at_ms: turn_ms ?? event.at_ms, text: event.text, unheard: "", latency_ms: null });
+      turn_ms = null;
+    }
+    if (event.event === "TextTyped" && event.text) {
+      captions.push({ side: "caller", at_ms: event.at_ms, text: event.text, unheard: "", latency_ms: null });
+    }
+    if (event.event === "ReplyStarted" && event.reply_id) {
+      replies.set(event.reply_id, { at_ms: event.at_ms, latency_ms: silent_ms === null ? null : event.at_ms - silent_ms });
+      silent_ms = null;
+    }
+    if (event.event === "ReplyFinished" && event.reply_id) {
+      const begun = replies.get(event.reply_id);
+      if (begun && (event.text || event.unheard)) {
+        captions.push({ side: "bot", ...begun, text: event.text ?? "", unheard: event.unheard ?? "" });
+      }
+    }
+  }
+  return captions.sort((one, other) => one.at_ms - other.at_ms);
+}
+
+/** Canvas with both sides of a call, the caller above. A click moves to that time. */
+export class Waveform {
+  #canvas;
+  #onSeek;
+  /** @type {RecordingDetail | null} */
+  #call = null;
+  /** @type {Block[]} */
+  #blocks = [];
+  #at_ms = 0;
+
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {(at_ms: number) => void} onSeek
+   */
+  constructor(canvas, onSeek) {
+    this.#canvas = canvas;
+    this.#onSeek = onSeek;
+    canvas.addEventListener("click", (event) => {
+      const box = canvas.getBoundingClientRect();
+      if (this.#call) this.#onSeek(((event.clientX - box.left) / box.width) * this.#length_ms);
+    });
+    new ResizeObserver(() => this.#draw()).observe(canvas);
+  }
+
+  /** @param {RecordingDetail} call */
+  show(call) {
+    this.#call = call;
+    this.#blocks = blocksOf(call.events);
+    this.#at_ms = 0;
+    this.#draw();
+  }
+
+  /** @param {number} at_ms place of the playback */
+  move(at_ms) {
+    this.#at_ms = at_ms;
+    this.#draw();
+  }
+
+  get #length_ms() {
+    return Math.max(this.#call?.duration_ms ?? 0, 1);
+  }
+
+  #draw() {
+    const call = this.#call;
+    const context = this.#canvas.getContext("2d");
+    const width = this.#canvas.clientWidth;
+    if (!call || !context || !width) return;
+    const scale = window.devicePixelRatio || 1;
+    const height = 2 * LANE_PX;
+    this.#canvas.width = width * scale;
+    this.#canvas.height = height * scale;
+    context.scale(scale, scale);
+    const styles = getComputedStyle(this.#canvas);
+    const tone = (/** @type {string} */ name) => styles.getPropertyValue(name).trim();
+    const x = (/** @type {number} */ ms) => (width * ms) / this.#length_ms;
+    for (const [lane, side] of /** @type {const} */ (["caller", "bot"]).entries()) {
+      const middle = lane * LANE_PX + LANE_PX / 2;
+      const tall = LANE_PX / 2 - BLOCK_PX - 1;
+      context.fillStyle = tone(side === "caller" ? "--ink-soft" : "--accent");
+      if (call.peaks) {
+        const { [side]: peaks, interval_ms } = call.peaks;
+        for (let left = 0; left < width; left += BAR_PX) {
+          const place = (/** @type {number} */ px) => ((px / width) * this.#length_ms) / interval_ms;
+          const loud = loudest(peaks, place(left), place(left + BAR_PX));
+          // The ear hears steps of loudness, not of pressure: soft speech stays visible.
+          const bar = Math.max(0.5, tall * Math.sqrt(loud / 100));
+          context.fillRect(left, middle - bar, BAR_PX - 0.5, 2 * bar);
+        }
+      }
+      const edge = lane === 0 ? 0 : height - BLOCK_PX;
+      for (const block of this.#blocks.filter((each) => each.side === side)) {
+        context.fillRect(x(block.start_ms), edge, Math.max(1, x(block.end_ms - block.start_ms)), BLOCK_PX);
+      }
+    }
+    context.fillStyle = tone("--bad");
+    for (const block of this.#blocks.filter((each) => each.cut)) context.fillRect(x(block.end_ms) - 1, LANE_PX, 2, LANE_PX);
+    context.fillStyle = tone("--ink");
+    context.fillRect(x(this.#at_ms) - 0.5, 0, 1, height);
+  }
+}
+
+/**
+ * @param {number[]} peaks
+ * @param {number} from
+ * @param {number} to
+ */
+function loudest(peaks, from, to) {
+  let most = 0;
+  for (let place = Math.floor(from); place < Math.max(to, Math.floor(from) + 1) && place < peaks.length; place += 1) {
+    most = Math.max(most, peaks[place] ?? 0);
+  }
+  return most;
+}
