@@ -25,6 +25,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFam
 from prometheus_client.registry import Collector
 
 from parley.core.durations import DurationCounts
+from parley.core.usage import Stage
 from parley.runtime.stall_monitor import Stall
 from parley.telemetry import definitions
 from parley.telemetry.definitions import CALL_METRICS, Definition
@@ -61,6 +62,9 @@ class ServerMetrics:
         self._metrics = {each: _made(each, self._registry) for each in CALL_METRICS}
         self._known: dict[str, set[str]] = {}
         self._stalls = self.histogram(definitions.STALLS)
+        # A rate of a series needs its beginning at 0, and a failure is rare.
+        for stage in (*Stage, OTHER):
+            self.counter(definitions.FAILURES, stage)
         self._reading = ProcessReading()
         self._registry.register(_ReadingCollector(self))
 

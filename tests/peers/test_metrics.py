@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -21,10 +22,11 @@ from tests.fakes.scrape import Scrape
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.operations_gateway import TOKEN
-from tests.peers.server import ROOT, RunningServer, briefly_greeting, running_server
+from tests.peers.server import ROOT, RunningServer, briefly_greeting, free_port, running_server
 from tests.peers.test_command import speech
 from tests.peers.test_openai_realtime import serving
 from tests.peers.test_webrtc_call import call, turns_of
+from tests.prometheus import program
 
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 QUESTION = "What are your opening hours on Saturday?"
@@ -113,6 +115,46 @@ async def test_scrapers_that_never_read_hold_up_no_call_and_no_other_scraper(ser
             assert "ten until two" in turns_of(caller)[-1]["bot_text"]
             assert sum(turns_of(caller)[-1]["spans"].values()) < 1_500
     assert found.value("unmute_active_sessions") == 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_prometheus_scrapes_a_server_with_the_committed_configuration(
+    server: RunningServer, tmp_path: Path
+):
+    prometheus = program("prometheus")
+    folder = tmp_path / "prometheus"
+    shutil.copytree(ROOT / "deploy" / "prometheus", folder)
+    (folder / "operator_token").write_text(TOKEN)
+    config = folder / "prometheus.yml"
+    text = config.read_text().replace("localhost:7860", urlsplit(server.url).netloc)
+    config.write_text(text.replace("interval: 15s", "interval: 1s").replace("timeout: 5s", "timeout: 1s"))
+    port = free_port()
+    child = await asyncio.create_subprocess_exec(
+        *(prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}"),
+        f"--web.listen-address=127.0.0.1:{port}",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1") as client:
+            async with asyncio.timeout(30):
+                while not await queried(client, 'up{job="parley"} == 1'):
+                    await asyncio.sleep(0.3)
+            assert await queried(client, "parley_lines") == [32.0]
+            rules = (await client.get("/rules")).json()["data"]["groups"]
+            assert {rule["health"] for group in rules for rule in group["rules"]} <= {"ok", "unknown"}
+    finally:
+        child.terminate()
+        await child.wait()
+
+
+async def queried(client: httpx.AsyncClient, expression: str) -> list[float]:
+    """Return the values of an expression; none while Prometheus starts."""
+    with contextlib.suppress(httpx.TransportError):
+        answer = await client.get("/query", params={"query": expression})
+        if answer.status_code == 200:
+            return [float(each["value"][1]) for each in answer.json()["data"]["result"]]
+    return []
 
 
 PRICED = """
