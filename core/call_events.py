@@ -275,6 +275,17 @@ class TurnTranscribed(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionAsked(CallEvent):
+    """A turn is sent to the model, with what it is shown of the conversation.
+
+    Attributes:
+        words: number of words of all that.
+    """
+
+    words: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionDropped(CallEvent):
     """The turn is not sent to the model, whatever was guessed about it."""
 
@@ -640,6 +651,17 @@ class EngineFailed(CallEvent):
     """
 
     stage: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackAnswers(CallEvent):
+    """The fallback answers a turn in place of the language model.
+
+    Attributes:
+        reason: one word.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

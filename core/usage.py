@@ -27,6 +27,7 @@ class Usage:
         heard_ms: audio of the caller that a recogniser received.
         spoken_ms: speech of the bot that a voice made.
         characters: text that a voice received.
+        unreported_requests: requests to a model that reported no tokens for them.
     """
 
     prompt_tokens: int = 0
@@ -38,6 +39,7 @@ class Usage:
     heard_ms: float = 0.0
     spoken_ms: float = 0.0
     characters: int = 0
+    unreported_requests: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))

@@ -3,7 +3,9 @@
 Input: ``EngineUsed`` and the bot's speech, from the events of the call. Output: ``TurnPriced`` when a turn of
 the bot is over, and at the end of the call for what came after the last one; with prices in the deployment,
 an event of the session for each, and one with the sum at the end. A report that comes after the end of its
-turn (the answer to a guess that was withdrawn) counts in the next one. None of the writes is awaited.
+turn (the answer to a guess that was withdrawn) counts in the next one. Where there are prices, a response of
+the model without a report of its tokens, such as one that was interrupted, is counted as an unreported
+request when the next turn is over: its cost is not known. None of the writes is awaited.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +15,7 @@ from typing import Any
 from parley.core.call_events import (
     BotTurnEnded,
     EngineUsed,
+    ResponseStarted,
     SpeechMade,
     TextTyped,
     TurnEnded,
@@ -43,11 +46,16 @@ class UsageRecords:
         self._used: dict[Key, Usage] = {}
         self._total: dict[Key, PricedUsage] = {}
         self._turn = 0
+        # Responses of the model that no report has followed, and those of before the present turn.
+        self._unreported = self._overdue = 0
         # Of the voice that speaks.
         self._voice: Key = Stage.TTS, ""
+        # That answered last.
+        self._model: Key = Stage.LLM, ""
         events = call.events
         events.subscribe(EngineUsed, self._on_engine_used)
         events.subscribe(SpeechMade, self._on_speech_made)
+        events.subscribe(ResponseStarted, self._on_response_started)
         events.subscribe(TextTyped, self._on_turn)
         events.subscribe(TurnEnded, self._on_turn)
         events.subscribe(TurnTranscribed, self._on_turn)
@@ -55,6 +63,7 @@ class UsageRecords:
 
     def finish(self) -> None:
         """Price what is left, and record the sum: the call is over."""
+        self._overdue = max(0, self._unreported)
         self._price_turn()
         if self._total:
             self._record("call", self._total.values())
@@ -63,10 +72,18 @@ class UsageRecords:
         key = event.stage, event.model
         if event.stage is Stage.TTS:
             self._voice = key
+        elif event.stage is Stage.LLM:
+            self._model = key
+            # The report of a guess comes before its response, which is held until the turn is over.
+            self._unreported = max(-1, self._unreported - 1)
+            self._overdue = min(self._overdue, max(0, self._unreported))
         self._add(key, event.usage)
 
     def _on_speech_made(self, event: SpeechMade) -> None:
         self._add(self._voice, Usage(spoken_ms=event.audio_ms))
+
+    def _on_response_started(self, _event: ResponseStarted) -> None:
+        self._unreported += 1
 
     def _add(self, key: Key, usage: Usage) -> None:
         if key not in self._used and len(self._used) >= MOST_MODELS:
@@ -80,6 +97,11 @@ class UsageRecords:
         self._price_turn()
 
     def _price_turn(self) -> None:
+        if self._overdue and self._prices.settings is not None:
+            self._add(self._model, Usage(unreported_requests=self._overdue))
+            self._unreported -= self._overdue
+        # A report that is left was that of a guess that was withdrawn.
+        self._overdue = self._unreported = max(0, self._unreported)
         used, self._used = self._used, {}
         priced = tuple(
             self._prices.priced(stage, self._engines[stage], model, usage)

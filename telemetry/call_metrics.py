@@ -12,9 +12,11 @@ from parley.core.call_events import (
     CallEnding,
     EngineFailed,
     EngineUsed,
+    FallbackAnswers,
     FinalWords,
     PacketLate,
     PartialWords,
+    QuestionAsked,
     RecordingDegraded,
     RecordingStarted,
     ReplyCut,
@@ -24,8 +26,10 @@ from parley.core.call_events import (
     ResponseText,
     SpeechMade,
     SpeechStarted,
+    TextTyped,
     TurnEnded,
     TurnPriced,
+    TurnTranscribed,
     VoiceStarted,
     WaitMasked,
 )
@@ -101,6 +105,10 @@ class CallMetrics:
         events.subscribe(TurnPriced, self._on_turn_priced)
         events.subscribe(EngineFailed, self._on_engine_failed)
         events.subscribe(CallEnding, self._on_call_ending)
+        events.subscribe(QuestionAsked, self._on_question_asked)
+        events.subscribe(FallbackAnswers, self._on_fallback_answers)
+        events.subscribe(TextTyped, lambda _event: metrics.counter(d.TURNS).inc())
+        events.subscribe(TurnTranscribed, lambda _event: metrics.counter(d.TURNS).inc())
         events.subscribe(WaitMasked, lambda _event: metrics.counter(d.FILLERS).inc())
         events.subscribe(AnsweredAhead, lambda _event: metrics.counter(d.AHEAD).inc())
         events.subscribe(RecordingStarted, lambda _event: metrics.counter(d.RECORDINGS).inc())
@@ -136,6 +144,12 @@ class CallMetrics:
         self._metrics.histogram(d.VOICE_TO_VOICE).observe(event.latency_ms / 1000)
         for stage, took_ms in event.stages_ms:
             self._metrics.histogram(d.STAGE, stage).observe(took_ms / 1000)
+
+    def _on_question_asked(self, event: QuestionAsked) -> None:
+        self._metrics.histogram(d.REQUEST_WORDS).observe(event.words)
+
+    def _on_fallback_answers(self, _event: FallbackAnswers) -> None:
+        self._metrics.counter(d.FAILOVERS, Stage.LLM).inc()
 
     def _on_response_started(self, event: ResponseStarted) -> None:
         self._response_ms, self._text = event.at_ms, []

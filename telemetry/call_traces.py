@@ -22,6 +22,7 @@ from parley.core.call_events import (
     CallEvent,
     EngineFailed,
     EngineUsed,
+    FallbackAnswers,
     FinalWords,
     ReplyCut,
     ReplyFinished,
@@ -32,6 +33,7 @@ from parley.core.call_events import (
     ResponseText,
     SpeechMade,
     SpeechStarted,
+    TextTyped,
     ToolsCalled,
     TurnEndDecided,
     TurnEnded,
@@ -84,6 +86,7 @@ class CallTraces:
         events.subscribe(VoiceStarted, self._on_voice_started)
         events.subscribe(FinalWords, self._on_final_words)
         events.subscribe(TurnEnded, self._on_turn_ended)
+        events.subscribe(TextTyped, self._on_text_typed)
         events.subscribe(ResponseStarted, self._on_response_started)
         events.subscribe(ResponseText, self._on_response_text)
         events.subscribe(ResponseEnded, self._on_response_ended)
@@ -94,6 +97,7 @@ class CallTraces:
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(TurnPriced, self._on_turn_priced)
         for kind in (
+            FallbackAnswers,
             *(VoiceEnded, TurnEndDecided, WaitMasked, ToolsCalled, ReplyStarted, AnswerHeard, ReplyCut),
             *(ReplyResumed, ReplyFinished, CallEnding),
         ):
@@ -123,17 +127,26 @@ class CallTraces:
             self._begin(Stage.STT, "speech_to_text", began_ms)
 
     def _on_turn_ended(self, event: TurnEnded) -> None:
-        if not event.text:
-            # The words belong to no turn.
+        if not event.text and self._call.mode != "realtime":
+            # The words belong to no turn. Those of a realtime service come later.
             self._next_ms = None
             if not self._is_answered:
                 self._end_turn(event.at_ms)
             return
         if self._is_answered and self._root is not None:
             self._end_turn(event.at_ms)
+        self._asked(event.at_ms)
+
+    def _on_text_typed(self, event: TextTyped) -> None:
+        if self._root is not None:
+            self._end_turn(event.at_ms if self._over_ms is None else self._over_ms)
+        self._asked(event.at_ms)
+        self._root_at(event.at_ms).add_event("text typed", timestamp=self._ns(event.at_ms))
+
+    def _asked(self, at_ms: int) -> None:
         self._turn += 1
         self._is_answered = True
-        self._root_at(event.at_ms).set_attribute("parley.turn", self._turn)
+        self._root_at(at_ms).set_attribute("parley.turn", self._turn)
 
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
         if self._root is not None:
@@ -284,6 +297,8 @@ def _moment(event: CallEvent) -> "tuple[int, str, dict[str, AttributeValue]]":
             return event.at_ms, "turn end decided", {"rule": rule} if rule else {}
         case WaitMasked():
             return event.at_ms, "filler", {}
+        case FallbackAnswers(reason=reason):
+            return event.at_ms, "fallback answers", {"reason": reason}
         case ToolsCalled():
             return event.at_ms, "tools called", {}
         case ReplyStarted():

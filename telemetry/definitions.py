@@ -64,6 +64,11 @@ LLM_TTFT = _histogram(
     "unmute_vllm_ttft_seconds",
     "time from the beginning of a response to its first text",
 )
+REQUEST_WORDS = _histogram(
+    "unmute_vllm_request_length_words",
+    "words that the language model is shown with a turn",
+    bounds=(25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0),
+)
 REPLY_WORDS = _histogram(
     "unmute_vllm_reply_length_words", "words of a response of the language model", bounds=WORD_BOUNDS
 )
@@ -106,6 +111,9 @@ RECORDINGS_DEGRADED = _counter("parley_recordings_degraded_total", "losses of a 
 
 # Of engines.
 FAILURES = _counter("parley_engine_failures_total", "errors that engines and services reported", "stage")
+FAILOVERS = _counter(
+    "parley_engine_failovers_total", "times that a fallback took over from an engine", "stage"
+)
 TOKENS = _counter(
     "parley_llm_tokens_total",
     "tokens by kind; kind=cached_tokens are hits of the prompt cache",
@@ -138,9 +146,31 @@ STORE_COMMIT = _histogram("parley_store_commit_seconds", "time from an append to
 STORE_AVAILABLE = _gauge("parley_store_available", "1 while the session store answers")
 
 CALL_METRICS = (
-    *(SESSIONS, ACTIVE_SESSIONS, SESSION_DURATION, STT_TTFT, STT_FRAMES, STT_WORDS, LLM_TTFT, REPLY_WORDS),
-    *(TTS_TTFT, TTS_AUDIO, TTS_GENERATION, CALLS, CALLS_OPEN, CALL_ENDS, TURNS, VOICE_TO_VOICE, STAGE),
-    *(BARGE_IN, INTERRUPTIONS, CUT_INS, FILLERS, AHEAD, RECORDINGS, RECORDINGS_DEGRADED, FAILURES, TOKENS),
+    *(SESSIONS, ACTIVE_SESSIONS, SESSION_DURATION, STT_TTFT, STT_FRAMES, STT_WORDS, LLM_TTFT, REQUEST_WORDS),
+    *(
+        REPLY_WORDS,
+        TTS_TTFT,
+        TTS_AUDIO,
+        TTS_GENERATION,
+        CALLS,
+        CALLS_OPEN,
+        CALL_ENDS,
+        TURNS,
+        VOICE_TO_VOICE,
+        STAGE,
+    ),
+    *(
+        BARGE_IN,
+        INTERRUPTIONS,
+        CUT_INS,
+        FILLERS,
+        AHEAD,
+        RECORDINGS,
+        RECORDINGS_DEGRADED,
+        FAILURES,
+        FAILOVERS,
+        TOKENS,
+    ),
     *(HEARD, SPOKEN, CHARACTERS, COST, UNPRICED),
     *(LATE_PACKETS, STALLS),
 )

@@ -65,6 +65,7 @@ class ServerMetrics:
         # A rate of a series needs its beginning at 0, and a failure is rare.
         for stage in (*Stage, OTHER):
             self.counter(definitions.FAILURES, stage)
+            self.counter(definitions.FAILOVERS, stage)
         self._reading = ProcessReading()
         self._registry.register(_ReadingCollector(self))
 

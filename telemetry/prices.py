@@ -113,7 +113,10 @@ class PriceTable:
 
 
 def _prices(row: PriceRow) -> Mapping[str, Decimal]:
-    """Return the price of one unit of each amount of ``Usage`` that has one."""
+    """Return the price of one unit of each amount of ``Usage`` that has one.
+
+    A request without a report costs nothing where the model's tokens do, and otherwise an unknown amount.
+    """
     read = row.prompt_per_million_tokens
     cached, written = row.cached_per_million_tokens, row.cache_write_per_million_tokens
     given: dict[str, tuple[float | None, int]] = {
@@ -127,6 +130,8 @@ def _prices(row: PriceRow) -> Mapping[str, Decimal]:
         "spoken_ms": (row.spoken_per_minute, MINUTE_MS),
         "characters": (row.per_million_characters, MILLION),
     }
+    is_free = read == row.completion_per_million_tokens == 0
+    given["unreported_requests"] = 0.0 if is_free else None, 1
     return {name: Decimal(str(price)) / unit for name, (price, unit) in given.items() if price is not None}
 
 

@@ -109,7 +109,11 @@ async def _build(
         engines.build_stt(),
         engines.build_tts(),
         engines.answering.build(
-            tools=tools, context=context, rules=call.rules, conversation=call.conversation
+            tools=tools,
+            context=context,
+            rules=call.rules,
+            conversation=call.conversation,
+            events=events,
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parley.core.call_events import BotTurnEnded, EngineUsed, SpeechMade, TurnEnded, TurnPriced
+from parley.core.call_events import (
+    BotTurnEnded,
+    EngineUsed,
+    ResponseStarted,
+    SpeechMade,
+    TurnEnded,
+    TurnPriced,
+)
 from parley.core.usage import Stage, Usage
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.usage_records import UsageRecords
@@ -99,6 +106,60 @@ def test_use_after_the_last_turn_is_in_the_sum_of_the_call(tmp_path: Path):
 
     payloads, _ = recorded(tmp_path, PriceSettings(rows=ROWS), happen)
     assert [(each["scope"], each["cost"]) for each in payloads][2:] == [("turn", "0.006"), ("call", "0.0165")]
+
+
+def test_an_answer_without_a_report_has_an_unknown_cost_when_the_next_turn_is_over(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        events.publish(TurnEnded(0, "what is it"))
+        events.publish(ResponseStarted(0))
+        events.publish(BotTurnEnded(0, "It", True))
+        # The report of an interrupted answer may come after the end of its turn.
+        events.publish(EngineUsed(0, Stage.LLM, "haiku", Usage(prompt_tokens=1_000, completion_tokens=1)))
+        events.publish(TurnEnded(0, "and that"))
+        events.publish(ResponseStarted(0))
+        events.publish(BotTurnEnded(0, "Tha", True))
+        events.publish(TurnEnded(0, "well"))
+        events.publish(BotTurnEnded(0, "Yes.", False))
+
+    payloads, _ = recorded(tmp_path, PriceSettings(rows=ROWS), happen)
+    assert [(each["scope"], each["turn"], each["cost"]) for each in payloads] == [
+        ("turn", 2, "0.001005"),
+        ("turn", 3, None),
+        ("call", 3, None),
+    ]
+    [model] = payloads[1]["used"]
+    assert (model["model"], model["unreported_requests"], model["unpriced"]) == (
+        "haiku",
+        1,
+        ["unreported_requests"],
+    )
+    assert payloads[2]["known_cost"] == "0.001005"
+
+
+def test_the_report_of_a_guess_comes_before_its_answer(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        for _ in range(3):
+            events.publish(EngineUsed(0, Stage.LLM, "haiku", Usage(prompt_tokens=1_000, completion_tokens=0)))
+            events.publish(TurnEnded(0, "what is it"))
+            events.publish(ResponseStarted(0))
+            events.publish(BotTurnEnded(0, "It is that.", False))
+
+    payloads, _ = recorded(tmp_path, PriceSettings(rows=ROWS), happen)
+    assert [each["cost"] for each in payloads] == ["0.001", "0.001", "0.001", "0.003"]
+
+
+def test_an_answer_without_a_report_is_found_at_the_end_of_the_call_and_costs_nothing_if_free(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        events.publish(TurnEnded(0, "what is it"))
+        events.publish(ResponseStarted(0))
+
+    for price, cost in ((1.0, None), (0.0, "0.00")):
+        folder = tmp_path / str(price)
+        folder.mkdir()
+        prices = {"prompt_per_million_tokens": price, "completion_per_million_tokens": price}
+        settings = PriceSettings(rows=(PriceRow(engine="anthropic", **prices),))
+        payloads, _ = recorded(folder, settings, happen)
+        assert [each["cost"] for each in payloads] == [cost, cost]
 
 
 def test_a_session_gets_no_costs_without_prices_or_where_they_are_kept_out_of_it(tmp_path: Path):

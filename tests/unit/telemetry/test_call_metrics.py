@@ -10,9 +10,11 @@ from parley.core.call_events import (
     CallEvent,
     EngineFailed,
     EngineUsed,
+    FallbackAnswers,
     FinalWords,
     PacketLate,
     PartialWords,
+    QuestionAsked,
     RecordingDegraded,
     RecordingStarted,
     ReplyCut,
@@ -22,6 +24,7 @@ from parley.core.call_events import (
     ResponseText,
     SpeechMade,
     SpeechStarted,
+    TextTyped,
     TurnEnded,
     TurnPriced,
     VoiceStarted,
@@ -182,6 +185,10 @@ def test_failures_fillers_late_packets_and_ends_are_counted():
     bench = Bench()
     bench.publish(EngineFailed(1, Stage.STT), EngineFailed(2, None), WaitMasked(3), PacketLate(4, 31))
     bench.publish(CallEnding(5, "server_shutdown", "the server stops"))
+    bench.publish(FallbackAnswers(6, "timeout"), TextTyped(6, "hello"), QuestionAsked(6, 120))
+    assert bench.value("parley_engine_failovers_total", stage="llm") == 1
+    assert bench.value("parley_turns_total") == 1
+    assert bench.value("unmute_vllm_request_length_words_sum") == 120
     bench.publish(RecordingStarted(6), RecordingDegraded(7, "the disk is full", 500))
     assert bench.value("parley_recordings_total") == bench.value("parley_recordings_degraded_total") == 1
     assert bench.value("parley_engine_failures_total", stage="stt") == 1

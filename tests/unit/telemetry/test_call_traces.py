@@ -14,6 +14,7 @@ from parley.core.call_events import (
     CallEvent,
     EngineFailed,
     EngineUsed,
+    FallbackAnswers,
     FinalWords,
     ReplyCut,
     ReplyFinished,
@@ -23,6 +24,7 @@ from parley.core.call_events import (
     ResponseText,
     SpeechMade,
     SpeechStarted,
+    TextTyped,
     TurnEndDecided,
     TurnEnded,
     TurnPriced,
@@ -194,6 +196,15 @@ def test_a_greeting_is_a_trace_without_a_turn_and_discarded_words_are_none(colle
     greeting, cough = (span for span in collector.spans() if span.name == "turn")
     assert attributes_of(greeting)["parley.turn"] == attributes_of(cough)["parley.turn"] == 0
     assert ms(cough, greeting) == (1_800, 2_500)
+
+
+def test_a_typed_turn_has_a_trace_and_so_has_the_fallback(collector: Collector):
+    typed = [TextTyped(1_000, WORDS), FallbackAnswers(1_100, "timeout"), BotTurnEnded(2_000, WORDS, False)]
+    happen(collector.endpoint, *typed, TextTyped(3_000, WORDS), BotTurnEnded(4_000, WORDS, False))
+    first, second = collector.spans()
+    assert events_of(first) == [("text typed", 0), ("fallback answers", 100)]
+    assert [attributes_of(span)["parley.turn"] for span in (first, second)] == [1, 2]
+    assert (ms(first, first), ms(second, first)) == ((0, 1_000), (2_000, 3_000))
 
 
 def test_the_failure_of_an_engine_is_in_its_span(collector: Collector):
