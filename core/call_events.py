@@ -275,7 +275,7 @@ class TurnTranscribed(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionAsked(CallEvent):
+class QuestionSent(CallEvent):
     """A turn is sent to the model, with what it is shown of the conversation.
 
     Attributes:

@@ -16,7 +16,7 @@ from parley.core.call_events import (
     FinalWords,
     PacketLate,
     PartialWords,
-    QuestionAsked,
+    QuestionSent,
     RecordingDegraded,
     RecordingStarted,
     ReplyCut,
@@ -105,7 +105,7 @@ class CallMetrics:
         events.subscribe(TurnPriced, self._on_turn_priced)
         events.subscribe(EngineFailed, self._on_engine_failed)
         events.subscribe(CallEnding, self._on_call_ending)
-        events.subscribe(QuestionAsked, self._on_question_asked)
+        events.subscribe(QuestionSent, self._on_question_sent)
         events.subscribe(FallbackAnswers, self._on_fallback_answers)
         events.subscribe(TextTyped, lambda _event: metrics.counter(d.TURNS).inc())
         events.subscribe(TurnTranscribed, lambda _event: metrics.counter(d.TURNS).inc())
@@ -145,7 +145,7 @@ class CallMetrics:
         for stage, took_ms in event.stages_ms:
             self._metrics.histogram(d.STAGE, stage).observe(took_ms / 1000)
 
-    def _on_question_asked(self, event: QuestionAsked) -> None:
+    def _on_question_sent(self, event: QuestionSent) -> None:
         self._metrics.histogram(d.REQUEST_WORDS).observe(event.words)
 
     def _on_fallback_answers(self, _event: FallbackAnswers) -> None:

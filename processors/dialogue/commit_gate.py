@@ -62,9 +62,9 @@ from parley.core.call_events import (
     BotTurnEnded,
     FinalWords,
     PhraseChosen,
-    QuestionAsked,
     QuestionDropped,
     QuestionReopened,
+    QuestionSent,
     WordsDiscarded,
 )
 from parley.core.errors import AgentError
@@ -262,8 +262,8 @@ class CommitGate(FrameProcessor):
             self._events.publish(QuestionDropped(self._events.now_ms()))
             return
         if self._take_turn is None or self._take_turn(frame):
-            if self._events.has_subscribers(QuestionAsked):
-                self._events.publish(QuestionAsked(self._events.now_ms(), _words_of(frame.context)))
+            if self._events.has_subscribers(QuestionSent):
+                self._events.publish(QuestionSent(self._events.now_ms(), _words_of(frame.context)))
             await self.push_frame(frame)
             return
         logger.info(f"{self}: a turn is not answered, because its client has no turns left")

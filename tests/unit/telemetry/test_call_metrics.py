@@ -14,7 +14,7 @@ from parley.core.call_events import (
     FinalWords,
     PacketLate,
     PartialWords,
-    QuestionAsked,
+    QuestionSent,
     RecordingDegraded,
     RecordingStarted,
     ReplyCut,
@@ -185,7 +185,7 @@ def test_failures_fillers_late_packets_and_ends_are_counted():
     bench = Bench()
     bench.publish(EngineFailed(1, Stage.STT), EngineFailed(2, None), WaitMasked(3), PacketLate(4, 31))
     bench.publish(CallEnding(5, "server_shutdown", "the server stops"))
-    bench.publish(FallbackAnswers(6, "timeout"), TextTyped(6, "hello"), QuestionAsked(6, 120))
+    bench.publish(FallbackAnswers(6, "timeout"), TextTyped(6, "hello"), QuestionSent(6, 120))
     assert bench.value("parley_engine_failovers_total", stage="llm") == 1
     assert bench.value("parley_turns_total") == 1
     assert bench.value("unmute_vllm_request_length_words_sum") == 120
