@@ -48,13 +48,16 @@ class UsageRecords:
         self._turn = 0
         # Responses of the model that no report has followed, and those of before the present turn.
         self._unreported = self._overdue = 0
-        # Of the voice that speaks.
+        # Of the voice that speaks, and its speech that is not in the use yet.
         self._voice: Key = Stage.TTS, ""
+        self._spoken_ms = 0.0
         # That answered last.
         self._model: Key = Stage.LLM, ""
         events = call.events
         events.subscribe(EngineUsed, self._on_engine_used)
-        events.subscribe(SpeechMade, self._on_speech_made)
+        # One service that hears and speaks bills both by its tokens.
+        if engines[Stage.STT] != engines[Stage.LLM]:
+            events.subscribe(SpeechMade, self._on_speech_made)
         events.subscribe(ResponseStarted, self._on_response_started)
         events.subscribe(TextTyped, self._on_turn)
         events.subscribe(TurnEnded, self._on_turn)
@@ -71,6 +74,8 @@ class UsageRecords:
     def _on_engine_used(self, event: EngineUsed) -> None:
         key = event.stage, event.model
         if event.stage is Stage.TTS:
+            if key != self._voice:
+                self._take_speech()
             self._voice = key
         elif event.stage is Stage.LLM:
             self._model = key
@@ -80,7 +85,14 @@ class UsageRecords:
         self._add(key, event.usage)
 
     def _on_speech_made(self, event: SpeechMade) -> None:
-        self._add(self._voice, Usage(spoken_ms=event.audio_ms))
+        # A few dozen times a second: added up without an object for each.
+        self._spoken_ms += event.audio_ms
+
+    def _take_speech(self) -> None:
+        """Add the speech so far to the use of the voice that has made it."""
+        if self._spoken_ms:
+            self._add(self._voice, Usage(spoken_ms=self._spoken_ms))
+            self._spoken_ms = 0.0
 
     def _on_response_started(self, _event: ResponseStarted) -> None:
         self._unreported += 1
@@ -97,6 +109,7 @@ class UsageRecords:
         self._price_turn()
 
     def _price_turn(self) -> None:
+        self._take_speech()
         if self._overdue and self._prices.settings is not None:
             self._add(self._model, Usage(unreported_requests=self._overdue))
             self._unreported -= self._overdue

@@ -82,7 +82,9 @@ class CallMetrics:
         self._spoken_ms = 0.0
         # Beginning of the voice that cut the present reply.
         self._cut_ms: int | None = None
-        self._spoken = metrics.counter(d.SPOKEN, engines[Stage.TTS])
+        # Of a realtime service nearly all speech is its own.
+        speaker = Stage.LLM if call.mode == "realtime" else Stage.TTS
+        self._spoken = metrics.counter(d.SPOKEN, engines[speaker])
         self._stt_ttft, self._words = metrics.histogram(d.STT_TTFT), metrics.counter(d.STT_WORDS)
         self._llm_ttft = metrics.histogram(d.LLM_TTFT)
         metrics.counter(d.SESSIONS).inc()

@@ -16,6 +16,7 @@ from parley.core.strict_model import StrictModel
 from parley.core.usage import PricedUsage, Stage, Usage
 
 MILLION, MINUTE_MS = 1_000_000, 60_000
+BILLED_OF_VOICES = ("characters", "spoken_ms")
 # A provider may answer with a model for each release; the log names no more.
 MOST_LOGGED = 100
 
@@ -82,10 +83,9 @@ class PriceTable:
         amounts = usage.amounts()
         row = self._row(engine, model)
         prices = {} if row is None else _prices(row)
-        if stage is Stage.TTS and amounts:
-            # A voice is billed by its text or by its speech.
-            priced = {name: amount for name, amount in amounts.items() if name in prices}
-            amounts = priced or amounts
+        if stage is Stage.TTS and not prices.keys().isdisjoint(BILLED_OF_VOICES):
+            # A voice is billed by its text or by its speech, and the other has no price then.
+            amounts = {name: amount for name, amount in amounts.items() if name in prices}
         known, unpriced = Decimal(0), []
         for name, amount in amounts.items():
             if name in prices:

@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 from parley.core.call_events import (
     AnswerHeard,
@@ -32,7 +34,6 @@ from parley.core.call_events import (
     SpeechStarted,
     TurnEndDecided,
     TurnEnded,
-    TurnPriced,
     TurnStarted,
     VoiceEnded,
     VoiceStarted,
@@ -41,6 +42,7 @@ from parley.core.timeline import HeardMark, HeardReply
 from parley.core.usage import Stage, Usage
 from parley.evals.harness.command import exit_code, machine, positive, quiet_log
 from parley.evals.virtual_time import run as run_virtual
+from parley.pipelines.usage_records import UsageRecords
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import CallObserver, ObservedCall
 from parley.telemetry.call_metrics import CallMetrics
@@ -63,7 +65,8 @@ PRICES = PriceTable(
             PriceRow(engine="deepgram", heard_per_minute=0.006),
             PriceRow(engine="anthropic", prompt_per_million_tokens=1, completion_per_million_tokens=5),
             PriceRow(engine="cartesia", per_million_characters=50),
-        )
+        ),
+        in_session=False,
     )
 )
 Observe = Callable[[CallEvents, ObservedCall], Sequence[CallObserver]]
@@ -86,9 +89,7 @@ def turn_of(number: int) -> list[CallEvent]:
     used = {
         Stage.STT: Usage(heard_ms=2_000),
         Stage.LLM: Usage(prompt_tokens=900, cached_tokens=600, completion_tokens=TOKENS),
-        Stage.TTS: Usage(characters=160, spoken_ms=3_000),
     }
-    priced = tuple(PRICES.priced(stage, ENGINES[stage], "model", each) for stage, each in used.items())
     stages_ms = tuple((name, 110.0) for name, _, _ in SPANS)
     return [
         VoiceStarted(at_ms + 200, 200),
@@ -110,7 +111,6 @@ def turn_of(number: int) -> list[CallEvent]:
         AnswerHeard(at_ms + 2_660, 660, stages_ms),
         ReplyFinished(at_ms + 5_700, reply),
         BotTurnEnded(at_ms + 5_700, "words", False),
-        TurnPriced(at_ms + 5_700, number, priced),
     ]
 
 
@@ -157,6 +157,9 @@ def measure(*, calls: int, minutes: float, traces: bool) -> dict[str, object]:
     metrics, ledger = ServerMetrics(), UsageLedger()
 
     def observe(events: CallEvents, call: ObservedCall) -> Sequence[CallObserver]:
+        # Without a session, so without the writes into it.
+        priced: Any = SimpleNamespace(events=events, call_id=call.call_id)
+        UsageRecords(priced, PRICES, ENGINES)
         return CallMetrics(events, call, metrics, ENGINES, "USD"), CallLedger(events, call, ledger)
 
     # The first calls fill the caches of the interpreter.

@@ -316,13 +316,13 @@ class Engines:
     def names(self, mode: str) -> dict[Stage, str]:
         """Return the name of the engine of each stage in a call of this mode (``modes``)."""
         chosen = self.deployment
+        stt, llm, tts = chosen.hearing.stt.name, chosen.thinking.llm.name, chosen.speaking.tts.name
         if mode == REALTIME:
-            return dict.fromkeys(Stage, chosen.duplex.engine.name)
-        return {
-            Stage.STT: chosen.hearing.stt.name,
-            Stage.LLM: chosen.thinking.llm.name,
-            Stage.TTS: chosen.speaking.tts.name,
-        }
+            # The deployment's voice says its own phrases.
+            stt = llm = chosen.duplex.engine.name
+        elif mode == DUPLEX and not all(isinstance(host, TwoTierHost) for host in self.omni):
+            llm = tts = chosen.duplex.engine.name
+        return {Stage.STT: stt, Stage.LLM: llm, Stage.TTS: tts}
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.

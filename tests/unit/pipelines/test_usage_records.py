@@ -1,6 +1,6 @@
 """Use and cost of a call in a real session store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,10 @@ ROWS = (
 
 
 def recorded(
-    folder: Path, settings: PriceSettings | None, happen: Callable[[CallEvents], None]
+    folder: Path,
+    settings: PriceSettings | None,
+    happen: Callable[[CallEvents], None],
+    engines: Mapping[Stage, str] = ENGINES,
 ) -> tuple[list[dict[str, Any]], list[TurnPriced]]:
     """Return the payloads of the records of what happens in a call, and its events."""
 
@@ -44,7 +47,7 @@ def recorded(
         try:
             async with opened.open() as conversation:
                 call = Call(conversation, "webrtc", LiveCall(conversation.clock))
-                records = UsageRecords(call, PriceTable(settings), ENGINES)
+                records = UsageRecords(call, PriceTable(settings), engines)
                 call.events.subscribe(TurnPriced, priced.append)
                 happen(call.events)
                 records.finish()
@@ -134,6 +137,22 @@ def test_an_answer_without_a_report_has_an_unknown_cost_when_the_next_turn_is_ov
         ["unreported_requests"],
     )
     assert payloads[2]["known_cost"] == "0.001005"
+
+
+def test_the_speech_of_a_realtime_service_is_billed_by_its_tokens_alone(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        events.publish(ResponseStarted(0))
+        events.publish(SpeechMade(0, 2_000.0))
+        spoken = Usage(audio_prompt_tokens=10_000, audio_completion_tokens=1_000)
+        events.publish(EngineUsed(0, Stage.LLM, "gpt-realtime", spoken))
+        events.publish(BotTurnEnded(0, "It is that.", False))
+
+    row = PriceRow(
+        engine="openai_realtime", audio_prompt_per_million_tokens=32, audio_completion_per_million_tokens=64
+    )
+    engines = {Stage.STT: "openai_realtime", Stage.LLM: "openai_realtime", Stage.TTS: "hibari"}
+    payloads, _ = recorded(tmp_path, PriceSettings(rows=(row,)), happen, engines)
+    assert [each["cost"] for each in payloads] == ["0.384", "0.384"]
 
 
 def test_the_report_of_a_guess_comes_before_its_answer(tmp_path: Path):

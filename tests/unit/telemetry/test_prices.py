@@ -53,6 +53,8 @@ def test_audio_is_billed_by_the_minute_and_a_voice_by_what_it_has_a_price_for():
     assert prices.priced(Stage.STT, "deepgram", "nova-3", Usage(heard_ms=10_000)).cost == Decimal("0.001")
     assert prices.priced(Stage.TTS, "cartesia", "sonic", spoken).cost == Decimal("0.05")
     assert prices.priced(Stage.TTS, "hosted", "", spoken).cost == Decimal("0.03")
+    # The rest of a clause that was interrupted, whose text was billed before.
+    assert prices.priced(Stage.TTS, "cartesia", "sonic", Usage(spoken_ms=40)).cost == 0
 
 
 def test_an_engine_with_the_price_zero_is_free():
