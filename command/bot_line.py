@@ -26,6 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_port(parser)
     options.add_files(parser)
     options.add_session(parser)
+    options.add_replay(parser)
     parser.add_argument(
         "--print-config",
         action="store_true",

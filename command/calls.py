@@ -1,7 +1,8 @@
-"""``parley serve``, ``parley text`` and ``parley call``: a server, or one conversation on this machine."""
+"""``parley serve``, ``text``, ``call`` and ``replay``: a server, or one conversation on this machine."""
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 from parley.command import options
 from parley.command.exit_status import MEANING, status_of
@@ -40,6 +41,18 @@ def call(arguments: list[str]) -> int:
     options.add_port(parser)
     options.add_files(parser)
     options.add_session(parser)
+    return _run(parser, arguments)
+
+
+def replay(arguments: list[str]) -> int:
+    """Run the recorded calls of a session again; return its exit status."""
+    parser = _parser("parley replay", "Run recorded calls again and print what changed.")
+    parser.add_argument("replay", metavar="SESSION", help="id of a session whose calls were recorded")
+    parser.add_argument(
+        "--output", type=Path, help="folder of the page and the audio (default: replays/SESSION)"
+    )
+    options.add_mode(parser, (CASCADE, DUPLEX))
+    options.add_config(parser)
     return _run(parser, arguments)
 
 

@@ -39,13 +39,11 @@ def call_from_file(
 async def _call_from_pcm(
     deployment: "Deployment", pcm: bytes, output: Path, session_id: str | None, mode: str
 ) -> dict[str, Any]:
-    from pipecat.transports.base_transport import TransportParams
-
     from parley.pipelines.call import Call, LiveCall
     from parley.pipelines.dispatch import pipeline_of
     from parley.pipelines.engines.engines import Engines
     from parley.pipelines.sessions import open_conversations
-    from parley.transports.local.file import FileCall, FileTransport
+    from parley.transports.local.file import FileCall, FileTransport, file_call_params
 
     async with (
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
@@ -58,15 +56,7 @@ async def _call_from_pcm(
             played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=live.on_packet)
         except OSError as error:
             raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
-        params = TransportParams(
-            audio_in_enabled=True,
-            audio_out_enabled=True,
-            audio_in_sample_rate=FILE_RATE_HZ,
-            audio_out_sample_rate=FILE_RATE_HZ,
-            audio_out_end_silence_secs=0,
-        )
-        transport = FileTransport(played, params, live.events)
-
+        transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
         rules = ClientRules(OPERATOR)
         call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
         try:

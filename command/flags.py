@@ -25,6 +25,9 @@ def check_flags(options: argparse.Namespace) -> None:
     """
     command = command_of(options.transport)
     given = [f"--{name}" for name in ("input", "output") if getattr(options, name) is not None]
+    if options.replay is not None:
+        _check_replay(options)
+        return
     if options.mode == "text" and options.transport is not None:
         raise ConfigError(f"--mode text talks in this terminal: leave out --transport {options.transport}")
     if command is Command.RECORDING and len(given) < 2:
@@ -43,6 +46,16 @@ def check_flags(options: argparse.Namespace) -> None:
         )
     if command is Command.SIMULATION and options.host is not None:
         raise ConfigError(f"--transport {options.transport} is a call on this machine: leave out --host")
+
+
+def _check_replay(options: argparse.Namespace) -> None:
+    for name in ("transport", "input", "session", "host", "port"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--replay holds its own call: leave out --{name}")
+    if options.mode == "text":
+        raise ConfigError("--replay holds calls: --mode cascade or duplex, not text")
+    if options.print_config:
+        raise ConfigError("--print-config only prints: leave out --replay")
 
 
 def with_flags(deployment: "Deployment", options: argparse.Namespace) -> "Deployment":

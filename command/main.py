@@ -36,6 +36,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "call": Subcommand(
         "parley.command.calls:call", "hold one call with this microphone, a WAV file or a simulated phone"
     ),
+    "replay": Subcommand("parley.command.calls:replay", "hold recorded calls again and print what changed"),
     "worker": Subcommand("parley.command.worker_line:main", "host one engine for other processes"),
     "init": Subcommand("parley.command.init:main", "write a deployment to start from, parley.yaml"),
     "check": Subcommand(

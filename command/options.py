@@ -27,6 +27,7 @@ NONE_GIVEN: Mapping[str, Any] = MappingProxyType(
         "input": None,
         "output": None,
         "session": None,
+        "replay": None,
         "print_config": False,
         "all": False,
     }
@@ -99,6 +100,16 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file and twilio transport: stereo WAV to write; the call's record is written next to it "
         "as JSON",
+    )
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Add ``--replay``."""
+    parser.add_argument(
+        "--replay",
+        metavar="SESSION",
+        help="run the recorded calls of a session again through this deployment and print what changed; "
+        "--output is the folder of the page and the audio (default: replays/SESSION)",
     )
 
 

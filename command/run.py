@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.command.flags import check_flags, with_flags
@@ -28,6 +29,11 @@ def run(options: argparse.Namespace) -> int:
     check_flags(options)
     with without_collection():
         deployment = with_flags(load_deployment(options.config), options)
+    if options.replay is not None:
+        from parley.command.replay import replay_session
+
+        output = options.output or Path("replays") / options.replay
+        return replay_session(deployment, options.replay, output, mode=options.mode)
     if options.print_config:
         return print_config(deployment, with_engines=options.all)
     if deployment.telemetry.log_format == "json":

@@ -88,7 +88,7 @@ class CallRecordings:
             yield
             return
         if phrase := self._settings.announcement:
-            _start_when_heard(call, phrase, recorder)
+            _Announcement(call, phrase, recorder)
         else:
             _start(call, recorder)
         running = asyncio.create_task(recorder.run(), name="call.recording")
@@ -146,19 +146,21 @@ def _start(call: Call, recorder: CallRecorder) -> None:
     recorder.start()
 
 
-def _start_when_heard(call: Call, phrase: str, recorder: CallRecorder) -> None:
-    """Start when the caller has heard the announcement to its end."""
-    is_started = False
+class _Announcement:
+    """Starts a recording when the caller has heard the announcement to its end."""
 
-    def on_reply_finished(event: ReplyFinished) -> None:
-        nonlocal is_started
-        if is_started or event.heard.truncated or event.heard.text.split() != phrase.split():
+    def __init__(self, call: Call, phrase: str, recorder: CallRecorder) -> None:
+        self._call, self._phrase, self._recorder = call, phrase, recorder
+        self._is_heard = False
+        call.events.subscribe(ReplyFinished, self._on_reply_finished)
+
+    def _on_reply_finished(self, event: ReplyFinished) -> None:
+        heard = event.heard
+        if self._is_heard or heard.truncated or heard.text.split() != self._phrase.split():
             return
-        is_started = True
-        call.events.publish(RecordingAnnounced(call.events.now_ms(), phrase))
-        _start(call, recorder)
-
-    call.events.subscribe(ReplyFinished, on_reply_finished)
+        self._is_heard = True
+        self._call.events.publish(RecordingAnnounced(self._call.events.now_ms(), self._phrase))
+        _start(self._call, self._recorder)
 
 
 def _remove(folder: Path, session_id: str) -> None:

@@ -50,14 +50,9 @@ def greet(
         spoken = TTSSpeakFrame(announcement, append_to_context=True)
         spoken.interruptible = False
         opening.insert(0, spoken)
-    greeted = not call.client.greets or not greets
+    phrases = [phrase for phrase in opening if phrase is not None] if greets and call.client.greets else []
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
-        nonlocal greeted
-        if greeted:
-            return
-        for phrase in opening:
-            if phrase is not None:
-                greeted = True
-                await worker.queue_frame(phrase)
+        while phrases:
+            await worker.queue_frame(phrases.pop(0))

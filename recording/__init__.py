@@ -8,7 +8,10 @@ Design of the recording of a call (docs/explanation/recording.md has the picture
 * ``disk`` is one thread for all calls with a bounded queue. It encodes, writes to a temporary name, syncs and
   renames.
 * ``folder`` knows names: where the recording of a call is, and what is in a folder that it is given.
-* ``merge`` makes the stereo WAV of a call that is over. ``retention`` removes recordings.
+* ``merge`` makes the stereo WAV of a call that is over. ``retention`` removes recordings. ``library`` lists
+  and reads them for the readers of a session.
+* ``comparison`` pairs the turns of a call and of its replay (``command.replay``); ``comparison_page`` shows
+  them.
 
 Slow: segments wait, up to a bound for each call. Full or failed: the segment is lost, counted, and the call
 publishes ``RecordingDegraded``; later segments are tried again. Dead (a write that never returns): the

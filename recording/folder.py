@@ -7,7 +7,8 @@
         ai_audio/           the bot
         user_frames/        pictures of the camera: milliseconds from the beginning, .jpg
         merged_replay.wav   both sides in stereo, the caller left, when the call is over
-        peaks.json          loudness of both sides over time, made with it
+        merged_replay.mp4   the camera with both sides and captions, where there are pictures
+        peaks.json          loudness of both sides over time
 
 A session may have several calls, so each has a folder of its own. Names of sessions and calls are ids that
 this product makes. Others, links, and files without ``meta.json`` next to them are foreign: they are neither
@@ -29,6 +30,7 @@ from parley.core.errors import MediaError
 
 SESSIONS = "sessions"
 META, TIMELINE, MERGED, PEAKS = "meta.json", "recording.json", "merged_replay.wav", "peaks.json"
+VIDEO = "merged_replay.mp4"
 CALLER_AUDIO, BOT_AUDIO = "user_audio", "ai_audio"
 FRAMES = "user_frames"
 # An operator puts this file into the folder of a session whose recordings stay.
@@ -41,7 +43,7 @@ _SEGMENT = re.compile(r"([0-9]{6,9})\.flac")
 # Of a JSON file: a recording of a day is below it.
 _MOST_JSON_BYTES = 64_000_000
 # Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
-_PARTS = frozenset({META, TIMELINE, MERGED, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES})
+_PARTS = frozenset({META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES})
 
 
 def is_session(name: str) -> bool:

@@ -10,6 +10,7 @@ Everything here blocks: on a server it runs in a thread.
 import io
 import zipfile
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,6 +27,7 @@ from parley.recording.folder import (
     META,
     PEAKS,
     TIMELINE,
+    VIDEO,
     CallRecording,
     call_folder,
     is_call,
@@ -54,6 +56,7 @@ class RecordingSummary:
         lost_ms: length of the audio that was lost, of both sides.
         is_over: its end was written; False too for a call that was killed.
         has_replay: its stereo WAV is there.
+        has_film: its film is there, as it is for calls with a camera.
         pictures: number of pictures of the camera.
     """
 
@@ -64,6 +67,7 @@ class RecordingSummary:
     lost_ms: int
     is_over: bool
     has_replay: bool
+    has_film: bool
     pictures: int
 
 
@@ -88,14 +92,31 @@ class _Timeline(BaseModel):
     events: list[dict[str, Any]] = []
 
 
+def recordings_of(folder: Path, session_id: str) -> list[CallRecording]:
+    """Return the recordings of a session that can be read, oldest first.
+
+    Raises:
+        MediaError: not the id of a session.
+    """
+    session = session_folder(folder, session_id)
+    if not is_folder(session):
+        return []
+    found = []
+    for path in session.iterdir():
+        if is_call(path.name) and is_folder(path):
+            # Half written or foreign: the list has what can be read.
+            with suppress(MediaError):
+                found.append(read_recording(path))
+    return sorted(found, key=lambda each: (_began_us(each), each.call_id))
+
+
 def recorded_calls(folder: Path, session_id: str) -> list[RecordingSummary]:
     """Return the recorded calls of a session, oldest first; what cannot be read is left out.
 
     Raises:
         MediaError: not the id of a session.
     """
-    found = [_facts(each) for each in _recordings(session_folder(folder, session_id))]
-    return sorted(found, key=lambda each: each.began_us)[-MOST_CALLS:]
+    return [_facts(each) for each in recordings_of(folder, session_id)[-MOST_CALLS:]]
 
 
 def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
@@ -108,7 +129,7 @@ def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
     timeline = _timeline(recording)
     return {
         "call_id": recording.call_id,
-        "began_us": recording.meta.get("began_us", 0),
+        "began_us": _began_us(recording),
         "duration_ms": timeline.duration_ms,
         "events": timeline.events,
         "pictures": timeline.pictures,
@@ -116,15 +137,16 @@ def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
     }
 
 
-def replay_file(folder: Path, session_id: str, call_id: str) -> Path:
-    """Return the stereo WAV of a recorded call.
+def replay_file(folder: Path, session_id: str, call_id: str, *, film: bool = False) -> Path:
+    """Return the stereo WAV of a recorded call, or its film.
 
     Raises:
         MediaError: there is none (yet).
     """
-    path = read_recording(call_folder(folder, session_id, call_id)).path / MERGED
+    path = read_recording(call_folder(folder, session_id, call_id)).path / (VIDEO if film else MERGED)
     if not is_file(path):
-        raise MediaError("this call has no stereo file: it is made when the call is over")
+        what = "film, which calls with a camera have" if film else "stereo file"
+        raise MediaError(f"this call has no {what}: it is made when the call is over")
     return path
 
 
@@ -149,7 +171,7 @@ def zipped(folder: Path, session_id: str) -> Generator[bytes]:
     Raises:
         MediaError: before the first piece: not the id of a session, or nothing was recorded.
     """
-    recordings = list(_recordings(session_folder(folder, session_id)))
+    recordings = recordings_of(folder, session_id)
     if not recordings:
         raise MediaError("nothing was recorded in this session")
     sink = _Sink()
@@ -184,19 +206,6 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
-def _recordings(session: Path) -> Iterator[CallRecording]:
-    if not is_folder(session):
-        return
-    for path in sorted(session.iterdir()):
-        if not (is_call(path.name) and is_folder(path)):
-            continue
-        try:
-            yield read_recording(path)
-        except MediaError:
-            # Half written or foreign: the list has what can be read.
-            continue
-
-
 def _timeline(recording: CallRecording) -> _Timeline:
     try:
         return _Timeline.model_validate(recording.timeline())
@@ -205,17 +214,22 @@ def _timeline(recording: CallRecording) -> _Timeline:
         return _Timeline()
 
 
+def _began_us(recording: CallRecording) -> int:
+    began_us = recording.meta.get("began_us")
+    return began_us if isinstance(began_us, int) else 0
+
+
 def _facts(recording: CallRecording) -> RecordingSummary:
     timeline, meta = _timeline(recording), recording.meta
-    began_us = meta.get("began_us")
     return RecordingSummary(
         recording.call_id,
         str(meta.get("transport", "")),
-        began_us if isinstance(began_us, int) else 0,
+        _began_us(recording),
         timeline.duration_ms,
         sum(lost.length_ms for side in (timeline.caller, timeline.bot) for lost in side.lost),
         timeline.is_over,
         is_file(recording.path / MERGED),
+        is_file(recording.path / VIDEO),
         len(timeline.pictures),
     )
 
@@ -223,7 +237,7 @@ def _facts(recording: CallRecording) -> RecordingSummary:
 def _files(recording: CallRecording) -> Iterator[tuple[Path, str]]:
     """Yield the files of a recording with their names in an archive."""
     path = recording.path
-    for name in (META, TIMELINE, PEAKS, MERGED):
+    for name in (META, TIMELINE, PEAKS, MERGED, VIDEO):
         if is_file(path / name):
             yield path / name, f"{recording.call_id}/{name}"
     for side in (CALLER_AUDIO, BOT_AUDIO):

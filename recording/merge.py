@@ -27,6 +27,7 @@ from parley.core.errors import MediaError
 from parley.core.media import float_to_pcm16, ms_to_samples
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, MERGED, PEAKS, CallRecording, read_recording
 from parley.recording.retention import mark_used
+from parley.recording.video import film_call
 from parley.runtime.atomic_file import replace_file
 
 # A WAV's length has 32 bits.
@@ -138,6 +139,23 @@ def merge_call(recording: CallRecording) -> list[str]:
     return unread
 
 
+def track_samples(recording: CallRecording, name: str, rate_hz: int) -> np.ndarray:
+    """Return one side of a recorded call, float32 in [-1, 1], (samples,), at this rate.
+
+    Raises:
+        MediaError: nothing of this side was recorded, or a segment cannot be read.
+    """
+    unread: list[str] = []
+    side = _Side(recording, name, unread)
+    if not side.rate_hz:
+        raise MediaError(f"{recording.path}: nothing was recorded of this side")
+    side.open(rate_hz)
+    samples = side.samples(ms_to_samples(side.end_ms(), rate_hz))
+    if unread:
+        raise MediaError(f"{recording.path}: {unread[0]} cannot be read")
+    return samples
+
+
 def _add_peaks(peaks: list[list[int]], stereo: np.ndarray, window: int) -> None:
     """Add the peaks of the next samples, (samples, 2); a second has a whole number of windows."""
     padded = np.pad(np.abs(stereo), ((0, -len(stereo) % window), (0, 0)))
@@ -147,20 +165,25 @@ def _add_peaks(peaks: list[list[int]], stereo: np.ndarray, window: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Merge the recordings of the folders that are given; return the exit status."""
-    parser = argparse.ArgumentParser(description="Write the stereo WAV of recorded calls.")
+    """Merge the recordings of the given folders, and film those with pictures; return the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Write the stereo WAV of recorded calls, and a film of those with a camera."
+    )
     parser.add_argument("folder", type=Path, nargs="+", help="DATA/sessions/SESSION/CALL")
     status = 0
     for folder in parser.parse_args(arguments).folder:
         try:
             recording = read_recording(folder.absolute())
             unread = merge_call(recording)
+            film = film_call(recording)
         except MediaError as error:
             print(error, file=sys.stderr)
             status = 1
             continue
         mark_used(recording.path)
         print(recording.path / MERGED)
+        if film is not None:
+            print(film)
         for name in unread:
             print(f"{name} cannot be read: it is silence", file=sys.stderr)
     return status

@@ -75,6 +75,7 @@ from parley.recording.folder import (
 from parley.recording.merge import merge_call
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
+from parley.recording.video import film_call
 from parley.runtime.atomic_file import replace_file
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -160,7 +161,8 @@ class _Side:
             for start, length in self.written
         ]
         lost = [{"start_ms": start, "length_ms": length} for start, length in self.lost]
-        return {"rate_hz": self.track.rate_hz, "segments": names, "lost": lost}
+        first = {"first_sample": self.track.first_sample, "first_piece": self.track.first_piece}
+        return {"rate_hz": self.track.rate_hz, **first, "segments": names, "lost": lost}
 
 
 class CallRecorder:
@@ -452,7 +454,9 @@ def _queue_merge(merging: RecordingDisk, path: Path) -> None:
 
 def _merge(path: Path) -> None:
     try:
-        for name in merge_call(read_recording(path)):
+        recording = read_recording(path)
+        for name in merge_call(recording):
             logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
+        film_call(recording)
     except MediaError as error:
-        logger.warning(f"no stereo WAV of a call: {error}")
+        logger.warning(f"a call cannot be played as a whole: {error}")

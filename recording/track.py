@@ -67,12 +67,16 @@ class SideTrack:
         rate_hz: rate of the audio; 0 before the first piece.
         refused_ms: length of the audio with another rate, which is not recorded.
         trimmed_ms: length of the audio that was cut because the source's clock is fast.
+        first_sample: place of the first sample on the time line; None before there is one.
+        first_piece: number of samples of the first piece, which may be shorter than the others.
     """
 
     def __init__(self, *, is_live: bool = True, segment_ms: int = SEGMENT_MS) -> None:
         self.rate_hz = 0
         self.refused_ms = 0
         self.trimmed_ms = 0.0
+        self.first_sample: int | None = None
+        self.first_piece = 0
         self._is_live = is_live
         self._segment_ms = segment_ms
         self._segment_samples = 0
@@ -98,6 +102,7 @@ class SideTrack:
             return []
         if not self.rate_hz:
             self.rate_hz, self._segment_samples = rate_hz, self._segment_ms * rate_hz // 1_000
+            self.first_piece = len(pcm) // PCM_BYTES_PER_SAMPLE
         elif rate_hz != self.rate_hz:
             self.refused_ms += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000 // rate_hz
             return []
@@ -169,6 +174,8 @@ class SideTrack:
             return
         pcm, start = b"".join(self._run), max(self._run_start, self._next)
         self._run = []
+        if self.first_sample is None:
+            self.first_sample = start
         number = start // self._segment_samples
         if number > self._number:
             if self._pcm:

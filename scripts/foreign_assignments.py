@@ -27,8 +27,12 @@ PRODUCT = (
 IDIOMS: dict[str, frozenset[str]] = {
     # Types of a function of C are declared in this way.
     "ctypes": frozenset({"argtypes", "restype"}),
-    # This stops a decoder from starting threads; ``av.open`` has no argument for it.
-    "av": frozenset({"thread_type"}),
+    # ``av.open`` has no arguments for threads. Format and times of what is encoded are set on
+    # streams, their contexts and packets.
+    "av": frozenset(
+        {"thread_type", "thread_count", "width", "height", "pix_fmt", "time_base", "subtitle_header"}
+        | {"stream", "pts", "dts", "duration"}
+    ),
     # Before Python 3.12 a filter has no other way to change a line.
     "logging": frozenset({"msg"}),
     # Its services set these on the frame that they hold, for the others that hold it.

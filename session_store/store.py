@@ -22,6 +22,7 @@ from collections.abc import (
     Iterable,
 )
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -221,14 +222,16 @@ class SessionReader:
         page = _timeline_page(after, limit, kinds, newest_first=newest_first)
         return await self._read_in_bulk(partial(read_json_timeline, session_id=session_id, page=page))
 
-    async def export(self, session_id: str) -> AsyncIterator[str]:
-        """Yield a session as lines of JSON (see ``transfer``).
+    async def export(self, session_id: str, *, until_seq: int | None = None) -> AsyncIterator[str]:
+        """Yield a session as lines of JSON (see ``transfer``), as it was after event ``until_seq`` or is now.
 
         Raises:
             UnknownSessionError: there is no session with that id, or it was deleted meanwhile.
             StoreUnavailableError: the database does not answer.
         """
         info = await self.info(session_id)
+        if until_seq is not None:
+            info = replace(info, last_seq=min(until_seq, info.last_seq))
 
         async def read(*, after_seq: int) -> JsonPage:
             return await self._read_in_bulk(

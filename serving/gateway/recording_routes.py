@@ -3,6 +3,7 @@
     GET /{id}/recordings                          recorded calls, oldest first
     GET /{id}/recordings/{call}                   one call: its events, and the peaks of both sides over time
     GET /{id}/recordings/{call}/replay.wav        both sides in stereo, also a part of it (``Range``)
+    GET /{id}/recordings/{call}/replay.mp4        film of a call with a camera, likewise
     GET /{id}/recordings/{call}/frames/{at}.jpg   picture of the camera at this time, in milliseconds
     GET /{id}/recordings.zip                      all files of the session
 
@@ -38,6 +39,7 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
 
 _T = TypeVar("_T")
+RangeHeader = Annotated[str | None, Header(alias="range")]
 # One range of bytes; more than one in a request are answered by the whole file, as RFC 9110 (14.2) permits.
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -92,15 +94,7 @@ def add_recording_routes(
 
         return await _found(pace.made(client(request), made))
 
-    @router.get("/{session_id}/recordings/{call_id}/replay.wav", dependencies=in_use)
-    async def replay(
-        request: Request,
-        session_id: str,
-        call_id: str,
-        bounds: Annotated[str | None, Header(alias="range")] = None,
-    ) -> EventStream:
-        """Return a recorded call in stereo, the caller left; also a range of its bytes."""
-        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id))
+    async def file(request: Request, path: Path, media_type: str, bounds: str | None) -> EventStream:
         await asyncio.to_thread(mark_used, path.parent)
         size = (await _found(asyncio.to_thread(path.stat))).st_size
         first, last = _span(bounds, size)
@@ -112,10 +106,26 @@ def add_recording_routes(
         return EventStream(
             _sent(b"", pieces, pace, client(request)),
             stall_s=stall_s,
-            media_type="audio/wav",
+            media_type=media_type,
             status=206 if is_part else 200,
             headers=headers,
         )
+
+    @router.get("/{session_id}/recordings/{call_id}/replay.wav", dependencies=in_use)
+    async def replay(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return a recorded call in stereo, the caller left; also a range of its bytes."""
+        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id))
+        return await file(request, path, "audio/wav", range_)
+
+    @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
+    async def film(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return the film of a recorded call with a camera; also a range of its bytes."""
+        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, film=True))
+        return await file(request, path, "video/mp4", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
     async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> FileResponse:

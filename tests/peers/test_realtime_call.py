@@ -33,14 +33,13 @@ from parley.protocols.annotations import AnnotationBatch, placed
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.telemetry.turns import TurnRecord
-from parley.transports.local.file import FileCall, FileTransport
+from parley.transports.local.file import FileCall, FileTransport, file_call_params
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from tests.file_calls import file_params
 from tests.in_place_engine import InPlaceEngine, as_transcript
 from tests.peers.openai_live_server import LiveServer
 from tests.peers.openai_realtime_server import Answer, RealtimeServer
@@ -119,7 +118,7 @@ async def hold(
                 limit_s=limit_s,
                 on_packet=live.on_packet,
             )
-            transport = FileTransport(played, file_params(RATE_HZ), live.events)
+            transport = FileTransport(played, file_call_params(RATE_HZ), live.events)
             call = Call(
                 conversation,
                 "file",

@@ -48,7 +48,7 @@ from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event
 from parley.session_store.settings import StoreTuning
 from parley.telemetry.turns import TurnRecord
-from parley.transports.local.file import FileCall, FileTransport
+from parley.transports.local.file import FileCall, FileTransport, file_call_params
 from parley.turn_taking.answering_machine import VoicemailTuning
 from parley.turn_taking.backchannel import BackchannelTuning
 from parley.turn_taking.barge_in.settings import BargeInTuning
@@ -64,7 +64,6 @@ from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.fakes.tts import ToneTts
 from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
-from tests.file_calls import file_params
 from tests.in_place_engine import InPlaceEngine, as_transcript
 from tests.session_files import new_session_file
 from tests.sim.room import Room, RoomTransport
@@ -337,9 +336,9 @@ def simulate(
 
     async def hold(engines: Engines, call: Call, played: FileCall) -> None:
         if room is None:
-            over = FileTransport(played, file_params(RATE_HZ), call.events)
+            over = FileTransport(played, file_call_params(RATE_HZ), call.events)
         else:
-            over = RoomTransport(played, file_params(RATE_HZ), call.events, room)
+            over = RoomTransport(played, file_call_params(RATE_HZ), call.events, room)
         run = run_conversation if omni is None else run_duplex
         await run(engines, over, call)
         played.recording.close()

@@ -37,10 +37,9 @@ from parley.pipelines.voice.cascade import run_conversation
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.telemetry.turns import TurnRecord
-from parley.transports.local.file import FileCall, FileTransport
+from parley.transports.local.file import FileCall, FileTransport, file_call_params
 from tests import human_speech, virtual_time
 from tests.fakes.executor import InlineExecutor
-from tests.file_calls import file_params
 from tests.in_place_engine import InPlaceEngine, as_transcript
 from tests.session_files import new_session_file
 
@@ -185,7 +184,7 @@ def hold(
         ):
             live = LiveCall(conversation.clock)
             played = FileCall(pcm, rate_hz=RATE_HZ, output=output, patience_ms=0, on_packet=live.on_packet)
-            over = FileTransport(played, file_params(RATE_HZ), live.events)
+            over = FileTransport(played, file_call_params(RATE_HZ), live.events)
             call = Call(conversation, "file", live, rtvi=False, finished=played.finished)
             await run_conversation(running, over, call)
             played.recording.close()

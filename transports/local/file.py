@@ -35,6 +35,17 @@ FLUSH_MS = 5_000
 BUFFER_MS = 40
 
 
+def file_call_params(rate_hz: int) -> TransportParams:
+    """Return the parameters of a call: one rate in both directions, and no silence after the last word."""
+    return TransportParams(
+        audio_in_enabled=True,
+        audio_out_enabled=True,
+        audio_in_sample_rate=rate_hz,
+        audio_out_sample_rate=rate_hz,
+        audio_out_end_silence_secs=0,
+    )
+
+
 class FileCall:
     """State shared by both sides of one call: the time line, the recording and the end of the bot's speech.
 
@@ -47,6 +58,8 @@ class FileCall:
         limit_s: longest call beyond the caller's own audio.
         frame_ms: length of the pieces that the microphone delivers.
         talks_over: the caller does not wait for a greeting.
+        begins_ms: the microphone delivers nothing before this time.
+        first_samples: length of the first piece; 0 for that of the others.
         on_packet: called with the PCM of every chunk of bot audio as it is played, and with its place in the
             recording, on the clock of the event loop; must not block.
     """
@@ -62,6 +75,8 @@ class FileCall:
         limit_s: int = 120,
         frame_ms: int = 20,
         talks_over: bool = False,
+        begins_ms: int = 0,
+        first_samples: int = 0,
         on_packet: Callable[[bytes, int], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -71,6 +86,8 @@ class FileCall:
         self.recording = StereoRecording(output, rate_hz=rate_hz)
         self.frame_ms = frame_ms
         self.talks_over = talks_over
+        self.begins_ms = begins_ms
+        self.first_samples = first_samples
         self.patience_ms = patience_ms
         self.on_packet = on_packet
         self.tail_ms = tail_ms
@@ -132,7 +149,8 @@ class FileInput(DirectAudioInput):
         frame_ms = call.frame_ms
         frame_bytes = ms_to_samples(frame_ms, call.rate_hz) * PCM_BYTES_PER_SAMPLE
         silence = bytes(frame_bytes)
-        position, at_ms, speaking, said_ms = 0, 0, call.talks_over, None
+        next_bytes = call.first_samples * PCM_BYTES_PER_SAMPLE or frame_bytes
+        position, at_ms, speaking, said_ms = 0, call.begins_ms, call.talks_over, None
         while True:
             await call.sleep_until_ms(at_ms + frame_ms)
             if not speaking:
@@ -140,8 +158,8 @@ class FileInput(DirectAudioInput):
                 speaking = greeted or (call.bot_until_ms is None and at_ms >= call.patience_ms)
             piece = silence
             if speaking and position < len(call.pcm):
-                piece = call.pcm[position : position + frame_bytes].ljust(frame_bytes, b"\0")
-                position += frame_bytes
+                piece = call.pcm[position : position + next_bytes].ljust(next_bytes, b"\0")
+                position, next_bytes = position + next_bytes, frame_bytes
             call.recording.place(Side.CALLER, ms_to_samples(at_ms, call.rate_hz), piece)
             await self.push_audio_frame(
                 InputAudioRawFrame(audio=piece, sample_rate=call.rate_hz, num_channels=1)

@@ -25,6 +25,7 @@ export class Recordings {
   #lines;
   #picture;
   #wav;
+  #film;
   #notice;
   /** @type {RecordingSummary[]} */
   #calls = [];
@@ -48,6 +49,7 @@ export class Recordings {
     this.#lines = part("captions", HTMLOListElement, fold);
     this.#picture = part("camera", HTMLImageElement, fold);
     this.#wav = part("wav", HTMLAnchorElement, fold);
+    this.#film = part("film", HTMLAnchorElement, fold);
     this.#notice = part("recordings-notice", HTMLParagraphElement, fold);
     this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.#seek(at_ms));
     part("zip", HTMLAnchorElement, fold).href = api.recordingsZipPath;
@@ -118,6 +120,9 @@ export class Recordings {
       this.#player.hidden = false;
       this.#audio.src = this.#wav.href = this.#api.replayPath(call.call_id);
       this.#wav.download = `${call.call_id}.wav`;
+      this.#film.hidden = !call.has_film;
+      this.#film.href = this.#api.filmPath(call.call_id);
+      this.#film.download = `${call.call_id}.mp4`;
       this.#waveform.show(detail);
       this.#onTime();
     } catch (error) {

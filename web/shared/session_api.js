@@ -98,6 +98,11 @@ export class SessionApi {
     return `${this.#path}/recordings/${call}/replay.wav`;
   }
 
+  /** @param {string} call */
+  filmPath(call) {
+    return `${this.#path}/recordings/${call}/replay.mp4`;
+  }
+
   /**
    * @param {string} call
    * @param {number} at_ms

@@ -156,6 +156,7 @@ export interface RecordingSummary {
   /** Its end was written; false also for a call that a crash ended. */
   is_over: boolean;
   has_replay: boolean;
+  has_film: boolean;
   pictures: number;
 }
 

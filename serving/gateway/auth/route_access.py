@@ -100,6 +100,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", f"{_SESSION}/recordings.zip"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/replay.wav"): _S,
+    ("GET", f"{_SESSION}/recordings/{{call_id}}/replay.mp4"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/frames/{{at_ms}}.jpg"): _S,
     ("POST", f"{_SESSION}/messages"): _S,
     ("POST", f"{_SESSION}/annotations"): _S,

@@ -66,6 +66,16 @@ async def test_a_player_gets_the_part_that_it_requests(recorded: Recorded, part:
     assert answer.content == whole[first : last + 1]
 
 
+async def test_a_film_is_there_when_it_was_made(recorded: Recorded):
+    address = f"/recordings/{recorded.path.name}/replay.mp4"
+    assert (await recorded.get(address)).status_code == 404
+    (recorded.path / "merged_replay.mp4").write_bytes(b"0123456789")
+    part = await recorded.get(address, range="bytes=2-4")
+    assert (part.status_code, part.content, part.headers["content-type"]) == (206, b"234", "video/mp4")
+    (call,) = (await recorded.get("/recordings")).json()["calls"]
+    assert call["has_film"]
+
+
 @pytest.mark.parametrize("part", ["bytes=99999999-", "bytes=9-5", "bytes=-0"])
 async def test_bytes_that_do_not_exist_are_refused(recorded: Recorded, part: str):
     answer = await recorded.replay(part)

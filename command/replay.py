@@ -1,0 +1,259 @@
+"""Replay recorded calls with today's configuration, and compare: the regression test of prompts and settings.
+
+Input: the recording of a call (``recording.folder``) and, where the deployment's store still has its session,
+what was said in it before the call. Output: a recording of the replay in a folder of its own, and the pairs
+of turns. The session itself is only read.
+
+The caller of a replay is a file that plays in real time from the moment at which the recorded caller arrived.
+It does not react: where the agent speaks longer than it did then, the caller's next words interrupt it. What
+was typed in the call, and pictures of its camera, are not replayed.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parley.command.call_files import FILE_RATE_HZ
+from parley.core.client_rules import OPERATOR, ClientRules
+from parley.core.errors import AgentError, ConfigError, MediaError
+from parley.core.media import float_to_pcm16
+from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.recording.comparison import compare, turns_of
+from parley.recording.comparison_page import ReplayedCall, console_table, write_page
+from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
+from parley.recording.library import recordings_of
+from parley.recording.merge import track_samples
+
+if TYPE_CHECKING:
+    from parley.configs.deployment import Deployment
+    from parley.pipelines.engines.engines import Engines
+    from parley.session_store.conversations import Conversations
+
+PAGE = "index.html"
+PAGE_EVENTS = 500
+TYPED = "typed turns of the call were not replayed"
+NO_HISTORY = "the store has no such session: the call was replayed without what was said before it"
+# Of the recorded call: its page and the replay's audio are next to each other.
+AUDIO = "call.wav"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was said in the session before a call.
+
+    Attributes:
+        lines: export of the session up to the call, also of one that begins with it; empty without a session.
+        note: why there is none.
+    """
+
+    lines: tuple[str, ...] = ()
+    note: str = ""
+
+
+def replay_session(deployment: "Deployment", session_id: str, output: Path, *, mode: str = CASCADE) -> int:
+    """Replay the recorded calls of a session; print what changed, and write a page about it.
+
+    Returns:
+        0 when the same was decided, 1 otherwise.
+
+    Raises:
+        ConfigError: nothing was recorded, or the output cannot be written.
+        EngineError: an engine does not load.
+        MediaError: a recording cannot be read.
+    """
+    try:
+        recordings = recordings_of(deployment.recording.folder, session_id)
+    except MediaError as error:
+        raise ConfigError(f"--replay: {error}") from error
+    if not recordings:
+        where = session_folder(deployment.recording.folder, session_id)
+        raise ConfigError(f"--replay: nothing was recorded in {where}")
+    replayed = asyncio.run(replay_calls(deployment, recordings, output, mode=mode))
+    page = write_page(replayed, output / PAGE, deployment.name)
+    for call in replayed:
+        print(console_table(call))
+    print(page)
+    return int(any(not pair.is_decided_alike for call in replayed for pair in call.pairs))
+
+
+async def replay_calls(
+    deployment: "Deployment",
+    recordings: Sequence[CallRecording],
+    output: Path,
+    *,
+    mode: str = CASCADE,
+    at_once: int = 1,
+    on_replayed: Callable[[ReplayedCall], object] = lambda _call: None,
+) -> list[ReplayedCall]:
+    """Replay calls with one set of engines, up to ``at_once`` at the same time; return them in order.
+
+    ``on_replayed`` is called after each of them.
+
+    Raises:
+        ConfigError: the output cannot be written.
+        EngineError: an engine does not load.
+        MediaError: a recording cannot be read.
+    """
+    from parley.pipelines.engines.engines import Engines
+
+    recording = deployment.recording.model_copy(
+        update={
+            "enabled": True,
+            "folder": output,
+            "announcement": "",
+            "merged": False,
+            "retention_days": None,
+            "max_storage_gb": None,
+        }
+    )
+    deployment_now = deployment.model_copy(update={"recording": recording})
+    free, opening = asyncio.Semaphore(at_once), asyncio.Lock()
+    async with await Engines.load(deployment_now, duplex=mode == DUPLEX) as engines:
+
+        async def one(each: CallRecording) -> ReplayedCall:
+            async with free:
+                before = await _before(deployment, each)
+                replayed = await _replay(engines, deployment_now, each, before, output, mode, opening)
+                on_replayed(replayed)
+                return replayed
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(each), name="replay") for each in recordings]
+        return [task.result() for task in tasks]
+
+
+async def _before(deployment: "Deployment", recording: CallRecording) -> Before:
+    from parley.session_store.events import Kind
+    from parley.session_store.store import SessionReader
+
+    try:
+        store = await SessionReader.open(deployment.remembering.store)
+    except AgentError as error:
+        return Before(note=f"{NO_HISTORY} ({error})")
+    try:
+        after_seq = 0
+        while True:
+            page = await store.events(
+                recording.session_id, after_seq=after_seq, limit=PAGE_EVENTS, kinds=(Kind.JOINED,)
+            )
+            for event in page:
+                if event.payload.get("call_id") == recording.call_id:
+                    until = event.seq - 1
+                    found = store.export(recording.session_id, until_seq=until)
+                    return Before(tuple([line async for line in found]))
+            if not page:
+                return Before(note=NO_HISTORY)
+            after_seq = page[-1].seq
+    except AgentError as error:
+        return Before(note=f"{NO_HISTORY} ({error})")
+    finally:
+        await store.close()
+
+
+async def _replay(
+    engines: "Engines",
+    deployment: "Deployment",
+    recording: CallRecording,
+    before: Before,
+    output: Path,
+    mode: str,
+    opening: asyncio.Lock,
+) -> ReplayedCall:
+    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.dispatch import pipeline_of
+    from parley.transports.local.file import FileCall, FileTransport, file_call_params
+
+    timeline = recording.timeline()
+    then = timeline.get("events", [])
+    samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
+    beginning = _beginning(timeline)
+    pcm = float_to_pcm16(samples[beginning.sample :])
+    folder = output / recording.call_id
+    async with _sessions_of_its_own(deployment, engines, opening) as conversations:
+        if before.lines:
+            await conversations.store.import_(before.lines)
+        async with conversations.open(recording.session_id if before.lines else None) as conversation:
+            live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                played = FileCall(
+                    pcm,
+                    rate_hz=FILE_RATE_HZ,
+                    output=folder / AUDIO,
+                    talks_over=True,
+                    begins_ms=beginning.after_ms,
+                    first_samples=beginning.piece,
+                    on_packet=live.on_packet,
+                )
+            except OSError as error:
+                raise ConfigError(f"{error.filename or folder}: {error.strerror}") from error
+            transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
+            rules = ClientRules(OPERATOR)
+            call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
+            try:
+                await pipeline_of(mode)(engines, transport, call)
+            finally:
+                played.recording.close()
+            made = session_folder(output, conversation.session_id) / call.call_id
+    now = read_recording(made).timeline().get("events", [])
+    notes = [before.note] if before.note else []
+    if any(each.get("event") == "TextTyped" for each in then):
+        notes.append(TYPED)
+    pairs = compare(turns_of(then), turns_of(now))
+    return ReplayedCall(recording, folder / AUDIO, tuple(pairs), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """First audio of a recorded caller.
+
+    Detectors count from their first sample, and take the audio in pieces: where the windows of a replay lie
+    elsewhere in a voice, other words are recognised now and then.
+
+    Attributes:
+        sample: its place in the track.
+        piece: number of samples of the first piece.
+        after_ms: time after the caller's arrival at which it came.
+    """
+
+    sample: int
+    piece: int
+    after_ms: int
+
+
+def _beginning(timeline: Mapping[str, Any]) -> _Beginning:
+    events, side = timeline.get("events", []), timeline.get(CALLER_AUDIO, {})
+    joined_ms = next((each["at_ms"] for each in events if each.get("event") == "CallerJoined"), 0)
+    scale = FILE_RATE_HZ / (side.get("rate_hz") or FILE_RATE_HZ)
+    sample = round((side.get("first_sample") or 0) * scale)
+    after_ms = round(sample * 1_000 / FILE_RATE_HZ - joined_ms)
+    if after_ms < 0:
+        # Audio from before the arrival is left out.
+        return _Beginning(sample - after_ms * FILE_RATE_HZ // 1_000, 0, 0)
+    return _Beginning(sample, round((side.get("first_piece") or 0) * scale), after_ms)
+
+
+@asynccontextmanager
+async def _sessions_of_its_own(
+    deployment: "Deployment", engines: "Engines", opening: asyncio.Lock
+) -> AsyncIterator["Conversations"]:
+    """Yield the sessions of an empty store, which is gone afterwards."""
+    from parley.pipelines.sessions import open_conversations
+
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="parley-replay-")
+    try:
+        store = deployment.remembering.store.model_copy(update={"url": f"sqlite:///{folder}/sessions.db"})
+        remembering = deployment.remembering.model_copy(update={"store": store})
+        own = deployment.model_copy(update={"remembering": remembering})
+        async with AsyncExitStack() as stack:
+            # Two schemas cannot be made at the same time in one process.
+            async with opening:
+                conversations = await stack.enter_async_context(open_conversations(own, engines.answering))
+            yield conversations
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder)

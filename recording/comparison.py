@@ -1,0 +1,219 @@
+"""Compare two recordings of the same caller: turn by turn, what was heard, decided and said.
+
+Input: the events of two timelines (``recording.json``), the later one of a replay. Output: pairs of turns
+with the names of what differs. Times count from the caller's arrival, so that both timelines have the
+caller's audio at the same place. Pure.
+
+A turn is the caller's words and what the agent said until the next ones; what it said unasked is a turn
+without words. Turns are paired by the end of the caller's voice, which the audio fixes, or by the beginning
+of the reply where there is none. A turn that one recording has alone was split off, merged or missed.
+
+Decisions are: that there is a turn, that it was answered, the words of the answer, whether it was cut off,
+and tools. Words of the caller that were recognised otherwise, and times, are differences, not decisions. The
+end of the recorded call decides nothing: what the caller did not stay for is not compared.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+# Two recognisers place the end of the same voice this far apart at most. Turns are further apart.
+SAME_END_MS = 1_500
+# What is said unasked depends on timers that begin with other events.
+SAME_UNASKED_MS = 5_000
+
+
+class Difference(StrEnum):
+    """What differs in a turn."""
+
+    ONLY_THEN = "turn is missing now"
+    ONLY_NOW = "turn is new"
+    ANSWERED = "answered or not"
+    ANSWER = "answer"
+    CUT = "cut off or not"
+    TOOLS = "tools"
+    WORDS = "caller's words"
+
+
+@dataclass(frozen=True, slots=True)
+class CallTurn:
+    """One turn of a recorded call.
+
+    Attributes:
+        at_ms: end of the caller's voice; without words of a caller, beginning of the reply.
+        text: words of the caller; empty when the agent spoke unasked.
+        waited_ms: silence after which the end of the turn was decided; None where no stage decided it.
+        heard: what the caller heard of the reply.
+        unheard: the rest of it.
+        is_cut: the caller interrupted the reply.
+        latency_ms: from the end of the voice to the first sound of the reply; None without either.
+        tool_calls: number of times that the model called tools.
+    """
+
+    at_ms: int
+    text: str = ""
+    waited_ms: int | None = None
+    heard: str = ""
+    unheard: str = ""
+    is_cut: bool = False
+    latency_ms: int | None = None
+    tool_calls: int = 0
+
+    @property
+    def is_answered(self) -> bool:
+        """The agent said something."""
+        return bool(self.heard or self.unheard)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPair:
+    """The same turn in both recordings.
+
+    Attributes:
+        then: in the first one; None when it is new.
+        now: in the replay; None when it is missing.
+        differences: in the order of ``Difference``.
+    """
+
+    then: CallTurn | None
+    now: CallTurn | None
+    differences: tuple[Difference, ...]
+
+    @property
+    def is_decided_alike(self) -> bool:
+        """Nothing was decided otherwise."""
+        return not set(self.differences) - {Difference.WORDS}
+
+
+def turns_of(events: Sequence[Mapping[str, Any]]) -> list[CallTurn]:
+    """Return the turns of a timeline; events of other kinds and without their fields are left out."""
+    joined_ms = next((_at(event) for event in events if event.get("event") == "CallerJoined"), 0)
+    reader = _TurnReader(joined_ms)
+    for event in events:
+        reader.take(event)
+    return reader.turns()
+
+
+def compare(then: Sequence[CallTurn], now: Sequence[CallTurn]) -> list[TurnPair]:
+    """Pair the turns of two recordings in order and name the differences."""
+    pairs = []
+    for before, after in _paired(then, now):
+        is_last = bool(then) and before is then[-1]
+        pairs.append(TurnPair(before, after, tuple(_differences(before, after, is_last=is_last))))
+    return pairs
+
+
+class _TurnReader:
+    """Collects turns from events in their order."""
+
+    def __init__(self, joined_ms: int) -> None:
+        self._joined_ms = joined_ms
+        self._made: list[dict[str, Any]] = []
+        self._end_ms: int | None = None
+        self._waited_ms: int | None = None
+        self._begun_ms: dict[str, int] = {}
+        self._is_cut = False
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        at_ms = _at(event) - self._joined_ms
+        match event.get("event"):
+            case "VoiceEnded":
+                self._end_ms = at_ms - int(event.get("silence_ms") or 0)
+            case "TurnEndDecided":
+                self._waited_ms = int(event.get("silence_ms") or 0)
+                self._end_ms = at_ms - self._waited_ms
+            case "TurnEnded" if event.get("text"):
+                end_ms = at_ms if self._end_ms is None else self._end_ms
+                self._made.append({"at_ms": end_ms, "text": event["text"], "waited_ms": self._waited_ms})
+                self._end_ms = self._waited_ms = None
+            case "ToolsCalled" if self._made:
+                self._made[-1]["tool_calls"] = self._made[-1].get("tool_calls", 0) + 1
+            case "ReplyStarted":
+                self._begun_ms[str(event.get("reply_id"))] = at_ms
+                self._is_cut = False
+            case "ReplyCut":
+                self._is_cut = True
+            case "ReplyFinished":
+                self._on_reply(event)
+
+    def turns(self) -> list[CallTurn]:
+        return [CallTurn(**made) for made in self._made]
+
+    def _on_reply(self, event: Mapping[str, Any]) -> None:
+        heard, unheard = str(event.get("text") or ""), str(event.get("unheard") or "")
+        begun_ms = self._begun_ms.pop(str(event.get("reply_id")), None)
+        if begun_ms is None or not (heard or unheard):
+            return
+        turn = self._made[-1] if self._made else None
+        if turn is None or (not turn.get("text") and begun_ms - turn["at_ms"] > SAME_UNASKED_MS):
+            turn = {"at_ms": begun_ms}
+            self._made.append(turn)
+        elif turn.get("text") and "latency_ms" not in turn:
+            turn["latency_ms"] = begun_ms - turn["at_ms"]
+        turn["heard"] = _joined(turn.get("heard", ""), heard)
+        turn["unheard"] = unheard
+        turn["is_cut"] = bool(self._is_cut and event.get("truncated"))
+        self._is_cut = False
+
+
+def _at(event: Mapping[str, Any]) -> int:
+    at_ms = event.get("at_ms")
+    return at_ms if isinstance(at_ms, int) else 0
+
+
+def _joined(one: str, other: str) -> str:
+    return f"{one} {other}".strip()
+
+
+def _paired(
+    then: Sequence[CallTurn], now: Sequence[CallTurn]
+) -> Iterator[tuple[CallTurn | None, CallTurn | None]]:
+    here = there = 0
+    while here < len(then) and there < len(now):
+        before, after = then[here], now[there]
+        apart_ms = after.at_ms - before.at_ms
+        is_same_kind = bool(before.text) == bool(after.text)
+        if is_same_kind and abs(apart_ms) <= (SAME_END_MS if before.text else SAME_UNASKED_MS):
+            yield before, after
+            here, there = here + 1, there + 1
+        elif apart_ms >= 0:
+            yield before, None
+            here += 1
+        else:
+            yield None, after
+            there += 1
+    yield from ((before, None) for before in then[here:])
+    yield from ((None, after) for after in now[there:])
+
+
+def _differences(then: CallTurn | None, now: CallTurn | None, *, is_last: bool) -> Iterator[Difference]:
+    if then is None or now is None:
+        yield Difference.ONLY_NOW if then is None else Difference.ONLY_THEN
+        return
+    # The caller may have left before or within the last answer.
+    stayed = not is_last or (then.is_answered and not then.unheard)
+    if then.is_answered != now.is_answered and (stayed or then.is_answered):
+        yield Difference.ANSWERED
+    elif then.is_answered and not _same_answer(then, now, stayed=stayed):
+        yield Difference.ANSWER
+    if then.is_cut != now.is_cut and (stayed or then.is_cut):
+        yield Difference.CUT
+    if then.tool_calls != now.tool_calls:
+        yield Difference.TOOLS
+    if _words(then.text) != _words(now.text):
+        yield Difference.WORDS
+
+
+def _same_answer(then: CallTurn, now: CallTurn, *, stayed: bool) -> bool:
+    before, after = (_words(_joined(turn.heard, turn.unheard)) for turn in (then, now))
+    if then.is_cut or now.is_cut or not stayed:
+        # How much was written when the answer was cut off depends on the time alone.
+        length = min(len(before), len(after))
+        return before[:length] == after[:length]
+    return before == after
+
+
+def _words(text: str) -> list[str]:
+    kept = "".join(each if each.isalnum() or each in "'-" else " " for each in text.lower())
+    return kept.split()

@@ -1,0 +1,107 @@
+"""Pairs of turns of two timelines: what counts as decided otherwise, and what does not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from parley.recording.comparison import CallTurn, Difference, compare, turns_of
+
+
+def event(at_ms: int, name: str, **fields: Any) -> dict[str, Any]:
+    return {"at_ms": at_ms, "event": name, **fields}
+
+
+def call(joined_ms: int = 0) -> list[dict[str, Any]]:
+    """Return a greeting, a question with its answer, and an interruption of the next answer."""
+    events = [
+        event(0, "CallerJoined"),
+        event(20, "ReplyStarted", reply_id="0"),
+        event(900, "ReplyFinished", reply_id="0", text="Hello there.", unheard="", truncated=False),
+        event(1_000, "TurnStarted"),
+        event(3_600, "TurnEndDecided", silence_ms=600),
+        event(3_601, "TurnEnded", text="How much is it?"),
+        event(3_650, "ToolsCalled"),
+        event(4_100, "ReplyStarted", reply_id="1"),
+        event(6_000, "ReplyFinished", reply_id="1", text="Five", unheard="pounds.", truncated=True),
+        event(7_000, "TurnEndDecided", silence_ms=500),
+        event(7_001, "TurnEnded", text="and abroad"),
+        event(7_200, "ReplyStarted", reply_id="2"),
+        event(9_000, "ReplyFinished", reply_id="2", text="Six pounds.", unheard="", truncated=False),
+    ]
+    events.insert(8, event(5_990, "ReplyCut", reason="words"))
+    return [{**each, "at_ms": each["at_ms"] + joined_ms} for each in events]
+
+
+GREETING, QUESTION, ABROAD = turns_of(call())
+
+
+def test_turns_have_their_words_their_times_and_what_became_of_the_answer():
+    assert GREETING == CallTurn(20, heard="Hello there.")
+    assert QUESTION == CallTurn(
+        3_000, "How much is it?", 600, "Five", "pounds.", is_cut=True, latency_ms=1_100, tool_calls=1
+    )
+    assert (ABROAD.at_ms, ABROAD.latency_ms, ABROAD.is_cut) == (6_500, 700, False)
+
+
+def test_times_count_from_the_arrival_of_the_caller():
+    assert turns_of(call(joined_ms=750)) == turns_of(call())
+
+
+@pytest.mark.parametrize(
+    "events", [[], [{}], [{"event": "TurnEnded"}], [{"at_ms": "x", "event": "ReplyFinished", "text": "a"}]]
+)
+def test_a_timeline_that_lacks_fields_has_no_turns(events: list[dict[str, Any]]):
+    assert turns_of(events) == []
+
+
+def differences(then: list[CallTurn], now: list[CallTurn]) -> list[tuple[Difference, ...]]:
+    return [pair.differences for pair in compare(then, now)]
+
+
+def test_the_same_call_somewhat_later_is_decided_alike():
+    then = [GREETING, QUESTION, ABROAD]
+    later = [replace(turn, at_ms=turn.at_ms + 400, latency_ms=2_000) for turn in then]
+    assert differences(then, later) == [(), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"text": "how much is it"}, ()),
+        ({"text": "how much is his"}, (Difference.WORDS,)),
+        ({"unheard": "euros."}, (Difference.ANSWER,)),
+        # How much had been written when it was cut off is not a decision.
+        ({"unheard": ""}, ()),
+        ({"heard": "Five pounds.", "unheard": "", "is_cut": False}, (Difference.CUT,)),
+        ({"heard": "", "unheard": "", "is_cut": False}, (Difference.ANSWERED, Difference.CUT)),
+        ({"tool_calls": 0}, (Difference.TOOLS,)),
+    ],
+)
+def test_a_difference_of_a_turn_has_a_name(changes: dict[str, Any], expected: tuple[Difference, ...]):
+    [_, (found), _] = differences(
+        [GREETING, QUESTION, ABROAD], [GREETING, replace(QUESTION, **changes), ABROAD]
+    )
+    assert found == expected
+
+
+def test_words_alone_are_no_decision():
+    [pair] = compare([QUESTION], [replace(QUESTION, text="how much is his")])
+    assert pair.is_decided_alike and pair.differences == (Difference.WORDS,)
+
+
+def test_a_turn_that_was_split_is_missing_once_and_new_twice():
+    parts = [replace(ABROAD, at_ms=4_900, text="and"), replace(ABROAD, at_ms=8_100, text="abroad")]
+    pairs = compare([GREETING, QUESTION, ABROAD], [GREETING, QUESTION, *parts])
+    assert [pair.differences for pair in pairs[2:]] == [
+        (Difference.ONLY_NOW,), (Difference.ONLY_THEN,), (Difference.ONLY_NOW,),
+    ]  # fmt: skip
+
+
+def test_what_the_caller_did_not_stay_for_is_not_compared():
+    gone = replace(ABROAD, heard="Six", unheard="pounds.")
+    assert differences([QUESTION, gone], [QUESTION, ABROAD]) == [(), ()]
+    left = replace(ABROAD, heard="", latency_ms=None)
+    assert differences([QUESTION, left], [QUESTION, ABROAD]) == [(), ()]
+    # Within the call both are differences.
+    assert differences([left, QUESTION], [ABROAD, QUESTION])[0] == (Difference.ANSWERED,)
