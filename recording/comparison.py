@@ -38,7 +38,7 @@ class Difference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallTurn:
-    """One turn of a recorded call.
+    """Turn of a recorded call: words of the caller, and what the agent said to them.
 
     Attributes:
         at_ms: end of the caller's voice; without words of a caller, beginning of the reply.

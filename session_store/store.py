@@ -61,6 +61,7 @@ from parley.session_store.reading import (
 )
 from parley.session_store.retention import US_PER_DAY, RetentionClock
 from parley.session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
+from parley.session_store.searching import SessionSearch, SessionSummary, search_sessions
 from parley.session_store.settings import StoreSettings, StoreTuning
 from parley.session_store.transfer import export_lines, whole_session
 from parley.session_store.writer import GroupCommit
@@ -136,6 +137,21 @@ class SessionReader:
         if before is not None:
             _check_id(before)
         return await self._read(partial(read_sessions, tenant=tenant, before=before, limit=_size(limit)))
+
+    async def search(
+        self, search: SessionSearch, *, limit: int, before: str | None = None, tenant: str = "default"
+    ) -> list[SessionSummary]:
+        """Return sessions that fit, newest first; the other arguments are as for ``sessions``.
+
+        Raises:
+            UnknownSessionError: there is no session ``before``.
+            StoreUnavailableError: the database does not answer in time.
+        """
+        if before is not None:
+            _check_id(before)
+        return await self._read_in_bulk(
+            partial(search_sessions, tenant=tenant, search=search, before=before, limit=_size(limit))
+        )
 
     async def events(
         self, session_id: str, *, after_seq: int = 0, limit: int, kinds: Collection[Kind] | None = None

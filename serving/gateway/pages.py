@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from parley.core.errors import ConfigError
@@ -53,6 +53,16 @@ def serve_page(app: FastAPI, access: Access) -> None:
     async def session_page(request: Request) -> FileResponse:
         """Return the text page of a session."""
         return owned("session.html", request)
+
+    @app.get("/chat")
+    async def chat_page() -> RedirectResponse:
+        """Redirect to the text page of a new session."""
+        return RedirectResponse("/s/new")
+
+    @app.get("/sessions")
+    async def sessions_page() -> FileResponse:
+        """Return the page that lists sessions, which holds no data."""
+        return FileResponse(web / "pages" / "sessions.html")
 
     @app.get("/admin")
     async def admin_page() -> FileResponse:

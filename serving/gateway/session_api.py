@@ -2,6 +2,7 @@
 
     POST   /api/sessions                      a new session: its id, which is unguessable
     GET    /api/sessions                      newest first, ``limit`` and ``before``; for the operator only
+    GET    /api/sessions/search               by words, transport and time; for the operator only
     GET    /api/sessions/{id}                 state of one
     GET    /api/sessions/{id}/timeline        events by event time: ``limit``, ``after``, ``kind``, ``order``
     GET    /api/sessions/{id}/prompt          present input of the model
@@ -69,13 +70,16 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.faults import log_failure
-from parley.session_store.rows import SESSION_ID, SHOWN_CHARS, SessionInfo
+from parley.session_store.rows import MAX_INT, SESSION_ID, SHOWN_CHARS, SessionInfo
+from parley.session_store.searching import SessionSearch
 
 PATH = "/api/sessions"
 # Surface of typed turns, and of sessions that are created for them.
 APP: AppId = "turnbased"
 IMPORT_PATH = f"{PATH}/import"
 MAX_PAGE = 1_000
+# Sessions of one page of a search.
+MAX_FOUND = 100
 # Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
 # Paths of typed turns, whose bodies may hold pictures.
@@ -241,6 +245,32 @@ def session_api(
         return {
             "sessions": [shown_info(info) for info in found],
             "before": found[-1].id if len(found) == limit else None,
+        }
+
+    @router.get("/search", dependencies=[Depends(operators.check)])
+    async def searched(
+        text: Annotated[str, Query(max_length=200)] = "",
+        transport: Annotated[str, Query(max_length=40)] = "",
+        since_us: Annotated[int, Query(ge=0, le=MAX_INT)] = 0,
+        until_us: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_FOUND)] = 50,
+        before: str | None = None,
+    ) -> dict[str, object]:
+        """Return sessions by words of a turn, transport and time, newest first, with their first words."""
+        found = await store.search(
+            SessionSearch(text.strip(), transport, since_us, until_us), limit=limit, before=before
+        )
+        return {
+            "sessions": [
+                {
+                    **shown_info(each.info),
+                    "turns": each.turns,
+                    "transports": each.transports,
+                    "first_words": each.first_words,
+                }
+                for each in found
+            ],
+            "before": found[-1].info.id if len(found) == limit else None,
         }
 
     @router.post("/import", status_code=201, dependencies=[Depends(operators.check)])

@@ -3,6 +3,7 @@
 
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { transportName } from "./transport_names.js";
 import { Waveform, captionsOf } from "./waveform.js";
 
 /** @import { RecordingSummary, SessionEvent } from "../types/server.js" */
@@ -12,8 +13,6 @@ import { Waveform, captionsOf } from "./waveform.js";
 // The stereo file is made when the call is over, a moment after the session has heard of its end.
 const MADE_LOOKS = 10;
 const MADE_MS = 1_500;
-/** @type {Record<string, string>} */
-const TRANSPORTS = { webrtc: "browser", phone: "phone", websocket: "program", file: "file", local: "this machine" };
 
 export class Recordings {
   #api;
@@ -182,7 +181,7 @@ export class Recordings {
 /** @param {RecordingSummary} call */
 function describe(call) {
   const began = new Date(call.began_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-  return `${began} · ${TRANSPORTS[call.transport] ?? call.transport} · ${clockOf(call.duration_ms)}`;
+  return `${began} · ${transportName(call.transport)} · ${clockOf(call.duration_ms)}`;
 }
 
 /** @param {number} ms */

@@ -146,6 +146,21 @@ export type SessionEvent =
       Record<string, unknown>
     >;
 
+/** Session in the list of a search. */
+export interface FoundSession {
+  id: string;
+  created_us: number;
+  turns: number;
+  transports: string[];
+  first_words: string;
+}
+
+/** Page of a search; `before` is where the next one begins, null at the end. */
+export interface SessionPage {
+  sessions: FoundSession[];
+  before: string | null;
+}
+
 /** Recorded call in the list of a session. */
 export interface RecordingSummary {
   call_id: string;

@@ -54,6 +54,8 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/s/{session_id}"): _P,
     ("GET", "/admin"): _P,
     ("GET", "/desk"): _P,
+    ("GET", "/sessions"): _P,
+    ("GET", "/chat"): _P,
     ("GET", "/shared"): _P,
     # Figures of the server and names of its engines.
     ("GET", "/health"): _P,
@@ -130,6 +132,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     # Operations.
     ("GET", "/metrics"): _O,
     ("GET", "/api/sessions"): _O,
+    ("GET", "/api/sessions/search"): _O,
     ("POST", "/api/sessions/import"): _O,
     ("PUT", f"{_SESSION}/caller"): _O,
     ("GET", "/api/queue"): _O,

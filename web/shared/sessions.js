@@ -1,0 +1,149 @@
+// The page that lists sessions: search by words, transport and time; each opens on its own page, with its recordings. For the
+// operator, who logs in as on the other pages.
+
+import * as admin from "./admin_api.js";
+import { element, part, showNotice, write } from "./element.js";
+import { messageOf } from "./guards.js";
+import { ApiError, requestJson } from "./session_api.js";
+import { transportName } from "./transport_names.js";
+
+/** @import { FoundSession, SessionPage } from "../types/server.js" */
+/** @typedef {"loading" | "locked" | "live" | "away"} PageState */
+
+/** @type {Record<PageState, string>} */
+const STATES = { loading: "Loading", locked: "Locked", live: "Ready", away: "Server unreachable" };
+const DAY_MS = 86_400_000;
+
+const parts = {
+  state: part("state", HTMLElement),
+  notice: part("notice", HTMLElement),
+  locked: part("locked", HTMLElement),
+  login: part("login", HTMLFormElement),
+  token: part("token", HTMLInputElement),
+  tokenEnv: part("token-env", HTMLElement),
+  logOut: part("log-out", HTMLButtonElement),
+  open: part("open", HTMLElement),
+  search: part("search", HTMLFormElement),
+  words: part("words", HTMLInputElement),
+  transport: part("transport", HTMLSelectElement),
+  since: part("since", HTMLInputElement),
+  until: part("until", HTMLInputElement),
+  found: part("found", HTMLOListElement),
+  none: part("none", HTMLElement),
+  more: part("more", HTMLButtonElement),
+};
+
+/** Place of the next page of the list that is shown. @type {string | null} */
+let next = null;
+// An answer to a search before the present one is dropped.
+let searches = 0;
+
+/**
+ * Read a page of the list and show it behind what is there.
+ *
+ * @param {string | null} before null for the first one
+ */
+async function read(before) {
+  const search = (searches += 1);
+  try {
+    /** @type {SessionPage} */
+    const page = await requestJson("GET", `/api/sessions/search?${query(before)}`);
+    if (search !== searches) return;
+    show("live");
+    showNotice(parts.notice, "");
+    if (before === null) parts.found.replaceChildren();
+    parts.found.append(...page.sessions.map(row));
+    next = page.before;
+    parts.more.hidden = next === null;
+    parts.none.hidden = parts.found.childElementCount > 0;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    if (search !== searches) return;
+    if (error.denied) await lock();
+    else fail(error);
+  }
+}
+
+/** @param {string | null} before */
+function query(before) {
+  const given = new URLSearchParams({ text: parts.words.value, transport: parts.transport.value });
+  // Days of this browser, both included.
+  const { valueAsDate: since } = parts.since;
+  const { valueAsDate: until } = parts.until;
+  if (since) given.set("since_us", String(localMs(since) * 1_000));
+  if (until) given.set("until_us", String((localMs(until) + DAY_MS) * 1_000));
+  if (before !== null) given.set("before", before);
+  return given;
+}
+
+/**
+ * Return the beginning of a day here, of which the browser gives the beginning in UTC.
+ *
+ * @param {Date} day
+ */
+function localMs(day) {
+  return Math.max(0, new Date(day.getUTCFullYear(), day.getUTCMonth(), day.getUTCDate()).getTime());
+}
+
+/** @param {FoundSession} session */
+function row(session) {
+  const item = element("li");
+  const link = element("a");
+  link.href = `/s/${session.id}`;
+  const began = new Date(session.created_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  const turns = session.turns === 1 ? "1 turn" : `${session.turns} turns`;
+  link.append(
+    element("span", "about", began),
+    element("span", "words", session.first_words || "nothing was said"),
+    element("span", "about", [turns, ...session.transports.map(transportName)].join(" · ")),
+  );
+  item.append(link);
+  return item;
+}
+
+async function lock() {
+  show("locked");
+  parts.token.focus();
+  try {
+    write(parts.tokenEnv, (await admin.operator()).token_env);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error; // the page names the usual variable
+  }
+}
+
+/** @param {unknown} error */
+function fail(error) {
+  if (error instanceof ApiError && error.status === 0) show("away");
+  showNotice(parts.notice, messageOf(error), { bad: true });
+}
+
+/** @param {PageState} state */
+function show(state) {
+  document.body.dataset.state = state;
+  write(parts.state, STATES[state]);
+  parts.locked.hidden = state !== "locked";
+  parts.logOut.hidden = state === "locked" || state === "loading";
+  parts.open.hidden = state === "locked" || state === "loading";
+}
+
+parts.login.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    await admin.logIn(parts.token.value);
+    parts.token.value = "";
+    await read(null);
+  } catch (error) {
+    fail(error);
+  }
+});
+parts.logOut.addEventListener("click", async () => {
+  await admin.logOut().catch(fail);
+  parts.found.replaceChildren();
+  await lock();
+});
+parts.search.addEventListener("submit", (event) => {
+  event.preventDefault();
+  read(null);
+});
+parts.more.addEventListener("click", () => read(next));
+read(null);
