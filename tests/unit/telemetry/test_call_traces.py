@@ -1,5 +1,6 @@
 """Traces of a call, as a collector receives them."""
 
+import sys
 import time
 from collections.abc import Iterator
 from decimal import Decimal
@@ -232,6 +233,13 @@ def test_headers_that_cannot_be_read_are_refused(value: str, monkeypatch: pytest
     monkeypatch.setenv("OWN_HEADERS", value)
     with pytest.raises(ConfigError, match="the environment variable OWN_HEADERS has no headers"):
         TraceExport(TraceSettings(headers_env="OWN_HEADERS"))
+
+
+def test_without_its_packages_a_deployment_with_traces_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    # As the import system answers for a package that is not installed.
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    with pytest.raises(ConfigError, match="telemetry.traces needs the extra 'otel'"):
+        TraceExport(TraceSettings())
 
 
 def test_a_collector_that_never_answers_costs_its_traces_and_no_time():
