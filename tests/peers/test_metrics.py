@@ -206,6 +206,26 @@ async def test_a_turn_has_its_cost_in_the_session_and_a_voice_without_a_price_is
     assert float(shown["known_cost"]) == pytest.approx(0.000554 * requests)
 
 
+async def test_a_model_that_fails_is_counted_and_so_is_the_fallback_that_answers(tmp_path: Path):
+    async with OpenAiServer([Turn(status=500)]) as llm:
+        settings = read_yaml(ROOT / "configs" / "embedded.yaml")
+        own = {"name": "openai_compatible", "settings": {"base_url": f"{llm.url}/v1", "model": "m"}}
+        settings |= {
+            "bot": {"greeting": "Hello there."},
+            "thinking": {"llm": own, "fallback": {"name": "documents"}},
+        }
+        (tmp_path / "failing.yaml").write_text(yaml.safe_dump(settings))
+        async with running_server("--config", str(tmp_path / "failing.yaml")) as running:
+            async with call(running.url) as caller:
+                caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
+                await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+                assert "ten until two" in turns_of(caller)[-1]["bot_text"]
+            metrics = await scrape_until(running.url, "unmute_active_sessions", 0)
+    assert metrics.value("parley_engine_failovers_total", stage="llm") == 1
+    assert metrics.value("parley_engine_failures_total", stage="llm") >= 1
+    assert metrics.value("parley_engine_failures_total", stage="stt") == 0
+
+
 def with_traces(folder: Path, endpoint: str) -> str:
     settings = read_yaml(ROOT / "configs" / "embedded.yaml")
     settings |= {"bot": {"greeting": "Hello there."}, "telemetry": {"traces": {"endpoint": endpoint}}}

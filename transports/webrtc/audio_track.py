@@ -148,7 +148,7 @@ class PacedAudioTrack(MediaStreamTrack):
         self.max_late_ms = max(self.max_late_ms, late_s * 1000)
         if late_s * 1000 >= BUSY_MS:
             self._busy_until_packet = self._packets + BUSY_PACKETS
-            if self._call_events is not None:
+            if self._call_events is not None and not self._idle:
                 self._call_events.publish(PacketLate(self._call_events.now_ms(), round(late_s * 1000)))
         if not self._buffer and not self._idle:
             self._filled.clear()
