@@ -60,11 +60,14 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     from parley.serving.gateway.phone.routes import open_carriers
     from parley.serving.pool.pool import pool_secret
     from parley.serving.pool.settings import PoolTuning
+    from parley.telemetry.trace_export import check_traces
 
     server, phone = deployment.server, deployment.phone
     yield from _complaint(partial(check_server, deployment, mode))
     yield from _complaint(partial(ClientKeys, server))
     yield from _complaint(deployment.language)
+    if (traces := deployment.telemetry.traces) is not None:
+        yield from _complaint(partial(check_traces, traces))
     if phone is not None:
         yield from _complaint(partial(open_desk, phone))
         yield from _complaint(partial(open_carriers, phone, server))

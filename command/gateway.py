@@ -115,11 +115,15 @@ async def gateway(
         operator_token=token.text,
         audit=AuditLog(data_dir / "audit.jsonl"),
         shutdown=engines.shutdown,
+        metrics=engines.metrics,
+        send_traces=None if engines.traces is None else engines.traces.close,
         operations=Operations.open(
             deployment.operations,
             pool=engines.pool,
             voice=deployment.duplex.tts_voice,
             documents=engines.answering.library,
+            ledger=engines.ledger,
+            prices=engines.prices,
         ),
         describe=lambda: {
             "mode": mode,

@@ -5,18 +5,37 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from parley.telemetry.json_log import JsonLog, is_without_words
+
 if TYPE_CHECKING:
     from loguru import Record
 
 EXPECTED_WARNINGS = ("ideo transceiver is available", "Media stream error while reading the audio")
 
 
-def configure_log(verbosity: int) -> None:
-    """Log to stderr, one line per event. Pipecat's default (DEBUG) costs a noticeable share of the CPU."""
+def configure_log(verbosity: int, *, as_json: bool = False) -> None:
+    """Log to stderr, one line per event. Pipecat's default (DEBUG) costs a noticeable share of the CPU.
+
+    Args:
+        verbosity: number of times that ``-v`` was given.
+        as_json: each line is a JSON object (``telemetry.json_log``).
+    """
     logger.remove()
     level = ("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)]
+    if as_json:
+        logger.add(JsonLog(_write), level=level, filter=lambda record: _is_for_json(record, verbosity))
+        return
     # ``diagnose`` is off: the values of variables in a traceback would include callers' words.
     logger.add(sys.stderr, level=level, filter=None if verbosity else is_news, diagnose=False)
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
+
+
+def _is_for_json(record: "Record", verbosity: int) -> bool:
+    return is_without_words(record) and (verbosity > 0 or is_news(record))
 
 
 def is_news(record: "Record") -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.command.flags import check_flags, with_flags
+from parley.command.log import configure_log
 from parley.command.options import command_of
 from parley.configs.load import load_deployment
 from parley.runtime.heap import without_collection
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         return replay_session(deployment, options.replay, output, mode=options.mode)
     if options.print_config:
         return print_config(deployment, with_engines=options.all)
+    if deployment.telemetry.log_format == "json":
+        configure_log(options.verbose, as_json=True)
     if options.mode == "text":
         from parley.pipelines.text.terminal import talk_in_terminal
 

@@ -11,7 +11,7 @@ from parley.core.errors import ConfigError
 from parley.pipelines.modes import CASCADE
 from parley.runtime import event_loop
 from parley.runtime.heap import bound_heap, without_collection
-from parley.runtime.stall_monitor import StallMonitor
+from parley.runtime.stall_monitor import Stall, StallMonitor
 from parley.serving.gateway.auth.admin_token import AdminToken, operator_token
 
 if TYPE_CHECKING:
@@ -57,9 +57,15 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     from parley.serving.gateway.auth.exposure import describe_exposure
     from parley.telemetry.stall_log import StallLog
 
-    stalls = StallMonitor(StallLog())
     with without_collection():
         loaded = await Engines.load(deployment, duplex=True)
+    log, metrics = StallLog(), loaded.metrics
+
+    def on_stall(stall: Stall) -> None:
+        log(stall)
+        metrics.stalled(stall)
+
+    stalls = StallMonitor(on_stall)
     async with (
         loaded as engines,
         open_conversations(deployment, engines.answering) as conversations,

@@ -27,6 +27,8 @@ from parley.serving.gateway.settings import ServerSettings
 from parley.serving.pool.settings import PoolSettings
 from parley.session_store.conversation import ConversationSettings
 from parley.session_store.settings import StoreSettings
+from parley.telemetry.prices import PriceSettings
+from parley.telemetry.settings import TelemetrySettings
 from parley.transports.twilio.stream import PhoneSettings
 from parley.transports.websocket.session import SocketSettings
 from parley.turn_taking.answering_machine import VoicemailSettings
@@ -406,6 +408,10 @@ class Deployment(StrictModel):
         description="subscribers to the events of every call: a name that a package registers, or "
         "``package.module:Class``",
     )
+    prices: PriceSettings | None = Field(
+        None, description="prices of engines, for the cost of turns and calls; null: no cost is computed"
+    )
+    telemetry: TelemetrySettings = TelemetrySettings()
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
 
     def language(self) -> Language:

@@ -24,6 +24,7 @@ from parley.core.timeline import (
     OutsideReport,
     Source,
 )
+from parley.core.usage import PricedUsage, Stage, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,17 @@ class TurnTranscribed(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionSent(CallEvent):
+    """A turn is sent to the model, with what it is shown of the conversation.
+
+    Attributes:
+        words: number of words of all that.
+    """
+
+    words: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionDropped(CallEvent):
     """The turn is not sent to the model, whatever was guessed about it."""
 
@@ -412,9 +424,11 @@ class AnswerHeard(CallEvent):
 
     Attributes:
         latency_ms: time since the last sound of the caller.
+        stages_ms: name and duration of each stage of that time, in order; they add up to it.
     """
 
     latency_ms: int
+    stages_ms: tuple[tuple[str, float], ...] = ()
 
 
 # A reply of the bot, from the first word of the model to the last packet.
@@ -474,7 +488,13 @@ class SpeechStarted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class SpeechMade(CallEvent):
-    """A piece of synthesized speech is on its way to the output."""
+    """A piece of synthesized speech is on its way to the output.
+
+    Attributes:
+        audio_ms: its duration.
+    """
+
+    audio_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,6 +610,70 @@ class ReplyResumed(CallEvent):
     """The interruption was unintended: the rest of the reply is spoken."""
 
     from_word: int
+
+
+# Engines and media.
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUsed(CallEvent):
+    """An engine or a service has done work that is counted, and may be billed.
+
+    Attributes:
+        stage: its stage.
+        model: name of its model; empty where it reports none.
+        usage: amounts since its last report.
+    """
+
+    stage: Stage
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPriced(CallEvent):
+    """The use of engines since the last turn of the bot, with its cost.
+
+    Attributes:
+        turn: number of the caller's turns so far; 0 for the greeting.
+        used: one for each model that was used.
+    """
+
+    turn: int
+    used: tuple[PricedUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailed(CallEvent):
+    """An engine or a service of the call has reported an error.
+
+    Attributes:
+        stage: its stage; None where the error is of another part.
+    """
+
+    stage: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackAnswers(CallEvent):
+    """The fallback answers a turn in place of the language model.
+
+    Attributes:
+        reason: one word.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PacketLate(CallEvent):
+    """A packet of the bot's audio leaves so late that the caller may hear it.
+
+    Attributes:
+        late_ms: time since it was due.
+    """
+
+    late_ms: int
 
 
 # The call as a whole.

@@ -120,9 +120,7 @@ class LiveCall:
             clock=clock,
             rate_hz=rate_hz,
         )
-        self.turns = TurnLog(
-            on_answer=lambda latency_ms: events.publish(AnswerHeard(events.now_ms(), latency_ms))
-        )
+        self.turns = TurnLog(on_answer=self._on_answer)
         self.floor = Floor(events)
         self.input = PipelineInput()
         self.began_ms = events.now_ms()
@@ -163,6 +161,10 @@ class LiveCall:
         """An output that reports no packets has accepted audio; for the tap after it."""
         for follower in self._media:
             follower.play(pcm, rate_hz, None)
+
+    def _on_answer(self, latency_ms: int) -> None:
+        stages_ms = tuple(self.turns.current.spans_ms().items())
+        self.events.publish(AnswerHeard(self.events.now_ms(), latency_ms, stages_ms))
 
     def close(self) -> None:
         """Drop the references to a pipeline that has ended. Records stay."""

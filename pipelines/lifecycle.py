@@ -13,23 +13,35 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
+from pipecat.services.llm_service import LLMService
+from pipecat.services.stt_service import STTService
+from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import CallEnding
+from parley.core.call_events import CallEnding, EngineFailed
 from parley.core.errors import PeerError
+from parley.core.usage import Stage
 from parley.pipelines.call import Call
 from parley.pipelines.call_records import CallRecords
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.modes import CASCADE
 from parley.pipelines.release import release_call
+from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
+from parley.processors.dialogue.llm_failover import LlmFailoverHead
 from parley.processors.dialogue.rtvi import CheckedRtvi
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
-from parley.runtime.observers import ObservedCall, close_observers, open_observers
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.observers import CallObserver, ObservedCall, close_observers, open_observers
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Kind
+from parley.session_store.rows import SHOWN_CHARS
+from parley.telemetry.call_metrics import CallMetrics
+from parley.telemetry.call_traces import CallTraces
+from parley.telemetry.usage_ledger import CallLedger
 
 # Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
 # reports feed an idle timer that is not used here (ours reads the turns).
@@ -86,7 +98,12 @@ def call_worker(
         checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
     return PipelineWorker(
         Pipeline(list(processors)),
-        params=PipelineParams(audio_in_sample_rate=INPUT_RATE_HZ, audio_out_sample_rate=output_rate_hz),
+        params=PipelineParams(
+            audio_in_sample_rate=INPUT_RATE_HZ,
+            audio_out_sample_rate=output_rate_hz,
+            # Durations are measured by the call's own events, which also hold for a simulated clock.
+            enable_usage_metrics=True,
+        ),
         enable_turn_tracking=False,
         enable_rtvi=rtvi,
         rtvi_processor=checked,
@@ -121,6 +138,7 @@ async def run_call(
     call: Call,
     idle: IdleMonitor,
     *,
+    mode: str = CASCADE,
     background: Sequence[Coroutine[Any, Any, None]] = (),
     before_close: Callable[[], Awaitable[None]] | None = None,
     reads_annotations: bool = True,
@@ -133,6 +151,7 @@ async def run_call(
         transport: transport of the call, Pipecat's or ours.
         call: the call.
         idle: monitor of its silences.
+        mode: mode of the call (``modes``).
         background: coroutines to run during the call; cancelled at its end.
         before_close: awaited before the end of the call is recorded, to complete the session's records.
         reads_annotations: the model that answers reads what specialists report, with the words.
@@ -140,6 +159,33 @@ async def run_call(
     Raises:
         PeerError: the transport cannot work any more, or never could.
     """
+    # Lines of the log say which call they are about (``telemetry.json_log``).
+    with logger.contextualize(session=call.conversation.shown_id, call=call.call_id[:SHOWN_CHARS]):
+        await _run_call(
+            engines,
+            worker,
+            transport,
+            call,
+            idle,
+            mode=mode,
+            background=background,
+            before_close=before_close,
+            reads_annotations=reads_annotations,
+        )
+
+
+async def _run_call(
+    engines: Engines,
+    worker: PipelineWorker,
+    transport: BaseTransport,
+    call: Call,
+    idle: IdleMonitor,
+    *,
+    mode: str,
+    background: Sequence[Coroutine[Any, Any, None]],
+    before_close: Callable[[], Awaitable[None]] | None,
+    reads_annotations: bool,
+) -> None:
     runner = WorkerRunner(handle_sigint=call.handles_sigint)
     await runner.add_workers(worker)
 
@@ -147,6 +193,7 @@ async def run_call(
 
     @worker.event_handler("on_pipeline_error")
     async def on_error(_worker: PipelineWorker, error: ErrorFrame) -> None:
+        call.events.publish(EngineFailed(call.events.now_ms(), stage_of(error.processor)))
         if _is_of_transport(error, transport):
             failures.append(error.error)
             await runner.cancel(reason="the transport has failed")
@@ -157,8 +204,12 @@ async def run_call(
 
     records = CallRecords(call)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
-    observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport)
-    observers = open_observers(engines.observers, call.events, observed)
+    observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
+    usage = UsageRecords(call, engines.prices, engines.names(mode))
+    observers = [
+        *_own_observers(engines, call.events, observed),
+        *open_observers(engines.observers, call.events, observed),
+    ]
     try:
         records.note(Kind.JOINED)
         try:
@@ -169,6 +220,7 @@ async def run_call(
         finally:
             if before_close is not None:
                 await before_close()
+            usage.finish()
             records.note(Kind.LEFT)
         call.live.turns.close()
     finally:
@@ -179,6 +231,26 @@ async def run_call(
             close_observers(observers)
     if failures:
         raise PeerError(f"the transport has failed: {failures[0]}")
+
+
+def _own_observers(engines: Engines, events: CallEvents, call: ObservedCall) -> list[CallObserver]:
+    """Return Parley's own observers of a call."""
+    currency = None if engines.prices.settings is None else engines.prices.settings.currency
+    names, traces = engines.names(call.mode), engines.traces
+    return [
+        CallMetrics(events, call, engines.metrics, names, currency),
+        CallLedger(events, call, engines.ledger),
+        *([] if traces is None else [CallTraces(events, call, traces.tracer, names)]),
+    ]
+
+
+def stage_of(processor: object) -> Stage | None:
+    """Return the stage of a processor that has reported an error; None for another part."""
+    if isinstance(processor, LLMService | LlmFailoverHead):
+        return Stage.LLM
+    if isinstance(processor, STTService):
+        return Stage.STT
+    return Stage.TTS if isinstance(processor, TTSService) else None
 
 
 def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:

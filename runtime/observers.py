@@ -23,11 +23,13 @@ class ObservedCall:
         session_id: id of the session, which may have had calls before.
         call_id: id of this call.
         transport: name of the transport in the session's records.
+        mode: "cascade", "duplex" or "realtime".
     """
 
     session_id: str
     call_id: str
     transport: str
+    mode: str = "cascade"
 
 
 class CallObserver(Protocol):

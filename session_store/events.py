@@ -68,6 +68,11 @@ class Kind(StrEnum):
     # Another engine went on in place of one that failed, or one that had failed works again. stage
     # ("hearing", "speaking"), engine, successor (names of their rows), reason (core.failover), call_id
     FAILOVER = "failover"
+    # Use of engines and its cost, where the deployment has prices; cost is null where a part of it is not
+    # known. scope ("turn", or "call" for the sum at its end), call_id, turn (number in the call; 0 for the
+    # greeting), used (of each model: stage, engine, model, its amounts, cost, unpriced), cost, known_cost,
+    # currency
+    USAGE = "usage"
     # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,
     # stream, identity, revision, late, call_id, body
     ANNOTATION = "annotation"

@@ -30,6 +30,7 @@ import sqlalchemy as sa
 from loguru import logger
 
 from parley.core.clock import Clock
+from parley.core.durations import DurationCounts
 from parley.core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
 from parley.core.tuning import tuned
 from parley.runtime.loop_clock import LoopClock
@@ -339,6 +340,11 @@ class SessionStore(SessionReader):
     def available(self) -> bool:
         """True when the last transaction reached the database."""
         return self._commits.available
+
+    @property
+    def commit_times(self) -> DurationCounts:
+        """Times from an append to its commit."""
+        return self._commits.times
 
     @property
     def turn_deadline_s(self) -> float:

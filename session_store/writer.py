@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar, cast
 from loguru import logger
 
 from parley.core.clock import Clock
+from parley.core.durations import DurationCounts
 from parley.core.errors import StoreClosedError, StoreError, StoreUnavailableError
 from parley.session_store.committing import Append, Outcome, commit_appends, touch
 from parley.session_store.database import Database, LockedError, Work
@@ -63,6 +64,9 @@ class GroupCommit:
         settings: sizes and deadlines.
         clock: measures waits.
         committed: called with the sessions that have new events.
+
+    Attributes:
+        times: times from an append to its commit.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class GroupCommit:
         self._settings = settings
         self._clock = clock
         self._committed = committed
+        self.times = DurationCounts()
         self._lanes: dict[str, deque[_Waiting[Append]]] = {}
         self._jobs: deque[_Waiting[Work[Any]]] = deque()
         self._batch: list[_Waiting[Append]] = []
@@ -113,7 +118,10 @@ class GroupCommit:
         Raises:
             FencedError, UnknownSessionError, StoreUnavailableError, StoreError: nothing was acknowledged.
         """
-        return cast(list[Event], await self._wait_for(append, self._put_append))
+        since_us = self._clock.now_us()
+        events = cast(list[Event], await self._wait_for(append, self._put_append))
+        self.times.add((self._clock.now_us() - since_us) / 1_000_000)
+        return events
 
     async def run(self, work: Work[T]) -> T:
         """Run a transaction of its own between the others.

@@ -20,6 +20,7 @@ BENCHMARKS: Mapping[str, str] = {
     "recorder": "parley.evals.bench.recorder",
     "sequencer": "parley.evals.bench.sequencer.__main__",
     "session_store": "parley.evals.bench.session_store",
+    "telemetry": "parley.evals.bench.telemetry",
     "worker_overhead": "parley.evals.bench.worker_overhead",
 }
 

@@ -19,6 +19,7 @@ from parley.audio.resample import Resampler
 from parley.configs.deployment import Deployment
 from parley.core.errors import AgentError
 from parley.core.media import float_to_pcm16, pcm16_to_float
+from parley.core.usage import Stage
 from parley.models.front_end import FrontEndEngines
 from parley.models.keyword_spotting import COMMANDS
 from parley.models.omni import OmniHost, Preparation
@@ -56,7 +57,7 @@ from parley.pipelines.engines.service_fallbacks import (
 )
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.live_annotations import LiveAnnotations
-from parley.pipelines.modes import DUPLEX
+from parley.pipelines.modes import DUPLEX, REALTIME
 from parley.pipelines.voice_bridges import VoiceBridges
 from parley.pipelines.voiceprints import recall_voices
 from parley.processors.duplex.services import RealtimeRow
@@ -80,6 +81,10 @@ from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
+from parley.telemetry.metrics import ServerMetrics
+from parley.telemetry.prices import PriceTable
+from parley.telemetry.trace_export import TraceExport, check_traces
+from parley.telemetry.usage_ledger import UsageLedger
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
 # Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
@@ -106,6 +111,10 @@ class Engines:
         bridges: live calls, for humans at the desk who speak in them.
         recordings: recordings of the calls, where the deployment enables them.
         shutdown: progress of the process's shutdown.
+        metrics: metrics of the process, which every call fills.
+        prices: prices of the deployment.
+        ledger: use and cost of the calls of the process.
+        traces: export of traces; None where the deployment has none.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -121,6 +130,11 @@ class Engines:
         self.latencies = LearntLatencies()
         self.shutdown = Shutdown()
         self.answers = CallEvents()
+        self.metrics = ServerMetrics()
+        self.prices = PriceTable(deployment.prices)
+        self.ledger = UsageLedger()
+        traces = deployment.telemetry.traces
+        self.traces = None if traces is None else TraceExport(traces)
         self.annotations = LiveAnnotations()
         self.bridges = VoiceBridges()
         self.recordings = CallRecordings(deployment.recording, deployment.name)
@@ -141,6 +155,8 @@ class Engines:
             ConfigError: see ``plan``.
             EngineError: an engine does not load.
         """
+        if deployment.telemetry.traces is not None:
+            check_traces(deployment.telemetry.traces)
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})
@@ -313,6 +329,17 @@ class Engines:
         transcribes its caller itself.
         """
         return mode != DUPLEX or self.realtime is None
+
+    def names(self, mode: str) -> dict[Stage, str]:
+        """Return the name of the engine of each stage in a call of this mode (``modes``)."""
+        chosen = self.deployment
+        stt, llm, tts = chosen.hearing.stt.name, chosen.thinking.llm.name, chosen.speaking.tts.name
+        if mode == REALTIME:
+            # The deployment's voice says its own phrases.
+            stt = llm = chosen.duplex.engine.name
+        elif mode == DUPLEX and not all(isinstance(host, TwoTierHost) for host in self.omni):
+            llm = tts = chosen.duplex.engine.name
+        return {Stage.STT: stt, Stage.LLM: llm, Stage.TTS: tts}
 
     def health(self) -> list[str]:
         """Return the stages that cannot work at this moment, one sentence for each; empty when all can.
@@ -537,6 +564,8 @@ class Engines:
                 await engine.close()
         await self.recordings.close()
         self.executors.shutdown()
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
 
     async def __aenter__(self) -> "Engines":
         return self

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from parley.configs.deployment import Choice, Deployment
 from parley.configs.engines import settings_model
+from parley.core.call_events import FallbackAnswers
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import ConfigError, EngineError
 from parley.core.failover import CircuitBreaker
@@ -64,6 +65,7 @@ from parley.processors.dialogue.services import (
 from parley.processors.dialogue.shared_tools import SharedTools
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.runtime.engine_thread import EngineThread
+from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.auth.usage import UsageLimits
 from parley.serving.pool.streams import StreamWorkers, pooled_llm
 from parley.session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
@@ -355,6 +357,7 @@ class LlmRuntime:
         memory: "Memory | None" = None,
         rules: ClientRules | None = None,
         conversation: Conversation | None = None,
+        events: CallEvents | None = None,
     ) -> list[FrameProcessor]:
         """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -366,6 +369,7 @@ class LlmRuntime:
             memory: memory of the conversation; None where the model is asked only this once.
             rules: rules of the client that is answered; None for an anonymous one.
             conversation: session whose pictures the model sees; None for a dialogue without pictures.
+            events: of the call, where the fallback is reported; None: there is no call.
         """
         shared = self.shared
         if memory is not None:
@@ -387,7 +391,11 @@ class LlmRuntime:
         if not self._plan.guarded or self.documents is None:
             return [service]
         guard = LlmFailover(
-            service, self.documents, self._guard, circuit=self._circuit, on_failover=_log_failover
+            service,
+            self.documents,
+            self._guard,
+            circuit=self._circuit,
+            on_failover=partial(_report_failover, events),
         )
         return list(guard.processors)
 
@@ -562,5 +570,7 @@ async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:
     return server
 
 
-def _log_failover(failover: Failover) -> None:
+def _report_failover(events: CallEvents | None, failover: Failover) -> None:
     logger.warning(f"the language model failed ({failover.reason.name}), the fallback answers")
+    if events is not None:
+        events.publish(FallbackAnswers(events.now_ms(), failover.reason.value))

@@ -88,7 +88,11 @@ async def _build(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(audio_passthrough=False, events=events),
         engines.answering.build(
-            tools=tools, context=context, rules=call.rules, conversation=call.conversation
+            tools=tools,
+            context=context,
+            rules=call.rules,
+            conversation=call.conversation,
+            events=events,
         ),
         engines.build_tts(events),
     )

@@ -29,6 +29,7 @@ from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
+from parley.pipelines.modes import DUPLEX
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
@@ -84,6 +85,7 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
             transport,
             call,
             idle,
+            mode=DUPLEX,
             background=parallel,
             # A speech model answers what it hears; a language model answers for the two-tier engine.
             reads_annotations=is_two_tier(engines),
@@ -107,7 +109,11 @@ async def _build(
         engines.build_stt(events=events),
         engines.build_tts(events),
         engines.answering.build(
-            tools=tools, context=context, rules=call.rules, conversation=call.conversation
+            tools=tools,
+            context=context,
+            rules=call.rules,
+            conversation=call.conversation,
+            events=events,
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)

@@ -31,6 +31,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
+from parley.pipelines.modes import REALTIME
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
 from parley.pipelines.stages.shared import (
@@ -70,6 +71,7 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
         transport,
         call,
         idle,
+        mode=REALTIME,
         background=built.background,
         before_close=built.caller.close,
         # Its service answers what it hears.

@@ -64,6 +64,7 @@ from parley.core.call_events import (
     PhraseChosen,
     QuestionDropped,
     QuestionReopened,
+    QuestionSent,
     WordsDiscarded,
 )
 from parley.core.errors import AgentError
@@ -261,6 +262,8 @@ class CommitGate(FrameProcessor):
             self._events.publish(QuestionDropped(self._events.now_ms()))
             return
         if self._take_turn is None or self._take_turn(frame):
+            if self._events.has_subscribers(QuestionSent):
+                self._events.publish(QuestionSent(self._events.now_ms(), _words_of(frame.context)))
             await self.push_frame(frame)
             return
         logger.info(f"{self}: a turn is not answered, because its client has no turns left")
@@ -452,3 +455,9 @@ class CommitGate(FrameProcessor):
 def _is_instruction(message: LLMContextMessage) -> bool:
     """Return whether a message has the role of the system or of a developer."""
     return isinstance(message, dict) and message.get("role") in ("system", "developer")
+
+
+def _words_of(context: LLMContext) -> int:
+    """Return the number of words that a model is shown; those of one provider's messages are not counted."""
+    messages = (each for each in context.get_messages() if isinstance(each, dict))
+    return sum(len(text_of(each.get("content")).split()) for each in messages)

@@ -43,6 +43,7 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
+    MetricsFrame,
     OutputAudioRawFrame,
     SystemFrame,
     TTSAudioRawFrame,
@@ -80,6 +81,7 @@ from parley.processors.playout.assistant import HEARD_LATER, HeardText, heard_te
 from parley.processors.playout.heard import HeardClock, PlayoutSettings
 from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame
 from parley.processors.taps.response_events import ResponseEvents
+from parley.processors.taps.usage_events import UsageEvents
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
@@ -344,6 +346,7 @@ class PlayoutEntry(FrameProcessor):
         self._playout = playout
         self._heard_clock = playout.heard_clock
         self._contexts = playout.contexts
+        self._usage = UsageEvents(playout.events)
         # In the order of their cancellation; a dict for its quick look-up.
         self._cancelled: BoundedDict[str, None] = BoundedDict(_CANCELLED)
         self._reply_id: str | None = None
@@ -369,7 +372,10 @@ class PlayoutEntry(FrameProcessor):
         if isinstance(frame, TTSStartedFrame):
             events.publish(SpeechStarted(events.now_ms()))
         elif isinstance(frame, TTSAudioRawFrame):
-            events.publish(SpeechMade(events.now_ms()))
+            audio_ms = 1000 * frame.num_frames / frame.sample_rate
+            events.publish(SpeechMade(events.now_ms(), audio_ms))
+        elif isinstance(frame, MetricsFrame):
+            self._usage.publish(frame)
 
     def _is_late(self, frame: Frame) -> bool:
         """Return whether the frame belongs to a reply that was cancelled."""

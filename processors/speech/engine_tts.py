@@ -266,7 +266,7 @@ class EngineTtsService(AnnouncedText, TTSService):
             push_stop_frames=True,
             stop_frame_timeout_s=_CONTEXT_QUIET_S,
             sample_rate=engine.rate_hz,
-            settings=TTSSettings(model=type(engine).__name__, voice=None, language=None),
+            settings=TTSSettings(model=None, voice=None, language=None),
             **kwargs,
         )
         self._engine = engine

@@ -54,6 +54,7 @@ from parley.serving.gateway.http.middleware import (
 )
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
+from parley.serving.gateway.metrics_api import MetricsPage, metrics_api
 from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_manager import CallManager
@@ -87,6 +88,7 @@ from parley.serving.gateway.webrtc.routes import (
 from parley.serving.scheduler.admission import Admitted
 from parley.serving.scheduler.call_queue import CallQueue
 from parley.session_store.conversations import Conversations
+from parley.telemetry.metrics import ServerMetrics
 
 
 def create_app(
@@ -115,6 +117,8 @@ def create_app(
     shutdown: Shutdown | None = None,
     admitted: Callable[[bool], Admitted] | None = None,
     uses_recogniser: Callable[[object], bool] | None = None,
+    metrics: ServerMetrics | None = None,
+    send_traces: Callable[[], None] | None = None,
 ) -> FastAPI:
     """Return the application of one gateway process.
 
@@ -145,6 +149,8 @@ def create_app(
         admitted: returns how many calls the machine can answer now (``CallTasks.admitted``); None:
             ``max_calls``.
         uses_recogniser: returns whether a call of a mode uses the recogniser; None: every call does.
+        metrics: of the process, filled by its calls; None: ones of its own.
+        send_traces: sends the traces of the calls that have ended, in a thread; None: there are none.
     """
     settings = tuned(ServerTuning, settings)
     operations = operations or Operations()
@@ -249,6 +255,9 @@ def create_app(
         if human_desk is not None:
             await human_desk.close()
         await asyncio.to_thread(audit.close)
+        if send_traces is not None:
+            # Here and not after the server: a signal ends the process when the application has ended.
+            await asyncio.to_thread(send_traces)
 
     app = FastAPI(title="Parley", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     # For the server: ``drain`` ends the calls before it closes their transports, and ``tenant_of`` lets it
@@ -271,6 +280,9 @@ def create_app(
             readiness=readiness,
         )
     )
+    store = None if conversations is None else conversations.store
+    page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store)
+    app.include_router(metrics_api(page, operators))
     app.include_router(operations.router(operators, settings, calls))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from parley.core.durations import DurationCounts
 from parley.core.errors import CapacityError
 from parley.core.strict_model import StrictModel
 
@@ -80,10 +81,14 @@ class CallQueue:
     Args:
         settings: bounds.
         clock_s: monotonic.
+
+    Attributes:
+        waits: waits of the callers who have left the queue, with a line or without.
     """
 
     def __init__(self, settings: CallQueueSettings, clock_s: Callable[[], float]) -> None:
         self.settings = settings
+        self.waits = DurationCounts()
         self._clock_s = clock_s
         self._queued: OrderedDict[str, _Queued] = OrderedDict()
         # Removed callers that are polled for, with the time at which the next poll is late.
@@ -199,7 +204,11 @@ class CallQueue:
     def leave(self, ticket: str) -> float | None:
         """Remove a caller; return how long they waited, in seconds, or None when they are not queued."""
         queued = self._queued.pop(ticket, None)
-        return None if queued is None else self._clock_s() - queued.since_s
+        if queued is None:
+            return None
+        waited_s = self._clock_s() - queued.since_s
+        self.waits.add(waited_s)
+        return waited_s
 
     def _remove_expired(self) -> None:
         now_s = self._clock_s()

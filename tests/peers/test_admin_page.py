@@ -13,8 +13,12 @@ import pytest
 from fastapi import FastAPI
 from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
+from parley.core.call_events import TurnPriced
+from parley.core.usage import Stage, Usage
 from parley.models.omni import Preparation
 from parley.models.retrieval.library import DocumentLibrary
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.observers import ObservedCall
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.http.server import http_server
@@ -22,6 +26,8 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import AssignmentRefused, Pool
 from parley.serving.pool.settings import PoolTuning
 from parley.serving.scheduler.types import RefusalReason, Task, WorkerRequest
+from parley.telemetry.prices import PriceRow, PriceSettings, PriceTable
+from parley.telemetry.usage_ledger import CallLedger
 from tests.fakes.embedder import WordCountEmbedder
 from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, worker
@@ -63,14 +69,21 @@ class Site:
 
 
 @asynccontextmanager
-async def site(folder: Path, *workers: str, documents: DocumentLibrary | None = None) -> AsyncIterator[Site]:
+async def site(
+    folder: Path,
+    *workers: str,
+    documents: DocumentLibrary | None = None,
+    prices: PriceTable | None = None,
+) -> AsyncIterator[Site]:
     async with AsyncExitStack() as exits:
         served = [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in workers]
         chosen = settings(served) if served else PoolTuning()
         pool = await exits.enter_async_context(Pool(chosen))
         if served:
             await ready(pool, len(served))
-        operations = Operations.open(OperationsSettings(data_dir=folder), pool=pool, documents=documents)
+        operations = Operations.open(
+            OperationsSettings(data_dir=folder), pool=pool, documents=documents, prices=prices
+        )
         with socket.create_server(("127.0.0.1", 0)) as listener:
             bounds = ServerTuning(stop_requests_s=1, drain_s=0)
             app = gateway(operations)
@@ -260,6 +273,34 @@ async def test_estimates_are_set_and_typing_survives_a_look(chromium: str, tmp_p
         await field.fill("50")
         await person.page.get_by_role("button", name="Undo").click()
         await expect(field).to_have_value("33.5")
+        assert person.complaints == []
+
+
+async def test_the_cost_of_calls_is_shown_and_what_is_not_known_of_it_is_said(chromium: str, tmp_path: Path):
+    prices = PriceTable(
+        PriceSettings(currency="EUR", rows=(PriceRow(engine="deepgram", heard_per_minute=1),))
+    )
+    async with site(tmp_path, prices=prices) as here, operator(chromium, here) as person:
+        await expect(person.part("no-usage")).to_be_visible()
+        events = CallEvents()
+        entry = CallLedger(events, ObservedCall(IN_CALL, "call", "webrtc", "cascade"), here.operations.ledger)
+        heard = prices.priced(Stage.STT, "deepgram", "nova-3", Usage(heard_ms=15_000))
+        spoken = prices.priced(Stage.TTS, "cartesia", "sonic", Usage(characters=1_200))
+        events.publish(TurnPriced(1, 0, (heard,)))
+        models, calls = person.part("models"), person.part("calls")
+        await expect(models.locator("tr")).to_have_text("deepgramnova-315 s heard0.25", timeout=5_000)
+        await expect(calls.locator("tr")).to_contain_text("aaaaaaaawebrtc")
+        await expect(calls.locator("td").nth(2)).to_have_text("1")
+        await expect(calls.locator("td").nth(4)).to_have_text("0.25")
+        events.publish(TurnPriced(2, 1, (spoken,)))
+        entry.close()
+        await expect(models.locator("tr").nth(1)).to_have_text(
+            "cartesiasonic1,200 charactersnot known", timeout=5_000
+        )
+        await expect(calls.locator("td").nth(3)).to_have_text("not known")
+        await expect(calls.locator("td").nth(4)).to_have_text("not known, over 0.25")
+        await expect(person.part("usage-what")).to_contain_text("In EUR, by the prices of the deployment")
+        await picture(person.page, "usage")
         assert person.complaints == []
 
 

@@ -84,14 +84,16 @@ class Asked(Weather):
 
 
 @asynccontextmanager
-async def serving(llm: OpenAiServer, folder: Path, more: str = "") -> AsyncIterator[RunningServer]:
+async def serving(
+    llm: OpenAiServer, folder: Path, more: str = "", *, log: Path | None = None
+) -> AsyncIterator[RunningServer]:
     """Run the server with a language model of its own."""
     settings = f'{{base_url: "{llm.url}/v1", model: m}}'
     (folder / "own.yaml").write_text(
         f"thinking: {{llm: {{name: openai_compatible, settings: {settings}}}}}\n"
         f"server: {{clients: {{anonymous: {{instructions: true, client_tools: true}}}}}}\n{more}"
     )
-    async with running_server("--config", str(folder / "own.yaml")) as server:
+    async with running_server("--config", str(folder / "own.yaml"), log=log) as server:
         yield server
 
 

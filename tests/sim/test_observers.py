@@ -54,6 +54,15 @@ class Breaks:
         raise RuntimeError("no words")
 
 
+class Logs:
+    """Observer that logs a line in each turn."""
+
+    def __init__(self, events: CallEvents, call: ObservedCall) -> None:
+        events.subscribe(TurnEnded, lambda _event: logger.warning("a turn is over"))
+
+    def close(self) -> None: ...
+
+
 @pytest.fixture(autouse=True)
 def _no_notebooks() -> None:
     Notebook.opened.clear()
@@ -71,10 +80,10 @@ def kinds(notebook: Notebook) -> list[type[CallEvent]]:
     return [type(event) for event in notebook.events]
 
 
-def check_observed(call: SimulatedCall) -> None:
+def check_observed(call: SimulatedCall, mode: str = "cascade") -> None:
     [notebook] = Notebook.opened
     identity = call.call
-    assert notebook.call == ObservedCall(identity.conversation.session_id, identity.call_id, "file")
+    assert notebook.call == ObservedCall(identity.conversation.session_id, identity.call_id, "file", mode)
     seen = kinds(notebook)
     assert seen.index(CallerJoined) < seen.index(TurnEnded) < seen.index(ReplyFinished)
     assert notebook.is_closed
@@ -83,7 +92,7 @@ def check_observed(call: SimulatedCall) -> None:
 @pytest.mark.parametrize("omni", [None, []], ids=["cascade", "full duplex"])
 def test_an_observer_sees_the_call_from_the_first_event_to_the_last(tmp_path: Path, omni: list | None):
     call = simulate(QUESTION, tmp_path, observers=[Notebook], omni=omni)
-    check_observed(call)
+    check_observed(call, "cascade" if omni is None else "duplex")
     assert call.turns[-1].bot_text
 
 
@@ -107,3 +116,16 @@ def test_two_calls_have_observers_of_their_own(tmp_path: Path):
     first, second = Notebook.opened
     assert first.call.call_id != second.call.call_id
     assert WaitBegan in kinds(first) and len(first.events) == len(second.events)
+
+
+def test_lines_of_the_log_say_which_call_they_are_about(tmp_path: Path):
+    found: list[dict] = []
+    sink = logger.add(
+        lambda message: found.append(message.record["extra"]),
+        filter=lambda record: record["message"] == "a turn is over",
+    )
+    try:
+        call = simulate(QUESTION, tmp_path, observers=[Logs]).call
+    finally:
+        logger.remove(sink)
+    assert found == [{"session": call.conversation.shown_id, "call": call.call_id[:8]}]

@@ -60,6 +60,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     "/api/config/eta": { config: { ema_alpha: 0.3 } },
     "/api/assets/ref_audio": { total: 1, ref_audios: [{ id: "v1" }] },
     "/api/admin/documents": { documents: [], passages: 7 },
+    "/api/admin/usage": { currency: "USD", models: [], calls: [] },
   };
   await serve(t, (request, response) => answerJson(response, parts[request.url]));
   assert.deepEqual(await api.look(), {
@@ -70,6 +71,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     estimates: { config: { ema_alpha: 0.3 } },
     voices: [{ id: "v1" }],
     library: { documents: [], passages: 7 },
+    usage: { currency: "USD", models: [], calls: [] },
   });
 });
 

@@ -25,7 +25,9 @@ from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from av.packet import Packet
 
 from parley.audio.gain import RampedGain
+from parley.core.call_events import PacketLate
 from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.runtime.event_stream import CallEvents
 from parley.transports.speech_encoder import PACKET_MS, SpeechEncoder
 
 # RFC 7587: the RTP clock of Opus is 48 kHz at any rate of the codec.
@@ -62,6 +64,7 @@ class PacedAudioTrack(MediaStreamTrack):
         lead_ms: audio that may still wait to be sent when ``write`` returns.
         on_packet: called with the PCM of every packet that carries written audio, with its gain applied, at
             the moment it leaves; must not block.
+        events: events of the call, for packets that are late; None: none is published.
 
     Attributes:
         gain: gain of the audio that leaves.
@@ -70,13 +73,19 @@ class PacedAudioTrack(MediaStreamTrack):
     kind = "audio"
 
     def __init__(
-        self, rate_hz: int, *, lead_ms: int = 60, on_packet: Callable[[bytes], None] | None = None
+        self,
+        rate_hz: int,
+        *,
+        lead_ms: int = 60,
+        on_packet: Callable[[bytes], None] | None = None,
+        events: CallEvents | None = None,
     ) -> None:
         super().__init__()
         self._encoder = SpeechEncoder(rate_hz)
         self._silence = silent_packet(self._encoder)
         self._lead_bytes = lead_ms * rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
         self._on_packet = on_packet
+        self._call_events = events
         self.gain = RampedGain()
         self._buffer = bytearray()
         self._room = asyncio.Event()
@@ -139,6 +148,8 @@ class PacedAudioTrack(MediaStreamTrack):
         self.max_late_ms = max(self.max_late_ms, late_s * 1000)
         if late_s * 1000 >= BUSY_MS:
             self._busy_until_packet = self._packets + BUSY_PACKETS
+            if self._call_events is not None and not self._idle:
+                self._call_events.publish(PacketLate(self._call_events.now_ms(), round(late_s * 1000)))
         if not self._buffer and not self._idle:
             self._filled.clear()
             with suppress(TimeoutError):

@@ -44,6 +44,7 @@ from pipecat.transports.smallwebrtc.transport import (
 from pipecat.utils.shared import acquires, releases
 
 from parley.core.frame_facts import CAPTURED_S
+from parley.runtime.event_stream import CallEvents
 from parley.transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S
 from parley.transports.webrtc.audio_track import PacedAudioTrack
@@ -75,6 +76,7 @@ class PacedWebRTCClient:
         on_first_word: called when the first audio or message of the peer has come; must not block.
         pictures_per_s: of a camera; further ones are dropped before they are converted.
         longest_px: side to which a picture is scaled down before it goes on.
+        events: events of the call, for packets that are late.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class PacedWebRTCClient:
         on_first_word: Callable[[], None] | None = None,
         pictures_per_s: float = PICTURES_PER_S,
         longest_px: int = LONGEST_PX,
+        events: CallEvents | None = None,
     ) -> None:
         self._connection = connection
         self._picture_s, self._longest_px = 1 / pictures_per_s, longest_px
@@ -94,6 +97,7 @@ class PacedWebRTCClient:
         self._on_first_word = on_first_word
         self._jitter_buffer = jitter_buffer
         self._on_packet = on_packet
+        self._events = events
         self._is_closing = False
         # None before the pipeline is built, and after it has ended.
         self._params: TransportParams | None = None
@@ -155,7 +159,9 @@ class PacedWebRTCClient:
             SCREEN_VIDEO_SOURCE: connection.screen_video_input_track(),
         }
         if self._params.audio_out_enabled and self._paced is None:
-            self._paced = PacedAudioTrack(self._output_rate_hz, on_packet=self._on_packet)
+            self._paced = PacedAudioTrack(
+                self._output_rate_hz, on_packet=self._on_packet, events=self._events
+            )
             connection.replace_audio_track(self._paced)
         self._last_media_s = asyncio.get_running_loop().time()
         await self._callbacks.on_client_connected(connection)
@@ -347,7 +353,7 @@ class PacedWebRTCClient:
         self._stop_paced()
         # Without parameters, a connection that comes up now starts no track.
         self._params = self._callbacks = None
-        self._on_packet = self._on_first_word = None
+        self._on_packet = self._on_first_word = self._events = None
         self._forget_tracks()
         self._resampler = None
 

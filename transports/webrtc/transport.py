@@ -202,6 +202,7 @@ class PacedWebRTCTransport(BaseTransport):
                 on_track_status=self._on_track_status,
             ),
             on_packet=on_packet,
+            events=events,
             on_first_word=on_first_word,
             jitter_buffer=jitter_buffer,
             pictures_per_s=pictures_per_s,

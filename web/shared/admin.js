@@ -7,7 +7,7 @@ import { messageOf, required } from "./guards.js";
 import { keyed, span } from "./lists.js";
 
 /**
- * @import { App, EstimateSettings, Estimates, Status, StoredDocument, Ticket, Voice, WorkerView } from "../types/server.js"
+ * @import { App, CallUse, EstimateSettings, Estimates, ModelUse, Status, StoredDocument, Ticket, Usage, Voice, WorkerView } from "../types/server.js"
  */
 
 const LOOK_MS = 2_000;
@@ -59,6 +59,12 @@ const parts = {
   queue: part("queue", HTMLElement),
   queueTable: part("queue-table", HTMLElement),
   noQueue: part("no-queue", HTMLElement),
+  usageWhat: part("usage-what", HTMLElement),
+  models: part("models", HTMLElement),
+  modelsTable: part("models-table", HTMLElement),
+  calls: part("calls", HTMLElement),
+  callsTable: part("calls-table", HTMLElement),
+  noUsage: part("no-usage", HTMLElement),
   eta: part("eta", HTMLFormElement),
   etaRows: part("eta-rows", HTMLElement),
   documentsCard: part("documents-card", HTMLElement),
@@ -276,7 +282,7 @@ class Page {
   // Showing.
 
   /** @param {api.ServerView} seen */
-  #render({ status, workers, queue, apps, estimates, voices, library }) {
+  #render({ status, workers, queue, apps, estimates, voices, library, usage }) {
     this.#renderTiles(status);
     write(parts.exposure, status.exposure ?? "");
     keyed(parts.apps, apps, "app_id", (app) => this.#app(app), updateApp);
@@ -286,6 +292,7 @@ class Page {
     keyed(parts.queue, queue, "ticket_id", (ticket) => this.#ticket(ticket), updateTicket);
     parts.noQueue.hidden = queue.length > 0;
     parts.queueTable.hidden = queue.length === 0;
+    renderUsage(usage);
     this.#estimates = estimates;
     this.#showEstimates(false);
     const { documents, passages, most_bytes: mostBytes } = library;
@@ -631,6 +638,78 @@ function updateTicket(row, ticket) {
   write(task, TASKS[ticket.request_type ?? ""] ?? ticket.request_type ?? "a line");
   write(waited, span(ticket.wait_elapsed_s));
   write(left, ticket.estimated_wait_s === null ? "not known" : `about ${span(ticket.estimated_wait_s)}`);
+}
+
+/** @param {Usage} usage */
+function renderUsage({ since, currency, models, calls }) {
+  const prices = currency === null
+    ? "Costs are not known: the deployment has no prices."
+    : `In ${currency}, by the prices of the deployment; a cost is not known where one of them is missing.`;
+  write(parts.usageWhat, `Since the server started, ${ago(since)} ago. ${prices}`);
+  keyed(parts.models, models.map((model) => ({ ...model, id: JSON.stringify([model.stage, model.engine, model.model]) })),
+    "id", makeModel, updateModel);
+  keyed(parts.calls, calls, "call_id", makeCall, updateCall);
+  parts.modelsTable.hidden = models.length === 0;
+  parts.callsTable.hidden = calls.length === 0;
+  parts.noUsage.hidden = models.length + calls.length > 0;
+}
+
+/** @param {ModelUse} model */
+function makeModel({ engine, model }) {
+  const made = element("tr");
+  const head = element("th", "", engine);
+  head.scope = "row";
+  made.append(head, element("td", "", model || "–"), element("td"), cell("td", "number", element("span")));
+  return made;
+}
+
+/**
+ * @param {HTMLElement} row
+ * @param {ModelUse} model
+ */
+function updateModel(row, { amounts, cost, known_cost: known, unpriced }) {
+  const [, , used, paid] = row.children;
+  write(used, Object.entries(amounts).map(([kind, amount]) => amountOf(kind, amount)).join(", "));
+  const price = found("span", HTMLElement, paid);
+  write(price, costOf(cost, known));
+  price.title = unpriced.length ? `no price for ${unpriced.map(words).join(", ")}` : "";
+}
+
+/** @param {CallUse} call */
+function makeCall({ session_id: session, transport }) {
+  const made = element("tr");
+  const head = cell("th", "", element("code", "", session));
+  head.scope = "row";
+  made.append(
+    head, element("td", "", transport), element("td", "number"), element("td", "number"), element("td", "number"),
+    element("td", "number"),
+  );
+  return made;
+}
+
+/**
+ * @param {HTMLElement} row
+ * @param {CallUse} call
+ */
+function updateCall(row, { began_at: began, is_over: isOver, turns, last_cost: last, cost, known_cost: known }) {
+  const [, , since, count, turn, paid] = row.children;
+  write(since, `${ago(began)} ago${isOver ? "" : ", running"}`);
+  write(count, String(turns));
+  write(turn, costOf(last, null));
+  write(paid, costOf(cost, known));
+}
+
+/**
+ * Return a cost; of one that is not known, the part that is.
+ *
+ * @type {(cost: string | null, known: string | null) => string}
+ */
+const costOf = (cost, known) => cost ?? (Number(known) > 0 ? `not known, over ${known}` : "not known");
+
+/** @type {(kind: string, amount: number) => string} */
+function amountOf(kind, amount) {
+  if (kind.endsWith("_ms")) return `${span(amount / 1000)} ${words(kind.slice(0, -3))}`;
+  return `${amount.toLocaleString("en")} ${words(kind)}`;
 }
 
 /**

@@ -3,8 +3,8 @@
 import { ApiError, requestJson } from "./session_api.js";
 
 /**
- * @import { App, DocumentList, EstimateSettings, Estimates, OperatorState, Status, Ticket, Voice, VoiceAdded, WorkerView }
- *   from "../types/server.js"
+ * @import { App, DocumentList, EstimateSettings, Estimates, OperatorState, Status, Ticket, Usage, Voice, VoiceAdded,
+ *   WorkerView } from "../types/server.js"
  */
 
 const REQUEST_MS = 10_000;
@@ -12,6 +12,7 @@ const REQUEST_MS = 10_000;
 const UPLOAD_MS = 60_000;
 const VOICES = "/api/assets/ref_audio";
 const DOCUMENTS = "/api/admin/documents";
+const USAGE = "/api/admin/usage";
 
 export { ApiError };
 
@@ -24,6 +25,7 @@ export { ApiError };
  * @property {Estimates} estimates
  * @property {Voice[]} voices
  * @property {DocumentList} library
+ * @property {Usage} usage
  */
 
 /** @type {(id: string) => string} */
@@ -72,8 +74,8 @@ export const readDocuments = () => ask("POST", `${DOCUMENTS}/reading`, undefined
  * @returns {Promise<ServerView>}
  */
 export async function look() {
-  const paths = ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS];
-  const [status, workers, queue, apps, estimates, voices, library] = await Promise.all(
+  const paths = ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS, USAGE];
+  const [status, workers, queue, apps, estimates, voices, library, usage] = await Promise.all(
     paths.map((path) => ask("GET", path)),
   );
   return {
@@ -84,6 +86,7 @@ export async function look() {
     estimates,
     voices: voices.ref_audios,
     library,
+    usage,
   };
 }
 

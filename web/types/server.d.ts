@@ -144,7 +144,15 @@ export type SessionEvent =
   | EventOf<"tier", TierChange>
   | EventOf<"failover", Failover>
   | EventOf<
-      "tool_call" | "tool_result" | "state" | "summary" | "voices" | "consent" | "journal" | "recording",
+      | "tool_call"
+      | "tool_result"
+      | "state"
+      | "summary"
+      | "voices"
+      | "consent"
+      | "usage"
+      | "journal"
+      | "recording",
       Record<string, unknown>
     >;
 
@@ -372,6 +380,39 @@ export interface Status {
   loading_workers: number;
   error_workers: number;
   offline_workers: number;
+}
+
+/** Use of one model since the start of the server; a cost that is not known is null. */
+export interface ModelUse {
+  stage: "stt" | "llm" | "tts";
+  engine: string;
+  model: string;
+  amounts: Record<string, number>;
+  cost: string | null;
+  known_cost: string | null;
+  unpriced: string[];
+}
+
+/** Cost of one of the newest calls. */
+export interface CallUse {
+  call_id: string;
+  session_id: string;
+  transport: string;
+  mode: string;
+  began_at: string;
+  is_over: boolean;
+  turns: number;
+  last_cost: string | null;
+  cost: string | null;
+  known_cost: string | null;
+}
+
+/** `currency` is null where the deployment has no prices. */
+export interface Usage {
+  since: string;
+  currency: string | null;
+  models: ModelUse[];
+  calls: CallUse[];
 }
 
 export interface OperatorState {

@@ -19,6 +19,7 @@ from parley.serving.gateway.admin.documents_api import documents_api
 from parley.serving.gateway.admin.pool_api import pool_api
 from parley.serving.gateway.admin.presets import Presets
 from parley.serving.gateway.admin.presets_api import FrontendDefaults, presets_api
+from parley.serving.gateway.admin.usage_api import usage_api
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.read_pace import ReadPace
@@ -28,9 +29,11 @@ from parley.serving.gateway.reference_voices.voices_api import PATH as VOICES_PA
 from parley.serving.gateway.reference_voices.voices_api import voices_api
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import Pool
+from parley.telemetry.prices import PriceTable
+from parley.telemetry.usage_ledger import UsageLedger
 
 # Paths whose answers no browser or proxy stores.
-PRIVATE_PATHS = ("/api/admin", "/api/desk", "/api/queue", "/workers", VOICES_PATH)
+PRIVATE_PATHS = ("/api/admin", "/api/desk", "/api/queue", "/metrics", "/workers", VOICES_PATH)
 # Paths whose bodies are larger than others, and read by their routes.
 STREAMED_PATHS = (VOICES_PATH, DOCUMENTS_PATH)
 
@@ -62,6 +65,8 @@ class Operations:
         presets: of conversations; None: there is no folder of them.
         frontend: initial settings of pages.
         documents: that answers come from; None: there are none.
+        ledger: use and cost of the process's calls.
+        prices: of the deployment.
     """
 
     pool: Pool | None = None
@@ -71,6 +76,8 @@ class Operations:
     presets: Presets | None = None
     frontend: FrontendDefaults = FrontendDefaults()
     documents: DocumentLibrary | None = None
+    ledger: UsageLedger = field(default_factory=UsageLedger)
+    prices: PriceTable = field(default_factory=PriceTable)
 
     @classmethod
     def open(
@@ -80,6 +87,8 @@ class Operations:
         pool: Pool | None,
         voice: Path | None = None,
         documents: DocumentLibrary | None = None,
+        ledger: UsageLedger | None = None,
+        prices: PriceTable | None = None,
     ) -> "Operations":
         """Return the parts of a deployment, with the changes that operators have stored. Reads files.
 
@@ -88,6 +97,8 @@ class Operations:
             pool: of workers, if there is one.
             voice: file of the default voice, where the settings name none.
             documents: that answers come from, if there are any.
+            ledger: use and cost of the process's calls; None: one of its own.
+            prices: of the deployment; None: there are none.
         """
         return cls(
             pool,
@@ -97,6 +108,8 @@ class Operations:
             Presets(settings.presets_dir),
             settings.frontend,
             documents,
+            ledger or UsageLedger(),
+            prices or PriceTable(),
         )
 
     def router(self, operators: AdminAuth, settings: ServerTuning, calls: CallTasks) -> APIRouter:
@@ -108,6 +121,7 @@ class Operations:
         router.include_router(apps_api(self.apps, operators, settings))
         if self.voices is not None:
             router.include_router(voices_api(self.voices, self.default_voice, operators, settings, pace))
+        router.include_router(usage_api(self.ledger, self.prices, operators))
         router.include_router(documents_api(self.documents, operators, settings))
         router.include_router(presets_api(self.presets, self.frontend, settings, pace))
         return router

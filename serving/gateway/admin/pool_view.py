@@ -8,7 +8,7 @@ Sessions are shown by their first characters: without client keys a whole id giv
 import re
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
@@ -211,6 +211,12 @@ class PoolView:
             max_queue_size=self._pool.settings.scheduler.max_waiting,
             running_tasks=self._running(),
         )
+
+    def states(self) -> dict[str, int]:
+        """Return the number of workers in each status, those with none included."""
+        seen = [] if self._pool is None else self._pool.seen()
+        statuses = Counter(status_of(each) for each in seen)
+        return {status: statuses[status] for status in get_args(Status)}
 
     def queue(self) -> QueueView:
         """Return the queue."""

@@ -130,6 +130,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("POST", "/twilio/calls"): _O,
     ("GET", "/twilio/calls/{call_sid}"): _O,
     # Operations.
+    ("GET", "/metrics"): _O,
     ("GET", "/api/sessions"): _O,
     ("GET", "/api/sessions/search"): _O,
     ("POST", "/api/sessions/import"): _O,
@@ -138,6 +139,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("PUT", "/api/config/eta"): _O,
     ("GET", "/api/admin/apps"): _O,
     ("PUT", "/api/admin/apps/{app_id}"): _O,
+    ("GET", "/api/admin/usage"): _O,
     ("GET", "/api/admin/documents"): _O,
     ("PUT", "/api/admin/documents"): _O,
     ("DELETE", "/api/admin/documents"): _O,

@@ -11,6 +11,7 @@ from parley.core.pinned_models import PINNED_MODELS
 KEYS = (
     "ANTHROPIC_API_KEY",
     "CARTESIA_API_KEY",
+    "COLLECTOR_HEADERS",
     "DEEPGRAM_API_KEY",
     "PARLEY_CALL_KEYS",
     "PARLEY_CALLER_KEY",
@@ -47,6 +48,7 @@ def test_the_problems_of_all_parts_are_reported_at_once(tmp_path: Path, capsys: 
         "models_dir: weights\n"
         "phone: {public_url: 'https://talk.example.org', remember_callers: {trust: attested}}\n"
         "workers: {workers: [{name: far, url: 'ws://192.0.2.1:22400'}]}\n"
+        "telemetry: {traces: {headers_env: COLLECTOR_HEADERS}}\n"
     )
     status, problems = checked(tmp_path, text, capsys)
     assert status == 2
@@ -56,6 +58,7 @@ def test_the_problems_of_all_parts_are_reported_at_once(tmp_path: Path, capsys: 
     assert "PARLEY_CALLER_KEY" in received
     assert "PARLEY_WORKER_SECRET" in received
     assert "DEEPGRAM_API_KEY" in received
+    assert "COLLECTOR_HEADERS" in received
     assert "ANTHROPIC_API_KEY" in received
     assert f"'kokoro' needs {tmp_path}/weights/kokoro/" in received
     assert len(problems) == len(set(problems))

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from aiortc.mediastreams import MediaStreamError
 
+from parley.core.call_events import PacketLate
+from parley.runtime.event_stream import CallEvents
 from parley.transports.speech_encoder import PACKET_MS, SpeechEncoder
 from parley.transports.webrtc.audio_track import RESYNC_MS, PacedAudioTrack
 from tests import virtual_time
@@ -141,6 +143,29 @@ def test_a_reply_on_a_busy_loop_begins_when_its_first_words_are_here(
     sounding = virtual_time.run(scenario())
     packets = sum(pieces_ms) // PACKET_MS
     assert sounding == [False] * silent_packets + [True] * packets + [False] * (30 - packets - silent_packets)
+
+
+def test_a_late_packet_of_speech_is_reported_and_one_of_silence_is_not():
+    async def scenario() -> list[int]:
+        events, late_ms = CallEvents(), list[int]()
+        events.subscribe(PacketLate, lambda event: late_ms.append(event.late_ms))
+        track = PacedAudioTrack(RATE_HZ, lead_ms=1_000, events=events)
+        await track.recv()
+        await asyncio.sleep((PACKET_MS + 30) / 1000)
+        await track.recv()
+        # On time again.
+        await asyncio.sleep(0)
+        await track.recv()
+        await track.write(tone(400))
+        for _ in range(3):
+            await track.recv()
+        await asyncio.sleep((PACKET_MS + 40) / 1000)
+        for _ in range(5):
+            await track.recv()
+        return late_ms
+
+    # The second one is overdue by then, too; the third is not.
+    assert virtual_time.run(scenario()) == [40, 20]
 
 
 def test_clear_is_silence_from_the_next_packet_and_releases_the_writer():

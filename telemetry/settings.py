@@ -1,0 +1,34 @@
+"""Settings of traces and of the log."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from parley.core.strict_model import StrictModel
+
+
+class TraceSettings(StrictModel):
+    """Traces of turns, sent to a collector of OpenTelemetry. Needs the extra ``otel``."""
+
+    endpoint: str = Field(
+        "http://localhost:4318/v1/traces",
+        pattern=r"^https?://\S+$",
+        description="address of the collector, for OTLP over HTTP",
+    )
+    headers_env: str | None = Field(
+        None,
+        description="environment variable with headers for the collector, as ``name=value`` pairs with "
+        "commas; null: none",
+    )
+    service_name: str = Field("parley", min_length=1, description="name of this service in the traces")
+    share: float = Field(1.0, ge=0, le=1, description="share of the turns that are traced")
+
+
+class TelemetrySettings(StrictModel):
+    """What a server reports about itself, in addition to its metrics."""
+
+    traces: TraceSettings | None = Field(None, description="traces of turns; null: none")
+    log_format: Literal["text", "json"] = Field(
+        "text",
+        description="lines of the log on standard error: for people, or one JSON object each, for programs",
+    )
