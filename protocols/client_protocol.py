@@ -586,6 +586,7 @@ class ClientProtocol(Protocol):
         wants_units: the units of a speech model are sent one by one, each with all of its audio.
         greets: the bot speaks first.
         prompts: a silent caller is prompted.
+        announces: the message about the session's beginning comes before any other.
     """
 
     @property
@@ -607,6 +608,7 @@ class ClientProtocol(Protocol):
     wants_units: bool
     greets: bool
     prompts: bool
+    announces: bool
 
     def read(self, text: str, at_ms: int) -> Iterable[Action]:
         """Return the actions of a message of the client.

@@ -225,6 +225,7 @@ class MiniCpmDuplex:
     wants_units = True
     greets = False
     prompts = False
+    announces = False
 
     def __init__(self, wall_s: Callable[[], float]) -> None:
         self._wall_s = wall_s

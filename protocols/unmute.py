@@ -76,6 +76,7 @@ class Unmute:
     wants_units = False
     greets = True
     prompts = True
+    announces = False
 
     def __init__(self) -> None:
         self._voice = VOICE
