@@ -47,6 +47,7 @@ from parley.protocols.minicpm_duplex import (
     NO_ROOM,
     SAID,
     ChunkTracker,
+    ClientPlayer,
     chunk_of,
     voice_in,
 )
@@ -82,6 +83,7 @@ class MiniCpmRealtime:
         self._session_id = ""
         self._book: ChunkTracker | None = None
         self._is_placed, self._is_queued, self._was_created = was_placed, False, False
+        self._player = ClientPlayer()
         # The last ``session.update``.
         self._session: Message | None = None
 
@@ -207,7 +209,19 @@ class MiniCpmRealtime:
         if self._book is None:
             return []
         answers: list[Message | None] = [*self._book.lost(unit.lost), self._book.unit(unit)]
-        return [_answered(answer, unit.kv_tokens) for answer in answers if answer is not None]
+        return [self._answered(answer, unit.kv_tokens) for answer in answers if answer is not None]
+
+    def _answered(self, answer: Message, kv_tokens: int) -> Message:
+        audio = self._player.fed(answer)
+        if answer["is_listen"]:
+            return {"type": "response.listen", "kv_cache_length": kv_tokens}
+        return {
+            "type": "response.output_audio.delta",
+            "text": answer["text"],
+            "audio": written(audio or NO_AUDIO),
+            "end_of_turn": answer["end_of_turn"],
+            "kv_cache_length": kv_tokens,
+        }
 
     def _over(self, reason: str, message: str) -> list[Message]:
         closed = {"type": "session.closed", "reason": reason if reason in REASONS else "error"}
@@ -216,18 +230,6 @@ class MiniCpmRealtime:
         no_room = "queue_full" if reason == "queue_full" else "service_unavailable"
         code = no_room if reason in NO_ROOM else "inference_error"
         return [_error(code, message or reason), closed]
-
-
-def _answered(answer: Message, kv_tokens: int) -> Message:
-    if answer["is_listen"]:
-        return {"type": "response.listen", "kv_cache_length": kv_tokens}
-    return {
-        "type": "response.output_audio.delta",
-        "text": answer["text"],
-        "audio": written(answer["audio"] or NO_AUDIO),
-        "end_of_turn": answer["end_of_turn"],
-        "kv_cache_length": kv_tokens,
-    }
 
 
 _HANDLERS: Mapping[str, Callable[[MiniCpmRealtime, Message], list[Action]]] = {

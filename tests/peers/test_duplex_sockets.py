@@ -26,6 +26,7 @@ from parley.configs.deployment import DEFAULT_PROMPT
 from parley.core.client_rules import prompt_of
 from parley.models.omni import Preparation
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from tests.minicpm_player import silences_ms
 from tests.peers.minicpm_server import MiniCpmServer, minicpm_server
 from tests.peers.test_browser import Served, lines_are_free, serving
 from tests.peers.test_queue import pooled, worker_of
@@ -160,8 +161,9 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
             said.append(len(samples_in(result["audio_data"])))
             assert result["is_listen"] is (number < 4) is not bool(said[-1])
             await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
-        # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit.
-        assert sum(said) == 46_560 and said[3] == 14_400
+        # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit. The first
+        # is preceded by silence, so that it lasts until the next.
+        assert sum(said) == 46_560 + 9_600 and said[3] == 24_000
         for _ in range(2):
             await one.chunk(loud)
             assert not (await one.next("result"))["interrupted"]
@@ -482,6 +484,30 @@ async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path
         async with httpx.AsyncClient() as http:
             page = (await http.get(f"{served.address}/api/sessions/{session_id}/timeline")).text
         assert "ten until two" in page
+
+
+@pytest.mark.alone
+async def test_a_page_plays_a_reply_without_silence_in_it(tmp_path: Path):
+    """The page sends a second at a time, and begins to play 200 ms after the first sound of a reply."""
+    with serving(tmp_path, "llm: {name: documents}") as served:
+        async with client(served) as one:
+            await one.prepared()
+            pcm = np.frombuffer(silence(300) + say("What are your opening hours on saturday?"), "<i2")
+            heard = pcm.astype(np.float32) / 32_768
+            results: list[tuple[float, dict[str, Any]]] = []
+            due_s = time.monotonic()
+            for number in range(15):
+                piece = heard[number * 16_000 : (number + 1) * 16_000]
+                await one.chunk(np.pad(piece, (0, 16_000 - len(piece))))
+                result = await one.next("result")
+                results.append((time.monotonic() * 1_000, result))
+                if result["end_of_turn"]:
+                    break
+                due_s += 1
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            spoken = [each for _, each in results if each["audio_data"]]
+            assert len(spoken) >= 3 and spoken[-1]["end_of_turn"]
+            assert max(silences_ms(results, delay_ms=200), default=0.0) <= 40
 
 
 async def test_our_own_client_of_that_server_takes_parley_for_one(two_lines: Site):

@@ -33,6 +33,7 @@ from parley.protocols.client_protocol import (
 )
 from parley.protocols.minicpm_duplex import ChunkTracker, MiniCpmDuplex
 from parley.protocols.minicpm_realtime import MiniCpmRealtime
+from tests.minicpm_player import silences_ms
 
 SECOND = base64.b64encode(np.zeros(16_000, "<f4").tobytes()).decode()
 JSON = st.recursive(
@@ -395,3 +396,43 @@ def test_a_chunk_whose_last_units_are_lost_has_what_its_first_ones_said():
     late = book.unit(UnitOver("speak", "three", lost=1))
     assert (early["audio"], early["text"]) == (b"first", "one") and not early["is_listen"]
     assert late is not None and (late["audio"], late["text"]) == (b"third", "three")
+
+
+@given(st.sampled_from((240, 500, 1_000)), st.integers(1, 60), st.integers(1, 60))
+def test_a_reply_by_the_clock_has_no_silence_in_it(chunk_ms: int, begins: int, units: int):
+    protocol = duplex(unit_ms=80)
+    chunk = message("audio_chunk", audio_base64=base64.b64encode(bytes(chunk_ms * 64)).decode())
+    results: list[tuple[float, Message]] = []
+    for number in range(begins + units + 30):
+        if number * 80 % chunk_ms < 80:
+            protocol.read(chunk, 0)
+        speaks, ends = begins <= number < begins + units, number == begins + units - 1
+        if speaks:
+            protocol.messages_for(ReplyAudio(b"\1" * 80 * 96, 80.0), 0)
+        unit = UnitOver("speak" if speaks else "listen", end_of_turn=ends)
+        results += [(number * 80.0, each) for each in protocol.messages_for(unit, 0)]
+    assert silences_ms(results) == []
+    # Only silence was added, and before the first sound.
+    said = b"".join(base64.b64decode(result["audio_data"]) for _, result in results)
+    assert said.strip(b"\0") == b"\1" * units * 80 * 96
+
+
+@pytest.mark.parametrize(("first_ms", "sent_ms"), [(600, 1_000), (60, 1_000), (1_040, 1_040)])
+def test_the_first_result_of_a_reply_lasts_until_the_next(first_ms: int, sent_ms: int):
+    protocol = duplex()
+    lengths = []
+    for audio_ms, ends in ((first_ms, False), (1_000, False), (300, True), (0, False), (400, True)):
+        protocol.read(message("audio_chunk", audio_base64=SECOND), 0)
+        protocol.messages_for(ReplyAudio(b"\1" * audio_ms * 96, float(audio_ms)), 0)
+        [result] = protocol.messages_for(UnitOver("speak" if audio_ms else "listen", end_of_turn=ends), 0)
+        lengths.append(len(base64.b64decode(result["audio_data"])) // 96)
+    # The end of a reply is as long as it is, and so is one that is over with its first result.
+    assert lengths == [sent_ms, 1_000, 300, 0, 400]
+
+
+def test_a_backchannel_is_not_delayed():
+    protocol = duplex()
+    protocol.read(message("audio_chunk", audio_base64=SECOND), 0)
+    protocol.messages_for(ReplyAudio(bytes(300 * 96), 300.0), 0)
+    [result] = protocol.messages_for(UnitOver("backchannel"), 0)
+    assert len(base64.b64decode(result["audio_data"])) == 300 * 96
