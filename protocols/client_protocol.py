@@ -214,7 +214,13 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ToolsAnswered:
-    """Request to answer now: the client has returned the outputs of all tools that it was to run."""
+    """Request to answer now: the client has returned the outputs of all tools that it was to run.
+
+    Attributes:
+        tools: for this answer only, in place of the client's other ones; None: those apply.
+    """
+
+    tools: tuple[ClientTool, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ class RunByClient:
 class RequestedSettings:
     """Settings that a client has requested, with the tools of a single reply in place of its own.
 
-    The tools of a single reply also hold for the answer to what they return. They are withdrawn by the
-    client's next request and by the caller's next turn.
+    The tools of a single reply are withdrawn by the client's next request, also that for the answer to what
+    they have returned, and by the caller's next turn.
 
     Args:
         requested: returns the settings that hold for every reply.

@@ -230,7 +230,8 @@ class _ActionHandler:
                 happen(Trimmed(reply_id, audio_ms, call.live.playout.heard_text(reply_id)))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
-            case ToolsAnswered():
+            case ToolsAnswered(tools):
+                self._requested.set_for_reply(tools)
                 self._asked.release()
             case SessionUpdate():
                 await self._apply_update(action)
@@ -456,7 +457,11 @@ def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
 
 def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) -> Action:
     match action:
-        case SessionUpdate(tools=(_, *_) as tools) | CreateResponse(tools=(_, *_) as tools):
+        case (
+            SessionUpdate(tools=(_, *_) as tools)
+            | CreateResponse(tools=(_, *_) as tools)
+            | ToolsAnswered(tools=(_, *_) as tools)
+        ):
             is_service = mode == "duplex" and engines.realtime is not None
             _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
         case Pictures() if _picture_limits(engines, mode) is None:
@@ -513,7 +518,7 @@ def permitted(action: Action, rules: ClientRules) -> Action:
     match action:
         case EarlierReply():
             rules.add_text()
-        case SessionUpdate(tools=(_, *_)) | CreateResponse(tools=(_, *_)):
+        case SessionUpdate(tools=(_, *_)) | CreateResponse(tools=(_, *_)) | ToolsAnswered(tools=(_, *_)):
             # The description of a tool is text of the client like any other.
             rules.add_text()
     match action:

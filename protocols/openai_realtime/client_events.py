@@ -320,7 +320,7 @@ class Reader:
         elif state.claim(request):
             if is_after_tools:
                 # What they returned waits for this, so that the response has the metadata of the request.
-                yield ToolsAnswered()
+                yield ToolsAnswered(request.tools)
         elif state.response is not None:
             raise ProtocolError(
                 f"Conversation already has an active response in progress: {state.response.response_id}. "

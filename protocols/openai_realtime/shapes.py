@@ -46,8 +46,6 @@ class ResponseRequest:
         metadata: of the client, repeated with the response.
         modality: audio or text.
         tools: in place of the session's, also none at all; None: those apply.
-        tool_choice: auto, or none.
-        shown_tools: ``tools`` as the client gave them; None: those of the session.
         is_out_of_band: true when the response is not part of the conversation.
         given: items that an out-of-band response is made from; None: the conversation.
         most_tokens: longest out-of-band answer; None: no limit.
@@ -57,8 +55,6 @@ class ResponseRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     modality: str = "audio"
     tools: tuple[ClientTool, ...] | None = None
-    tool_choice: str = "auto"
-    shown_tools: tuple[Message, ...] | None = None
     is_out_of_band: bool = False
     given: tuple[Message, ...] | None = None
     most_tokens: int | None = None
@@ -224,10 +220,9 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
         raise _not_supported("response.prompt", "stored prompts are not supported; send instructions")
     is_out_of_band = conversation == "none"
     tool_choice = _tool_choice(response, settings.tool_choice, "response.tool_choice")
-    shown_tools: list[Message] | None = None
     tools: tuple[ClientTool, ...] | None = None
     if response.get("tools") is not None:
-        shown_tools, tools = _tools(response["tools"], faults, "response.tools")
+        _, tools = _tools(response["tools"], faults, "response.tools")
     if tool_choice == "none" and (tools or settings.tool_choice != "none"):
         tools = ()
     instructions = None
@@ -238,8 +233,6 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
         metadata=_metadata(response.get("metadata")),
         modality=_modality(response, settings.modality, "response.output_modalities"),
         tools=tools,
-        tool_choice=tool_choice,
-        shown_tools=None if shown_tools is None else tuple(shown_tools),
         is_out_of_band=is_out_of_band,
         given=_given_items(response.get("input")),
         most_tokens=_most_tokens(response.get("max_output_tokens")),

@@ -6,7 +6,7 @@ second one.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from parley.core.passage_notes import CitedPassage
@@ -326,7 +326,8 @@ class RealtimeState:
             self.owed, self._request = Owed.ASKED, request
         elif self.response is not None and self.response.is_claimable:
             self.response.is_claimable = False
-            self.response.request = request
+            # It has begun in its own modality.
+            self.response.request = replace(request, modality=self.response.request.modality)
         else:
             return False
         return True
