@@ -103,6 +103,16 @@ class FinalWords(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class WordsOwed(CallEvent):
+    """The recogniser owes the words of speech that is over, or owes none any more.
+
+    Only from a recogniser that reports it. While it owes words, no turn ends and no caller is prompted.
+    """
+
+    is_owed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WordsAccepted(CallEvent):
     """Final words of the caller count for a turn."""
 

@@ -123,10 +123,29 @@ class CreateResponse:
     Attributes:
         instructions: for this answer only, in place of the client's other ones; None: those apply.
         text: typed message to answer; empty: the conversation so far.
+        tools: for this answer only, in place of the client's other ones; None: those apply.
     """
 
     instructions: str | None = None
     text: str = ""
+    tools: "tuple[ClientTool, ...] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfBandRequest:
+    """Request for a text of the model outside of the conversation, which neither side hears or remembers.
+
+    Attributes:
+        request_id: repeated with the answer.
+        instructions: in place of the client's other ones; None: those apply.
+        lines: role and text of the messages to answer, the oldest first; None: the conversation so far.
+        most_tokens: longest answer; None: no limit of the client.
+    """
+
+    request_id: str
+    instructions: str | None = None
+    lines: tuple[tuple[str, str], ...] | None = None
+    most_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,17 @@ class ToolAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsAnswered:
+    """Request to answer now: the client has returned the outputs of all tools that it was to run.
+
+    Attributes:
+        tools: for this answer only, in place of the client's other ones; None: those apply.
+    """
+
+    tools: tuple[ClientTool, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionUpdate:
     """Settings of the conversation that the client requests. None leaves a setting unchanged.
 
@@ -253,6 +283,7 @@ Action = (
     | EarlierReply
     | Greet
     | CreateResponse
+    | OutOfBandRequest
     | EndTurn
     | CancelResponse
     | MustListen
@@ -260,6 +291,7 @@ Action = (
     | Resume
     | PlaybackTruncated
     | ToolAnswer
+    | ToolsAnswered
     | SessionUpdate
     | EndAfter
     | Begin
@@ -459,10 +491,32 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The client's report of how much of a reply was played has been stored in the session."""
+    """The client's report of how much of a reply was played has been stored in the session.
+
+    Attributes:
+        reply_id: the reply.
+        audio_ms: the audio that the client played.
+        heard: the words of it, as the session keeps them; None: the reply is not over.
+    """
 
     reply_id: str
     audio_ms: int
+    heard: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfBandAnswer:
+    """Answer to an ``OutOfBandRequest``.
+
+    Attributes:
+        request_id: of the request.
+        text: the answer.
+        fault: why there is none; empty otherwise.
+    """
+
+    request_id: str
+    text: str = ""
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,6 +551,7 @@ Happening = (
     | Paused
     | Resumed
     | Trimmed
+    | OutOfBandAnswer
     | SessionEnded
 )
 
@@ -537,6 +592,7 @@ class ClientProtocol(Protocol):
         wants_units: the units of a speech model are sent one by one, each with all of its audio.
         greets: the bot speaks first.
         prompts: a silent caller is prompted.
+        announces: the message about the session's beginning comes before any other.
     """
 
     @property
@@ -558,6 +614,7 @@ class ClientProtocol(Protocol):
     wants_units: bool
     greets: bool
     prompts: bool
+    announces: bool
 
     def read(self, text: str, at_ms: int) -> Iterable[Action]:
         """Return the actions of a message of the client.

@@ -137,6 +137,7 @@ class HalfDuplex:
     wants_units = False
     greets = False
     prompts = False
+    announces = False
     input_format = INPUT
     output_format = OUTPUT
 

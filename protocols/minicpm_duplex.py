@@ -8,6 +8,10 @@ An engine of shorter units is ticked by the clock, and the result of a chunk hol
 A client that needs lower latency sends shorter chunks. No output is held back longer than from the end of a
 chunk to its result.
 
+A reply seldom begins with a chunk. The audio of its first result is then shorter than the time until the next
+result, and the client, which plays audio as it comes, would fall silent within the first words. So silence is
+put before it, as that server does, up to the length of the chunk.
+
 This server deliberately differs from that one, which does the following:
 
 * drops the session for a message that is not JSON;
@@ -65,7 +69,7 @@ from parley.protocols.client_protocol import (
 
 HEARD = Format(Codec.FLOAT32, 16_000)
 SAID = Format(Codec.FLOAT32, 24_000)
-BYTES_PER_MS = HEARD.rate_hz * 4 // 1000
+BYTES_PER_MS, SAID_BYTES_PER_MS = HEARD.rate_hz * 4 // 1000, SAID.rate_hz * 4 // 1000
 MOST_CHUNK_MS, MOST_VOICE_S = 5_000, 60
 MOST_PICTURES, MOST_PICTURE_BYTES = 4, 2_000_000
 MOST_PROMPT_CHARS = 32_768
@@ -97,6 +101,38 @@ SAMPLING: Mapping[str, tuple[float, float]] = {
 
 # Result of a chunk in which no unit ended.
 NOTHING: Mapping[str, Any] = {"is_listen": True, "text": "", "audio": b""}
+
+
+class ClientPlayer:
+    """Model of a client's player, which plays the audio of each result when it arrives.
+
+    It prevents silence within a reply: where the audio that the client has would end before the next result,
+    silence is put before the audio of this one. The end of a reply is not padded, nor is a backchannel.
+    """
+
+    def __init__(self) -> None:
+        # Audio that the client still has when the next result is due.
+        self._held_ms = 0.0
+        self._is_within = False
+
+    def fed(self, answer: Message) -> bytes:
+        """Return the audio of a result, as it is sent."""
+        audio: bytes = answer["audio"]
+        if answer["interrupted"]:
+            self._held_ms, self._is_within = 0.0, False
+        ends = answer["end_of_turn"] or answer["vote"] == "backchannel"
+        if audio and not ends:
+            missing_ms = answer["long_ms"] - self._held_ms - len(audio) / SAID_BYTES_PER_MS
+            if not self._is_within:
+                missing_ms += answer["margin_ms"]
+            elif missing_ms <= answer["margin_ms"]:
+                # That much was held in reserve from the beginning on.
+                missing_ms = 0.0
+            audio = bytes(max(0, round(missing_ms)) * SAID_BYTES_PER_MS) + audio
+        self._is_within = not ends and (self._is_within or bool(audio))
+        held_ms = self._held_ms + len(audio) / SAID_BYTES_PER_MS - answer["long_ms"]
+        self._held_ms = max(0.0, held_ms)
+        return audio
 
 
 class ChunkTracker:
@@ -164,7 +200,7 @@ class ChunkTracker:
                 # lost ones.
                 newer = self._audio[self._of_before :]
                 del self._audio[self._of_before :]
-                answers.append(self._answer("listen"))
+                answers.append(self._answer("listen", self._unit_ms))
                 self._audio = newer
         return answers
 
@@ -174,6 +210,7 @@ class ChunkTracker:
         """
         self._texts.append(unit.text)
         self._ends = self._ends or unit.end_of_turn
+        due_ms = float(self._unit_ms)
         if self._by_arrival:
             if self._units_owed:
                 self._units_owed[0] -= 1
@@ -195,9 +232,9 @@ class ChunkTracker:
                 # No chunk is pending, and there is nothing to send.
                 self._texts, self._ends = [], False
                 return None
-        return self._answer(unit.vote)
+        return self._answer(unit.vote, due_ms)
 
-    def _answer(self, vote: str) -> Message:
+    def _answer(self, vote: str, long_ms: float) -> Message:
         audio, self._audio = b"".join(self._audio), []
         self._of_before = 0
         text, self._texts = "".join(self._texts), []
@@ -209,6 +246,10 @@ class ChunkTracker:
             "audio": audio,
             "end_of_turn": ends,
             "interrupted": was_cut,
+            "vote": vote,
+            "long_ms": long_ms,
+            # A chunk may end in the middle of a unit: its result is up to half a unit early or late.
+            "margin_ms": float(self._unit_ms) if long_ms % self._unit_ms else 0.0,
         }
 
 
@@ -225,6 +266,7 @@ class MiniCpmDuplex:
     wants_units = True
     greets = False
     prompts = False
+    announces = False
 
     def __init__(self, wall_s: Callable[[], float]) -> None:
         self._wall_s = wall_s
@@ -234,6 +276,7 @@ class MiniCpmDuplex:
         self._is_prepared = self._is_paused = self._is_stopped = False
         self._is_queued = self._was_placed = self._was_ready = False
         self._chunks = 0
+        self._player = ClientPlayer()
 
     # Messages of the client.
 
@@ -391,11 +434,12 @@ class MiniCpmDuplex:
     def _result(self, answer: Mapping[str, Any], unit: UnitOver | None) -> Message:
         self._chunks += 1
         costs = unit.cost_ms if unit is not None else {}
+        audio = answer["audio"] if answer is NOTHING else self._player.fed(dict(answer))
         return {
             "type": "result",
             "is_listen": answer["is_listen"],
             "text": answer["text"],
-            "audio_data": written(answer["audio"]) if answer["audio"] else "",
+            "audio_data": written(audio) if audio else "",
             "end_of_turn": answer.get("end_of_turn", False),
             "interrupted": answer.get("interrupted", False),
             "current_time": self._chunks,

@@ -1,9 +1,14 @@
 """MiniCPM-o realtime protocol: ``/v1/realtime?mode=audio|video``, with three events of the client.
 
 It is the conversation of ``minicpm_duplex`` under other names, as that project's specification defines them.
-The states of the specification are enforced. A client in the queue sends nothing. After it has been placed it
-begins with ``session.update``, and sends audio only after ``session.created``. An event in another state is
-refused as ``not_ready`` and changes nothing.
+The states of the specification are enforced: audio is accepted only after ``session.created``, and an event
+in another state is refused as ``not_ready`` and changes nothing. By the specification a client in the queue
+sends nothing, and begins with ``session.update`` when it has been placed. Real clients send it 100 ms after
+they have connected, in the queue or not, and some once more when they are placed. So an early one is kept for
+the conversation, and a later one takes its place until ``session.created``.
+
+Every event is valid by ``schemas/minicpm_realtime.json``: it has no field that is null, and errors have the
+codes of the specification.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +47,7 @@ from parley.protocols.minicpm_duplex import (
     NO_ROOM,
     SAID,
     ChunkTracker,
+    ClientPlayer,
     chunk_of,
     voice_in,
 )
@@ -49,6 +55,10 @@ from parley.protocols.minicpm_duplex import (
 # Shorter chunks are refused, as by that server.
 LEAST_SAMPLES = 4_000
 REASONS = ("stopped", "timeout", "context_full", "server_shutdown", "error")
+# Codes of the specification for faults of the client; every other fault is of the contents.
+CLIENT_FAULTS = ("not_ready", "unknown_event", "missing_field", "invalid_payload")
+# The specification has no event with words and no audio: one silent sample.
+NO_AUDIO = bytes(4)
 OUR_FAULT = ("service_unavailable", "queue_full", "worker_busy", "worker_connect_failed", "inference_error")
 
 
@@ -57,6 +67,7 @@ class MiniCpmRealtime:
 
     Args:
         sees: true when pictures are accepted (``mode=video``).
+        was_placed: the client has received ``session.queue_done`` already.
     """
 
     name = "realtime_ws"
@@ -65,12 +76,16 @@ class MiniCpmRealtime:
     wants_units = True
     greets = False
     prompts = False
+    announces = False
 
-    def __init__(self, *, sees: bool) -> None:
+    def __init__(self, *, sees: bool, was_placed: bool = False) -> None:
         self._sees = sees
         self._session_id = ""
         self._book: ChunkTracker | None = None
-        self._is_placed = self._is_queued = self._is_updated = self._was_created = False
+        self._is_placed, self._is_queued, self._was_created = was_placed, False, False
+        self._player = ClientPlayer()
+        # The last ``session.update``.
+        self._session: Message | None = None
 
     # Messages of the client.
 
@@ -86,22 +101,23 @@ class MiniCpmRealtime:
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the message for a refusal (``ClientProtocol.refused``)."""
-        return [_error(refusal.code, str(refusal))]
+        code = refusal.code if refusal.code in CLIENT_FAULTS else "invalid_payload"
+        return [_error(code, str(refusal), kind="client_error")]
 
     def _update(self, event: Message) -> list[Action]:
-        if not self._is_placed or self._is_updated:
-            raise ProtocolError(
-                "session.update is accepted only once, after session.queue_done", code="not_ready"
-            )
         session = event.get("session")
         if not isinstance(session, dict):
             raise ProtocolError("session: missing", code="missing_field", param="session")
+        if self._was_created:
+            if session == self._session:
+                return []
+            raise ProtocolError("session.update is accepted only before session.created", code="not_ready")
         update = SessionUpdate(
             instructions=text_of(session, "instructions", most_chars=MOST_PROMPT_CHARS),
             llm_ref_audio=_voice(session, "ref_audio"),
             tts_ref_audio=_voice(session, "tts_ref_audio"),
         )
-        self._is_updated = True
+        self._session = session
         return [update, Begin()]
 
     def _append(self, event: Message) -> list[Action]:
@@ -156,7 +172,7 @@ class MiniCpmRealtime:
                 return self._unit(happening)
             case Faltered(message):
                 self._book = None
-                return [_error("inference_error", message, kind="server_error")]
+                return [_error("inference_error", message)]
             case SessionEnded(reason, message):
                 return self._over(reason, message)
             case _:
@@ -175,9 +191,10 @@ class MiniCpmRealtime:
         if place.position:
             facts: Message = {
                 "position": place.position,
-                "estimated_wait_s": place.wait_s,
                 "queue_length": place.length or place.position,
             }
+            if place.wait_s is not None:
+                facts["estimated_wait_s"] = max(0.0, place.wait_s)
             was_queued, self._is_queued = self._is_queued, True
             self._is_placed = False
             if was_queued:
@@ -192,7 +209,19 @@ class MiniCpmRealtime:
         if self._book is None:
             return []
         answers: list[Message | None] = [*self._book.lost(unit.lost), self._book.unit(unit)]
-        return [_answered(answer, unit.kv_tokens) for answer in answers if answer is not None]
+        return [self._answered(answer, unit.kv_tokens) for answer in answers if answer is not None]
+
+    def _answered(self, answer: Message, kv_tokens: int) -> Message:
+        audio = self._player.fed(answer)
+        if answer["is_listen"]:
+            return {"type": "response.listen", "kv_cache_length": kv_tokens}
+        return {
+            "type": "response.output_audio.delta",
+            "text": answer["text"],
+            "audio": written(audio or NO_AUDIO),
+            "end_of_turn": answer["end_of_turn"],
+            "kv_cache_length": kv_tokens,
+        }
 
     def _over(self, reason: str, message: str) -> list[Message]:
         closed = {"type": "session.closed", "reason": reason if reason in REASONS else "error"}
@@ -200,19 +229,7 @@ class MiniCpmRealtime:
             return [closed]
         no_room = "queue_full" if reason == "queue_full" else "service_unavailable"
         code = no_room if reason in NO_ROOM else "inference_error"
-        return [_error(code, message or reason, kind="server_error"), closed]
-
-
-def _answered(answer: Message, kv_tokens: int) -> Message:
-    if answer["is_listen"]:
-        return {"type": "response.listen", "kv_cache_length": kv_tokens}
-    return {
-        "type": "response.output_audio.delta",
-        "text": answer["text"],
-        "audio": written(answer["audio"]),
-        "end_of_turn": answer["end_of_turn"],
-        "kv_cache_length": kv_tokens,
-    }
+        return [_error(code, message or reason), closed]
 
 
 _HANDLERS: Mapping[str, Callable[[MiniCpmRealtime, Message], list[Action]]] = {
@@ -237,5 +254,5 @@ def _voice(session: Message, name: str) -> np.ndarray | None:
     return voice_in(data, param=name)
 
 
-def _error(code: str, message: str, *, kind: str = "invalid_request_error") -> Message:
+def _error(code: str, message: str, *, kind: str = "server_error") -> Message:
     return {"type": "error", "error": {"code": code, "message": message, "type": kind}}

@@ -4,6 +4,11 @@ Audio is Opus in Ogg. Only event types that Unmute's front end supports are sent
 Information for which it has no event is sent in one that it has: a caller in the queue receives a warning.
 Words are sent when they are spoken, without surrounding spaces, which the front end adds.
 
+The conversation so far goes with ``unmute.additional_outputs`` whenever a turn of either side is over, and
+before the event that says so to a client: its load test reads the last message of the conversation when
+``response.audio.done`` comes, and the caller's words when ``response.created`` does. Words that are
+recognised after the end of their turn still belong to it.
+
 Source: ``unmute/openai_realtime_api_events.py`` and ``frontend/src/app/Unmute.tsx`` of that project.
 """
 
@@ -71,14 +76,17 @@ class Unmute:
     wants_units = False
     greets = True
     prompts = True
+    announces = False
 
     def __init__(self) -> None:
         self._voice = VOICE
         self._has_begun = False
         self._has_streamed = False
-        self._reply: list[str] | None = None
+        # Messages of the bot's present reply and of the caller's last turn.
+        self._reply: Message | None = None
+        self._turn: Message | None = None
+        self._is_turn_over = True
         self._shown: deque[Message] = deque(maxlen=MOST_SHOWN)
-        self._heard: list[str] = []
         self._caller_since_ms = 0
         self._takes_instructions = True
 
@@ -141,10 +149,11 @@ class Unmute:
                 return [_error("warning", "queued", text)]
             case CallerStarted():
                 self._caller_since_ms = at_ms
+                if self._is_turn_over:
+                    self._turn, self._is_turn_over = None, False
                 return [_event("input_audio_buffer.speech_started")]
             case CallerStopped():
-                self._show("user", " ".join(self._heard))
-                self._heard.clear()
+                self._is_turn_over = True
                 return [_event("input_audio_buffer.speech_stopped"), self._outputs()]
             case RecognisedWords(text, True):
                 return self._words(text)
@@ -172,26 +181,30 @@ class Unmute:
         return (1000, reason) if reason in ("stopped", "timeout") else (1011, reason)
 
     def _words(self, text: str) -> list[Message]:
-        self._heard.append(text)
+        if self._turn is None:
+            self._turn = self._show("user")
+        _add(self._turn, text)
         start_s = self._caller_since_ms / 1000
         name = "conversation.item.input_audio_transcription.delta"
-        return [_event(name, delta=text, start_time=start_s)]
+        words = _event(name, delta=text, start_time=start_s)
+        return [words, self._outputs()] if self._is_turn_over else [words]
 
     def _begin(self) -> list[Message]:
         messages = self._end(was_cut=False) if self._reply is not None else []
-        self._reply = []
+        history = self._history()
+        self._reply = self._show("assistant")
         response = {
             "object": "realtime.response",
             "status": "in_progress",
             "voice": self._voice,
-            "chat_history": list(self._shown),
+            "chat_history": history,
         }
         return [*messages, _event("response.created", response=response)]
 
     def _said(self, text: str) -> list[Message]:
         if self._reply is None:
             return []
-        self._reply.append(text)
+        _add(self._reply, text)
         return [
             _event("unmute.response.text.delta.ready", delta=text),
             _event("response.text.delta", delta=text),
@@ -200,17 +213,22 @@ class Unmute:
     def _end(self, *, was_cut: bool) -> list[Message]:
         if self._reply is None:
             return []
-        text, self._reply = " ".join(self._reply), None
-        self._show("assistant", text)
+        text, self._reply = self._reply["content"], None
         cut = [_event("unmute.interrupted_by_vad")] if was_cut else []
-        return [*cut, _event("response.text.done", text=text), _event("response.audio.done"), self._outputs()]
+        return [*cut, _event("response.text.done", text=text), self._outputs(), _event("response.audio.done")]
 
-    def _show(self, role: str, text: str) -> None:
-        if text:
-            self._shown.append({"role": role, "content": text})
+    def _show(self, role: str) -> Message:
+        """Append a message to the conversation that the client is shown; return it, still without words."""
+        message = {"role": role, "content": ""}
+        self._shown.append(message)
+        return message
+
+    def _history(self) -> list[Message]:
+        """Return the conversation so far, without turns that have no words."""
+        return [dict(message) for message in self._shown if message["content"]]
 
     def _outputs(self) -> Message:
-        return _event("unmute.additional_outputs", args={"chat_history": list(self._shown), "debug_dict": {}})
+        return _event("unmute.additional_outputs", args={"chat_history": self._history(), "debug_dict": {}})
 
 
 _HANDLERS: Mapping[str, Callable[[Unmute, Message], list[Action]]] = {
@@ -240,6 +258,11 @@ def _instructions(given: object) -> str | None:
     if isinstance(language, str) and language:
         text += f"\nSpeak this language: {language[:32]}."
     return text
+
+
+def _add(message: Message, text: str) -> None:
+    """Append words to a message."""
+    message["content"] = f"{message['content']} {text}".strip()
 
 
 def _event(type_: str, **fields: Any) -> Message:

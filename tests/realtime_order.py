@@ -36,6 +36,8 @@ class Order:
         self.text = ""
         self.arguments: dict[str, str] = {}
         self.done_responses: set[str] = set()
+        # Responses outside of the conversation, and their items.
+        self.aside: dict[str, list[str]] = {}
         # Items in the conversation: the one before, and whether they are done.
         self.items: dict[str, str | None] = {}
         self.done_items: set[str] = set()
@@ -66,11 +68,21 @@ class Order:
     def over(self) -> None:
         """Assert that nothing is left open."""
         assert self.response is None
+        assert not self.aside
         assert not self.open_items
         assert self.part is None
         assert set(self.items) == self.done_items, set(self.items) - self.done_items
 
     def _of_response(self, kind: str, event: dict[str, Any]) -> None:
+        response = event.get("response", {})
+        response_id = response.get("id") or event.get("response_id")
+        if response.get("conversation_id", "") is None and kind == "response.created":
+            assert response_id not in self.aside
+            self.aside[response_id] = []
+            return
+        if response_id in self.aside:
+            self._aside(kind, event, response_id)
+            return
         if kind == "response.created":
             assert self.response is None, "a response in a response"
             self.response = event["response"]["id"]
@@ -122,6 +134,18 @@ class Order:
                 assert event.get("transcript", event.get("text")) == self.text
         else:
             raise AssertionError(kind)
+
+    def _aside(self, kind: str, event: dict[str, Any], response_id: str) -> None:
+        """Check an event of a response outside of the conversation, which is no part of its items."""
+        if kind == "response.output_item.added":
+            self.aside[response_id].append(event["item"]["id"])
+        elif kind == "response.done":
+            items = self.aside.pop(response_id)
+            assert [item["id"] for item in event["response"]["output"]] == items
+            assert not set(items) & set(self.items)
+        else:
+            item_id = event["item"]["id"] if "item" in event else event["item_id"]
+            assert item_id in self.aside[response_id]
 
     def _done(self, response: dict[str, Any]) -> None:
         assert response["id"] == self.response

@@ -5,7 +5,7 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 from loguru import logger
-from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pydantic import BaseModel
@@ -427,7 +427,18 @@ class LlmRuntime:
         return service
 
     async def _ask(self, instruction: str, text: str) -> str:
+        """Return the model's summary of a text. Raises EngineError."""
+        return await self.infer(instruction, [{"role": "user", "content": text}])
+
+    async def infer(
+        self, instruction: str, messages: Sequence[Mapping[str, Any]], *, most_tokens: int | None = None
+    ) -> str:
         """Return the model's whole answer, outside of any conversation.
+
+        Args:
+            instruction: the prompt.
+            messages: what is answered, the oldest first.
+            most_tokens: longest answer; None: the deployment's.
 
         Raises:
             EngineError: the model failed, or its answer was empty.
@@ -437,17 +448,19 @@ class LlmRuntime:
         assert isinstance(service, LLMService)
         try:
             answer = await service.run_inference(
-                LLMContext(messages=[{"role": "user", "content": text}]), system_instruction=instruction
+                LLMContext(messages=cast(list[LLMContextMessage], list(messages))),
+                max_tokens=most_tokens,
+                system_instruction=instruction,
             )
         except Exception as error:
-            # Any error of a vendor's SDK: the summary is made without the model.
+            # Any error of a vendor's SDK; a summary is made without the model then.
             raise EngineError(
-                f"the language model wrote no summary: {type(error).__name__}", engine=self._name
+                f"the language model gave no answer: {type(error).__name__}", engine=self._name
             ) from error
         finally:
             await service.cleanup()
         if not answer:
-            raise EngineError("the summary is empty", engine=self._name)
+            raise EngineError("the language model's answer is empty", engine=self._name)
         return answer
 
     async def close(self) -> None:

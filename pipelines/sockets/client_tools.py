@@ -6,16 +6,18 @@ result, and a crash in between leaves the same state.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
-from parley.core.call_events import ToolsRenewed
+from parley.core.call_events import ToolsRenewed, TurnStarted
 from parley.models.tools import EffectUnknownError, Tool
 from parley.pipelines.call import Call, SocketClient
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.processors.dialogue.durable_tools import DurableTools
-from parley.protocols.client_protocol import ClientTool, ProtocolError, json_object
+from parley.protocols.client_protocol import ClientTool, ProtocolError, SessionUpdate, json_object
+from parley.runtime.event_stream import CallEvents
 
 # The client may have to ask its user in between.
 ANSWER_S = 60.0
@@ -61,6 +63,35 @@ class RunByClient:
         except ProtocolError:
             # Many clients answer in plain words.
             return {"output": output}
+
+
+class RequestedSettings:
+    """Settings that a client has requested, with the tools of a single reply in place of its own.
+
+    The tools of a single reply are withdrawn by the client's next request, also that for the answer to what
+    they have returned, and by the caller's next turn.
+
+    Args:
+        requested: returns the settings that hold for every reply.
+        events: events of the call.
+    """
+
+    def __init__(self, requested: Callable[[], SessionUpdate], events: CallEvents) -> None:
+        self._requested = requested
+        self._events = events
+        self._tools: tuple[ClientTool, ...] | None = None
+        events.subscribe(TurnStarted, lambda _event: self.set_for_reply(None))
+
+    def __call__(self) -> SessionUpdate:
+        """Return the settings for the next reply."""
+        requested = self._requested()
+        return requested if self._tools is None else replace(requested, tools=self._tools)
+
+    def set_for_reply(self, tools: tuple[ClientTool, ...] | None) -> None:
+        """Set the tools of the next reply; None: those of every reply."""
+        if tools is not None or self._tools is not None:
+            self._tools = tools
+            self._events.publish(ToolsRenewed(self._events.now_ms()))
 
 
 def client_tools(client: SocketClient) -> Sequence[Tool]:

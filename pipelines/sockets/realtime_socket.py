@@ -43,6 +43,8 @@ from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import OVER_LIMIT
+from parley.pipelines.sockets.client_tools import RequestedSettings
+from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.duplex.camera import CameraSettings
@@ -59,6 +61,7 @@ from parley.protocols.client_protocol import (
     EndTurn,
     Greet,
     MustListen,
+    OutOfBandRequest,
     Pause,
     Paused,
     Pictures,
@@ -70,6 +73,7 @@ from parley.protocols.client_protocol import (
     SessionUpdate,
     ToolAnswer,
     ToolCalled,
+    ToolsAnswered,
     Trimmed,
     Typed,
 )
@@ -80,6 +84,9 @@ from parley.transports.websocket.transport import PictureLimits, SocketTransport
 
 # Calls of tools that may wait for the client at a time.
 MOST_ASKED = 16
+# Longest wait for the client's request to answer what its tools returned. Where the answer came before the
+# request, it could not carry the request's metadata any more.
+REQUESTED_S = 0.3
 # A turn that a client has ended had no voice if none was detected within this time.
 VOID_MS = 2_000
 
@@ -94,6 +101,8 @@ class _AskedTools:
     def __init__(self, transport: SocketTransport) -> None:
         self._transport = transport
         self._asked: dict[str, asyncio.Future[str]] = {}
+        self._outputs: list[tuple[asyncio.Future[str], str]] = []
+        self._release: asyncio.TimerHandle | None = None
 
     def answer(self, call_id: str, output: str) -> None:
         """Take the client's answer to a call of a tool. Raises Refusal when it is not awaited."""
@@ -104,7 +113,19 @@ class _AskedTools:
                 code="item_not_found",
                 param="item.call_id",
             )
-        asked.set_result(output)
+        self._outputs.append((asked, output))
+        if self._release is None:
+            self._release = asyncio.get_running_loop().call_later(REQUESTED_S, self.release)
+
+    def release(self) -> None:
+        """Return the outputs of the client's tools to the model: the client has requested its answer."""
+        release, self._release = self._release, None
+        if release is not None:
+            release.cancel()
+        outputs, self._outputs = self._outputs, []
+        for asked, output in outputs:
+            if not asked.done():
+                asked.set_result(output)
 
     async def run(self, key: str, name: str, arguments: str, timeout_s: float) -> str:
         """Have the client run a tool.
@@ -142,16 +163,25 @@ class _ActionHandler:
         transport: transport of the client.
         call: call of the client.
         asked: tools that the client runs.
+        requested: settings that the client has requested.
         mode: cascade or duplex.
     """
 
     def __init__(
-        self, engines: Engines, transport: SocketTransport, call: Call, asked: _AskedTools, mode: str
+        self,
+        engines: Engines,
+        transport: SocketTransport,
+        call: Call,
+        asked: _AskedTools,
+        requested: RequestedSettings,
+        mode: str,
     ) -> None:
         self._engines = engines
         self._transport = transport
         self._call = call
         self._asked = asked
+        self._requested = requested
+        self._aside = OutOfBandAnswers(engines, call, transport.report)
         self._mode = mode
         self._watch: asyncio.Task[None] | None = None
 
@@ -160,6 +190,7 @@ class _ActionHandler:
         call, happen, receiver = self._call, self._transport.report, self._call.client.entry.receiver()
         match action:
             case Typed(text):
+                self._requested.set_for_reply(None)
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
             case Pictures():
                 await self._transport.show(await self._readable(action))
@@ -168,8 +199,10 @@ class _ActionHandler:
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
             case Greet():
                 await self._greet()
-            case CreateResponse(instructions, text):
-                await self._respond(instructions, text)
+            case CreateResponse():
+                await self._respond(action)
+            case OutOfBandRequest():
+                self._aside.begin(action)
             case EndTurn():
                 await self._end_turn()
             case CancelResponse():
@@ -194,9 +227,12 @@ class _ActionHandler:
             case PlaybackTruncated(reply_id, audio_ms):
                 if not call.live.playout.claim(reply_id, audio_ms):
                     raise ProtocolError("the text of that audio can no longer change", code="item_not_found")
-                happen(Trimmed(reply_id, audio_ms))
+                happen(Trimmed(reply_id, audio_ms, call.live.playout.heard_text(reply_id)))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
+            case ToolsAnswered(tools):
+                self._requested.set_for_reply(tools)
+                self._asked.release()
             case SessionUpdate():
                 await self._apply_update(action)
             case _:
@@ -222,7 +258,8 @@ class _ActionHandler:
         return replace(pictures, files=tuple(files))
 
     async def close(self) -> None:
-        """End the watch: the call is over."""
+        """End the watch and the answers outside of the conversation: the call is over."""
+        await self._aside.close()
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -255,10 +292,10 @@ class _ActionHandler:
             raise ProtocolError("there is no turn to respond to", code="invalid_value")
         await self._report(TTSSpeakFrame(greeting, append_to_context=True))
 
-    async def _respond(self, instructions: str | None, text: str) -> None:
-        engines = self._engines
+    async def _respond(self, request: CreateResponse) -> None:
+        engines, instructions, text = self._engines, request.instructions, request.text
         if self._mode == "duplex" and engines.realtime is not None:
-            if not text or instructions is not None:
+            if not text or instructions is not None or request.tools is not None:
                 raise ProtocolError(f"{engines.realtime.name} decides when it speaks", code="not_supported")
             await self.act(Typed(text))
             return
@@ -274,6 +311,7 @@ class _ActionHandler:
                 await self._greet()
                 return
             messages = [{"role": "developer", "content": OPENING}]
+        self._requested.set_for_reply(request.tools)
         # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
             self._renew_tools()
@@ -348,12 +386,13 @@ async def run_socket_session(
         reply_named=reply_named,
     )
     asked = _AskedTools(transport)
+    requested = RequestedSettings(lambda: session.requested, live.events)
     client = SocketClient(
         greets=protocol.greets,
         prompts=protocol.prompts,
         reports_units=protocol.wants_units,
         reads_rtvi=False,
-        requested=lambda: session.requested,
+        requested=requested,
         began=session.began if protocol.wants_units else None,
         on_placed=session.placed if protocol.wants_units else None,
         entry=entry,
@@ -373,7 +412,7 @@ async def run_socket_session(
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
-    actor = _ActionHandler(engines, transport, call, asked, mode)
+    actor = _ActionHandler(engines, transport, call, asked, requested, mode)
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
@@ -418,15 +457,20 @@ def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
 
 def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) -> Action:
     match action:
-        case SessionUpdate(tools=(_, *_) as tools):
+        case (
+            SessionUpdate(tools=(_, *_) as tools)
+            | CreateResponse(tools=(_, *_) as tools)
+            | ToolsAnswered(tools=(_, *_) as tools)
+        ):
             is_service = mode == "duplex" and engines.realtime is not None
             _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
         case Pictures() if _picture_limits(engines, mode) is None:
             raise ProtocolError(
                 "this deployment does not use pictures", code="not_supported", param="input_image"
             )
-        case Typed() | CreateResponse() if not engines.answering.usage.has_request(rules.counted):
-            raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+    is_question = isinstance(action, (Typed, CreateResponse))
+    if is_question and not engines.answering.usage.has_request(rules.counted):
+        raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
     return permitted(action, rules)
 
 
@@ -474,7 +518,7 @@ def permitted(action: Action, rules: ClientRules) -> Action:
     match action:
         case EarlierReply():
             rules.add_text()
-        case SessionUpdate(tools=(_, *_)):
+        case SessionUpdate(tools=(_, *_)) | CreateResponse(tools=(_, *_)) | ToolsAnswered(tools=(_, *_)):
             # The description of a tool is text of the client like any other.
             rules.add_text()
     match action:
@@ -495,6 +539,16 @@ def permitted(action: Action, rules: ClientRules) -> Action:
                 rules.add_text()
                 return action
             _log_ignored(rules)
+            return replace(action, instructions=None)
+        case OutOfBandRequest() if not rules.may_instruct:
+            if any(role == "system" for role, _ in action.lines or ()):
+                raise ProtocolError(
+                    "response.input: this call accepts no system messages",
+                    code="not_permitted",
+                    param="response.input",
+                )
+            if action.instructions is not None:
+                _log_ignored(rules)
             return replace(action, instructions=None)
     return action
 

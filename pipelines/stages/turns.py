@@ -31,6 +31,10 @@ from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.endpointing.policies import endpoint_policy
 from parley.turn_taking.speculation import Guesser
 
+# Pipecat's own end of a turn that no strategy ends, after this silence without words. It is above all waits
+# of ours: with its default of 5 s it ended turns whose words the recogniser still owed.
+STOP_TIMEOUT_S = 15.0
+
 
 @dataclass(frozen=True)
 class TurnStages:
@@ -77,6 +81,7 @@ def turns_of(
         context,
         params=LLMUserAggregatorParams(
             user_turn_strategies=UserTurnStrategies(start=starts, stop=[endpoint]),
+            user_turn_stop_timeout=STOP_TIMEOUT_S,
             # Pipecat would have the model answer a developer message, which stays in the context and which
             # the documents take for a question. ``Reprompt`` asks again instead.
             empty_user_turn=None,

@@ -12,9 +12,17 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from parley.core.call_events import FinalWords, PartialWords, TextTyped, VoiceEnded, VoiceStarted
+from parley.core.call_events import (
+    FinalWords,
+    PartialWords,
+    TextTyped,
+    VoiceEnded,
+    VoiceStarted,
+    WordsOwed,
+)
 from parley.models.stt import Transcript
 from parley.processors.dialogue.engine_llm import text_of
+from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.runtime.event_stream import CallEvents
 
 
@@ -39,6 +47,8 @@ class PerceivedEvents:
             events.publish(FinalWords(now_ms, frame.text, word_confidences(frame)))
         elif isinstance(frame, InterimTranscriptionFrame):
             events.publish(PartialWords(now_ms, frame.text))
+        elif isinstance(frame, WordsOwedFrame):
+            events.publish(WordsOwed(now_ms, frame.is_owed))
         elif isinstance(frame, LLMMessagesAppendFrame):
             for message in frame.messages:
                 if isinstance(message, dict) and message.get("role") == "user":

@@ -4,6 +4,8 @@ Decides which audio makes an utterance: the audio from ``pre_speech_ms`` before 
 reports its end. Turns are decided elsewhere. An utterance without recognised words pushes no transcript: turn
 policies must end such a turn by time (``turn_taking.endpointing.endpointer`` does).
 
+While an utterance that is over has no result, the service reports it (``WordsOwedFrame``): the turn waits.
+
 ``process_frame`` only appends: to a short ring while the caller is silent, to the engine's stream while they
 speak. One task, owned by the service, opens the stream, waits for results and pushes them in order: a final
 before anything of the next utterance.
@@ -47,6 +49,7 @@ from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from parley.core.strict_model import StrictModel
 from parley.models.stt import Transcript
+from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
@@ -220,6 +223,8 @@ class EngineSttService(VoiceEdges, STTService):
         self._delivery: asyncio.Task[None] | None = None
         self._wrong_rate = False
         self._speaker_id = ""
+        # The last report of whether words are owed.
+        self._is_owed = False
 
     def can_generate_metrics(self) -> bool:
         """Return True: the time from end of voice to final, and the seconds of audio, are measured."""
@@ -303,6 +308,7 @@ class EngineSttService(VoiceEdges, STTService):
             await self._report_lost(f"{len(self._waiting) + 1} wait for the engine")
         self._waiting.append(utterance)
         self._settled.clear()
+        await self._report_owed()
         self._wake()
 
     def _append_speech(self, audio: bytes) -> None:
@@ -354,6 +360,7 @@ class EngineSttService(VoiceEdges, STTService):
 
     async def _deliver(self) -> None:
         while True:
+            await self._report_owed()
             if self._stream is None and not (self._waiting and self._waiting[0].is_heard):
                 await self._open()
             elif self._waiting:
@@ -364,6 +371,13 @@ class EngineSttService(VoiceEdges, STTService):
                 self._settled.set()
                 self._work.clear()
                 await self._work.wait()
+
+    async def _report_owed(self) -> None:
+        """Report to later processors, once, that words are owed, or that none are."""
+        is_owed = bool(self._waiting)
+        if is_owed is not self._is_owed:
+            self._is_owed = is_owed
+            await self.push_frame(WordsOwedFrame(is_owed))
 
     async def _open(self) -> None:
         failure, self._failure = self._failure, None

@@ -437,6 +437,11 @@ class HeardClock:
 
     # Queries.
 
+    def heard_text(self, reply_id: str) -> str | None:
+        """Return the words of a reply that were heard, as recorded; None for one that is not over."""
+        known = self._over.get(reply_id)
+        return None if known is None else known[0].text
+
     def take_started(self) -> list[str]:
         """Return the replies whose first audio has left since the last call."""
         if not self._started:

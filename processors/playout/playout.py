@@ -234,6 +234,10 @@ class Playout:
             self.events.publish(ReplyCorrected(self.events.now_ms(), reply))
         return True
 
+    def heard_text(self, reply_id: str) -> str | None:
+        """Return the words of a reply that were heard, as recorded; None for one that is not over."""
+        return self.heard_clock.heard_text(reply_id)
+
     def wake(self) -> None:
         """Wake the task: there may be progress to publish."""
         self._news.set()

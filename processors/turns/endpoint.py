@@ -23,6 +23,7 @@ may also request the end of the voice, which the same thread measures.
 
 import asyncio
 from concurrent.futures import Executor
+from contextlib import suppress
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -56,6 +57,7 @@ from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.models.stt import Transcript
 from parley.models.turn import TurnCompleteness, TurnEstimate
+from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 from parley.turn_taking.endpointing.endpointer import EndpointPolicy
@@ -68,6 +70,8 @@ PRE_SPEECH_MS = 500
 NOT_MEANT = FrameFact[bool]("not_meant")
 # Wait for the last words after a caller has ended the turn explicitly.
 FINISH_MS = 1_000
+# The same where the recogniser says that it owes words.
+MOST_OWED_S = 10.0
 
 
 class EndpointStopStrategy(BaseUserTurnStopStrategy):
@@ -116,6 +120,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._finisher: asyncio.Task[None] | None = None
         # Ends the turn because another stage has requested it.
         self._ender: asyncio.Task[None] | None = None
+        # Set when the recogniser owes no words any more.
+        self._words_came = asyncio.Event()
         self._is_set_up = False
         self._rate_hz = 16_000
         events.subscribe(VoiceSuspected, self._on_voice_suspected)
@@ -182,14 +188,24 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             if self._guesser is not None:
                 self._publish_guess(self._guesser.on_final(frame.text))
                 self._publish_continued()
-            if self._finisher is not None and self._in_turn and not self._voice:
-                await self.trigger_user_turn_stopped()
-            else:
-                await self._rearm()
+            if not self._endpointer.is_owed:
+                await self._conclude_words()
+        elif isinstance(frame, WordsOwedFrame):
+            self._endpointer.on_words_owed(frame.is_owed)
+            if not frame.is_owed:
+                self._words_came.set()
+                await self._conclude_words()
         elif isinstance(frame, InterimTranscriptionFrame) and self._guesser is not None:
             self._publish_guess(self._guesser.on_partial(frame.text))
             self._publish_continued()
         return ProcessFrameResult.CONTINUE
+
+    async def _conclude_words(self) -> None:
+        """Decide by the words that have come. A turn that the caller has ended waits for no more."""
+        if self._finisher is not None and self._in_turn and not self._voice and self._endpointer.text:
+            await self.trigger_user_turn_stopped()
+        else:
+            await self._rearm()
 
     async def take_up(self) -> None:
         """Take up a turn that began late, or is valid after all: its end may already be near."""
@@ -234,6 +250,11 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
 
     async def _finish(self) -> None:
         await self._clock.sleep_until_ms(self._clock.now_ms() + FINISH_MS)
+        if self._endpointer.is_owed:
+            self._words_came.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MOST_OWED_S):
+                    await self._words_came.wait()
         self._finisher = None
         await self._end_turn()
 

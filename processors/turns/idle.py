@@ -6,7 +6,8 @@ pipeline; the end of a turn in which a voice never ends; and the end of the call
 current speech.
 
 A prompt interrupts neither side. It is decided while no turn is open, no answer is owed (including a running
-tool) and no voice may just have begun. Nor may a reply be current, announced or about to be resumed.
+tool) and no voice may just have begun. Nor may a reply be current, announced or about to be resumed, nor
+may the recogniser owe words of the caller.
 Otherwise it is considered again ``AGAIN_MS`` later. A caller who begins to speak before it is heard
 interrupts it like any speech of the bot. It goes through the pipeline after everything there, so it never
 overlaps the bot's other speech.
@@ -50,6 +51,7 @@ from parley.core.call_events import (
     Wait,
     WaitBegan,
     WaitEnded,
+    WordsOwed,
 )
 from parley.core.clock import Clock
 from parley.language import Language
@@ -105,7 +107,7 @@ class IdleMonitor:
         self._open: set[str] = set()
         # Reasons not to ask whether the caller is there.
         self._waits: set[Wait] = set()
-        self._in_turn = False
+        self._in_turn = self._is_owed = False
         # Text that is said before the call ends; None: the call continues.
         self._farewell: str | None = None
         self._not_before_ms = 0
@@ -119,6 +121,7 @@ class IdleMonitor:
         events.subscribe(TurnStarted, self._on_turn_started)
         events.subscribe(TurnEnded, self._on_turn_ended)
         events.subscribe(TurnTranscribed, self._on_turn_ended)
+        events.subscribe(WordsOwed, self._on_words_owed)
         events.subscribe(WaitBegan, self._on_wait_began)
         events.subscribe(WaitEnded, self._on_wait_ended)
         events.subscribe(ReplyOpened, self._on_reply_begins)
@@ -217,7 +220,7 @@ class IdleMonitor:
         return isinstance(decision, HangUp)
 
     def _is_busy(self) -> bool:
-        return bool(self._waits) or self._in_turn or self._floor.holds_reply()
+        return bool(self._waits) or self._in_turn or self._is_owed or self._floor.holds_reply()
 
     # Events of the caller.
 
@@ -254,6 +257,9 @@ class IdleMonitor:
         if self._watch is not None:
             self._watch.on_turn_ended(event.at_ms, event.text)
             self._wake.set()
+
+    def _on_words_owed(self, event: WordsOwed) -> None:
+        self._is_owed = event.is_owed
 
     def _on_wait_began(self, event: WaitBegan) -> None:
         self._waits.add(event.reason)

@@ -62,6 +62,7 @@ class OpenAIRealtime:
     greets = False
     prompts = False
     hums = False
+    announces = True
 
     def __init__(
         self, model: str, *, schema_faults: Callable[[Mapping[str, Any]], Sequence[str]] = _no_faults

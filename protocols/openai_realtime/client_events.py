@@ -15,6 +15,7 @@ from parley.protocols.client_protocol import (
     EarlierReply,
     EndTurn,
     Message,
+    OutOfBandRequest,
     Pictures,
     PlaybackTruncated,
     ProtocolError,
@@ -22,6 +23,7 @@ from parley.protocols.client_protocol import (
     SessionUpdate,
     Speech,
     ToolAnswer,
+    ToolsAnswered,
     Typed,
     parsed,
     samples_of,
@@ -30,13 +32,14 @@ from parley.protocols.client_protocol import (
 from parley.protocols.openai_realtime.shapes import (
     MOST_CHARS,
     Faults,
-    answer_instructions,
+    ResponseRequest,
     event,
     mapping,
     picture_of,
+    response_request,
     updated,
 )
-from parley.protocols.openai_realtime.state import Item, Owed, RealtimeState, done
+from parley.protocols.openai_realtime.state import MOST_ASIDE, Item, Owed, RealtimeState, Response, done
 
 # Bounds of one event, and of the audio that waits for a commit.
 MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 55_000
@@ -260,7 +263,9 @@ class Reader:
         item = self._state.items.get(item_id)
         if item is None or not item.reply_id:
             raise ProtocolError(
-                f"there is no audio of an item {item_id[:64]!r}", code="item_not_found", param="item_id"
+                f"there is no audio of an item {item_id[:64]!r}",
+                code="item_truncate_invalid_item_id",
+                param="item_id",
             )
         audio_ms = given.get("audio_end_ms")
         if not isinstance(audio_ms, int) or isinstance(audio_ms, bool) or audio_ms < 0:
@@ -276,7 +281,7 @@ class Reader:
         yield PlaybackTruncated(item.reply_id, audio_ms)
 
     def _retrieve(self, given: Message) -> Iterator[Action]:
-        yield Send(event("conversation.item.retrieved", item=dict(self._known(given).body)))
+        yield Send(event("conversation.item.retrieved", item=self._known(given).shown()))
 
     def _delete(self, given: Message) -> Iterator[Action]:
         state, item = self._state, self._known(given)
@@ -300,34 +305,82 @@ class Reader:
 
     def _respond(self, given: Message) -> Iterator[Action]:
         state = self._state
-        instructions = answer_instructions(mapping(given, "response", optional=True), state.settings)
-        if state.typed:
+        request = response_request(mapping(given, "response", optional=True), state.settings, self._faults)
+        is_after_tools = state.owed is Owed.TOOL
+        if request.is_out_of_band:
+            yield from self._respond_aside(request)
+        elif state.typed:
             words = "\n".join(item.words for item in state.typed)
             # A typed message ends the bot's speech, as the caller's voice does.
-            yield Typed(words) if instructions is None else CreateResponse(instructions, words)
-            state.ask()
-        elif state.claim():
-            return
+            if request.instructions is None and request.tools is None:
+                yield Typed(words)
+            else:
+                yield CreateResponse(request.instructions, words, request.tools)
+            state.ask(request)
+        elif state.claim(request):
+            if is_after_tools:
+                # What they returned waits for this, so that the response has the metadata of the request.
+                yield ToolsAnswered(request.tools)
         elif state.response is not None:
             raise ProtocolError(
-                "a response is in progress: cancel it, or wait for its end",
+                f"Conversation already has an active response in progress: {state.response.response_id}. "
+                "Wait until the response is finished before creating a new one.",
                 code="conversation_already_has_active_response",
             )
         else:
-            yield CreateResponse(instructions)
-            state.ask()
+            yield CreateResponse(request.instructions, tools=request.tools)
+            state.ask(request)
+
+    def _respond_aside(self, request: ResponseRequest) -> Iterator[Action]:
+        """Request an answer outside of the conversation."""
+        state = self._state
+        if len(state.aside) >= MOST_ASIDE:
+            raise ProtocolError(
+                f"{MOST_ASIDE} responses outside of the conversation are in progress: wait for one",
+                code="rate_limit_exceeded",
+            )
+        lines = None if request.given is None else tuple(map(self._line, request.given))
+        response = Response(request)
+        yield OutOfBandRequest(response.response_id, request.instructions, lines, request.most_tokens)
+        yield Send(state.wait_for(response))
+
+    def _line(self, given: Message) -> tuple[str, str]:
+        """Return role and text of an item of a client's own input."""
+        kind, param = given.get("type", "message"), "response.input"
+        if kind == "item_reference":
+            item_id = text_of(given, "id", most_chars=256)
+            item = self._state.items.get(item_id)
+            if item is None:
+                raise ProtocolError(f"there is no item {item_id[:64]!r}", code="invalid_value", param=param)
+            given = item.shown()
+            kind = given["type"]
+        content, role = given.get("content"), given.get("role")
+        if kind != "message" or role not in ("user", "system", "assistant") or not isinstance(content, list):
+            raise ProtocolError(f"{param}: expected messages of text", code="not_supported", param=param)
+        texts: list[str] = []
+        for part in content:
+            text = part.get("text") or part.get("transcript") if isinstance(part, dict) else None
+            if not isinstance(text, str) or len(text) > MOST_CHARS:
+                raise ProtocolError(f"{param}: expected messages of text", code="not_supported", param=param)
+            texts.append(text)
+        return role, "\n".join(texts)
 
     def _cancel(self, given: Message) -> Iterator[Action]:
         state = self._state
         response, wanted = state.response, given.get("response_id")
-        if response is None and wanted is None and state.owed is not Owed.NONE:
+        # What tools have returned is answered on the client's request only, or after a while.
+        is_owed = state.owed not in (Owed.NONE, Owed.TOOL)
+        if response is None and wanted is None and is_owed:
             yield CancelResponse()
             for message in state.owe_nothing("cancelled", "client_cancelled"):
                 yield Send(message)
             return
         if response is None or wanted not in (None, response.response_id):
+            # LiveKit's plugin tells it from other errors by its first words.
             raise ProtocolError(
-                "no such response is in progress", code="response_cancel_not_active", param="response_id"
+                "Cancellation failed: no active response found",
+                code="response_cancel_not_active",
+                param="response_id",
             )
         response.cancel()
         yield CancelResponse()

@@ -14,6 +14,7 @@ from parley.protocols.client_protocol import (
     CallerStopped,
     Happening,
     Message,
+    OutOfBandAnswer,
     RecognisedWords,
     ReplyAudio,
     ReplyBegan,
@@ -62,8 +63,10 @@ class ServerEventWriter:
                 return self._over(reply_id, was_cut=was_cut)
             case ToolCalled(call_id, name, arguments):
                 return self._asks(call_id, name, arguments)
-            case Trimmed(reply_id, audio_ms):
-                return self._trimmed(reply_id, audio_ms)
+            case Trimmed(reply_id, audio_ms, heard):
+                return self._trimmed(reply_id, audio_ms, heard)
+            case OutOfBandAnswer(request_id, text, fault):
+                return self._aside(request_id, text, fault)
             case SessionEnded(reason, message):
                 return self._end_of_call(reason, message)
             case _:
@@ -77,7 +80,9 @@ class ServerEventWriter:
             return []
         item_id = state.begin_turn().item_id
         state.speaks_from(voice_ms)
-        return [event("input_audio_buffer.speech_started", audio_start_ms=state.began_ms, item_id=item_id)]
+        started = event("input_audio_buffer.speech_started", audio_start_ms=state.began_ms, item_id=item_id)
+        # An answer that has not begun does not come any more. The next response is another one.
+        return [started, *state.owe_nothing("cancelled", "turn_detected")]
 
     def _caller_stopped(self, voice_ms: int | None) -> list[Message]:
         state = self._state
@@ -156,7 +161,7 @@ class ServerEventWriter:
         item = state.items.new(
             {"type": "message", "role": "assistant", "status": "in_progress", "content": []},
             reply_id=reply_id,
-            modality=state.settings.modality,
+            modality=response.request.modality,
         )
         return [
             *messages,
@@ -247,10 +252,42 @@ class ServerEventWriter:
         ]
         return messages if is_speaking else [*messages, *self._close(was_cut=False)]
 
-    def _trimmed(self, reply_id: str, audio_ms: int) -> list[Message]:
+    def _aside(self, request_id: str, text: str, fault: str) -> list[Message]:
+        """Return the events of a response outside of the conversation, from its item to its end."""
+        state = self._state
+        response = state.aside.pop(request_id, None)
+        if response is None:
+            return []
+        if fault:
+            error = {"type": "server_error", "code": "inference_error", "message": fault}
+            details = {"type": "failed", "error": error}
+            shown = state.shown_response(response, "failed", details)
+            return [event("response.done", response=shown)]
+        item = state.items.new(
+            {"type": "message", "role": "assistant", "status": "in_progress", "content": []}, modality="text"
+        )
+        response.add(item)
+        messages = [
+            self._of_item("response.output_item.added", response, item, item=dict(item.body)),
+            self._of_part("response.content_part.added", response, item, part=_as_part(self._part(item))),
+            self._of_part("response.output_text.delta", response, item, delta=item.say(text)),
+            self._of_part("response.output_text.done", response, item, text=item.text),
+        ]
+        part = self._part(item)
+        item.body.update(status="completed", content=[part])
+        return [
+            *messages,
+            self._of_part("response.content_part.done", response, item, part=_as_part(part)),
+            self._of_item("response.output_item.done", response, item, item=dict(item.body)),
+            event("response.done", response=state.shown_response(response, "completed")),
+        ]
+
+    def _trimmed(self, reply_id: str, audio_ms: int, heard: str | None) -> list[Message]:
         item = self._state.items.of_reply(reply_id)
         if item is None:
             return []
+        if heard is not None:
+            item.trim(heard)
         return [
             event("conversation.item.truncated", item_id=item.item_id, content_index=0, audio_end_ms=audio_ms)
         ]

@@ -7,7 +7,7 @@ effective value in ``session.updated``, where a client can read it.
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parley.protocols.client_protocol import (
@@ -26,11 +26,38 @@ MOST_CHARS, MOST_TOOLS, MOST_TOOL_CHARS = 32_768, 64, 65_536
 # Bounds for all tools of a client together: each pattern is compiled, and each value of a schema is checked.
 MOST_TOOL_VALUES, MOST_PATTERNS = 10_000, 32
 MOST_PICTURE_BYTES = 8_000_000
+# Bounds of the protocol's ``metadata``.
+MOST_METADATA, METADATA_NAME_CHARS, METADATA_CHARS = 16, 64, 512
+# Bounds of one response: the tokens that a client may name, and the items of its own input.
+MOST_TOKENS, MOST_GIVEN = 4_096, 64
 VOICE = "parley"
 # Returns the faults of a schema.
 Faults = Callable[[Mapping[str, Any]], Sequence[str]]
 # The pattern of OpenAI's models. A name is also a key here.
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """Request of a client for one response: what differs from its session for it.
+
+    Attributes:
+        instructions: in place of the session's; None: those apply.
+        metadata: of the client, repeated with the response.
+        modality: audio or text.
+        tools: in place of the session's, also none at all; None: those apply.
+        is_out_of_band: true when the response is not part of the conversation.
+        given: items that an out-of-band response is made from; None: the conversation.
+        most_tokens: longest out-of-band answer; None: no limit.
+    """
+
+    instructions: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    modality: str = "audio"
+    tools: tuple[ClientTool, ...] | None = None
+    is_out_of_band: bool = False
+    given: tuple[Message, ...] | None = None
+    most_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,24 +203,98 @@ def shown_format(format_: Format) -> Message:
     return {"type": kind, "rate": format_.rate_hz} if format_ == PCM else {"type": kind}
 
 
-def answer_instructions(response: Message, settings: Settings) -> str | None:
-    """Return the instructions of a ``response.create``; None where it has none.
+def response_request(response: Message, settings: Settings, faults: Faults) -> ResponseRequest:
+    """Return what a ``response.create`` requests.
 
     Raises:
-        Refusal: it requests anything other than instructions.
+        Refusal: a part of it is not supported.
     """
-    _tool_choice(response, "auto", "response.tool_choice")
-    if response.get("conversation") not in (None, "auto"):
-        raise _not_supported("response.conversation", "only the session's own conversation is supported")
-    for name in ("input", "tools", "prompt"):
-        if response.get(name):
-            raise _not_supported(f"response.{name}", "only instructions can be set for one response")
-    modality = _modality(response, settings.modality, "response.output_modalities")
-    if modality != settings.modality:
-        raise _not_supported("response.output_modalities", "set these fields in session.update")
-    if not response.get("instructions"):
+    conversation = response.get("conversation")
+    if conversation not in (None, "auto", "none"):
+        raise ProtocolError(
+            "response.conversation: expected auto or none",
+            code="invalid_value",
+            param="response.conversation",
+        )
+    if response.get("prompt"):
+        raise _not_supported("response.prompt", "stored prompts are not supported; send instructions")
+    is_out_of_band = conversation == "none"
+    tool_choice = _tool_choice(response, settings.tool_choice, "response.tool_choice")
+    tools: tuple[ClientTool, ...] | None = None
+    if response.get("tools") is not None:
+        _, tools = _tools(response["tools"], faults, "response.tools")
+    if tool_choice == "none" and (tools or settings.tool_choice != "none"):
+        tools = ()
+    instructions = None
+    if response.get("instructions"):
+        instructions = text_of(response, "instructions", most_chars=MOST_CHARS)
+    request = ResponseRequest(
+        instructions=instructions,
+        metadata=_metadata(response.get("metadata")),
+        modality=_modality(response, settings.modality, "response.output_modalities"),
+        tools=tools,
+        is_out_of_band=is_out_of_band,
+        given=_given_items(response.get("input")),
+        most_tokens=_most_tokens(response.get("max_output_tokens")),
+    )
+    if is_out_of_band and request.modality != "text":
+        raise _not_supported(
+            "response.output_modalities",
+            'a response outside of the conversation has no voice; request ["text"]',
+        )
+    if is_out_of_band and request.tools:
+        raise _not_supported("response.tools", "a response outside of the conversation calls no tools")
+    if request.given is not None and not is_out_of_band:
+        raise _not_supported(
+            "response.input", 'the conversation is what is answered; for other input set conversation: "none"'
+        )
+    return request
+
+
+def _metadata(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if (
+        not isinstance(given, dict)
+        or len(given) > MOST_METADATA
+        or any(
+            not isinstance(value, str) or len(value) > METADATA_CHARS or len(name) > METADATA_NAME_CHARS
+            for name, value in given.items()
+        )
+    ):
+        raise ProtocolError(
+            f"response.metadata: expected up to {MOST_METADATA} texts of at most {METADATA_CHARS} "
+            f"characters, with names of at most {METADATA_NAME_CHARS}",
+            code="invalid_value",
+            param="response.metadata",
+        )
+    return given
+
+
+def _most_tokens(given: object) -> int | None:
+    if given is None or given == "inf":
         return None
-    return text_of(response, "instructions", most_chars=MOST_CHARS)
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_TOKENS:
+        raise ProtocolError(
+            f'response.max_output_tokens: expected 1 to {MOST_TOKENS}, or "inf"',
+            code="invalid_value",
+            param="response.max_output_tokens",
+        )
+    return given
+
+
+def _given_items(given: object) -> tuple[Message, ...] | None:
+    if given is None:
+        return None
+    if (
+        not isinstance(given, list)
+        or len(given) > MOST_GIVEN
+        or not all(isinstance(each, dict) for each in given)
+    ):
+        raise ProtocolError(
+            f"response.input: expected up to {MOST_GIVEN} items", code="invalid_value", param="response.input"
+        )
+    return tuple(given)
 
 
 def picture_of(url: object, *, param: str) -> bytes:
@@ -247,26 +348,24 @@ def _format(given: object, old: Format, *, param: str) -> Format:
     return found
 
 
-def _tools(given: object, faults: Faults) -> tuple[list[Message], tuple[ClientTool, ...]]:
+def _tools(
+    given: object, faults: Faults, place: str = "session.tools"
+) -> tuple[list[Message], tuple[ClientTool, ...]]:
     if not isinstance(given, list) or len(given) > MOST_TOOLS:
-        raise ProtocolError(
-            f"session.tools: expected up to {MOST_TOOLS} tools", code="invalid_value", param="session.tools"
-        )
-    _check_size(given)
+        raise ProtocolError(f"{place}: expected up to {MOST_TOOLS} tools", code="invalid_value", param=place)
+    _check_size(given, place)
     tools: list[ClientTool] = []
     for index, each in enumerate(given):
-        param = f"session.tools[{index}]"
+        param = f"{place}[{index}]"
         if not isinstance(each, dict) or each.get("type") != "function":
             raise ProtocolError(f"{param}: only functions are supported", code="invalid_value", param=param)
         tools.append(_tool(each, param, faults))
     if len({tool.name for tool in tools}) < len(tools):
-        raise ProtocolError(
-            "session.tools: two tools have the same name", code="invalid_value", param="session.tools"
-        )
+        raise ProtocolError(f"{place}: two tools have the same name", code="invalid_value", param=place)
     return list(given), tuple(tools)
 
 
-def _check_size(tools: Sequence[object]) -> None:
+def _check_size(tools: Sequence[object], place: str) -> None:
     """Refuse tools that would take long to check, before they are checked."""
     values = patterns = 0
     waiting: list[object] = [tools]
@@ -280,9 +379,9 @@ def _check_size(tools: Sequence[object]) -> None:
             waiting.extend(value)
         if values + len(waiting) > MOST_TOOL_VALUES or patterns > MOST_PATTERNS:
             raise ProtocolError(
-                f"session.tools: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in total",
+                f"{place}: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in total",
                 code="too_large",
-                param="session.tools",
+                param=place,
             )
 
 

@@ -6,17 +6,27 @@ second one.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
-from parley.protocols.openai_realtime.shapes import VOICE, Settings, detection, event, new_id, shown_format
+from parley.protocols.openai_realtime.shapes import (
+    METADATA_CHARS,
+    MOST_METADATA,
+    VOICE,
+    ResponseRequest,
+    Settings,
+    detection,
+    event,
+    new_id,
+    shown_format,
+)
 
 MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
-# Bounds of the protocol's ``metadata``.
-MOST_METADATA, METADATA_CHARS = 16, 512
+# Answers outside of the conversation that one client may wait for at a time.
+MOST_ASIDE = 4
 
 
 @dataclass(slots=True)
@@ -32,6 +42,7 @@ class Item:
         output_index: position in its response.
         words: text of a typed message that has not been answered.
         modality: of the reply, fixed when it begins.
+        heard: words of the reply that the caller heard, once the client has reported how much it played.
     """
 
     body: Message
@@ -42,6 +53,7 @@ class Item:
     output_index: int = 0
     words: str = ""
     modality: str = "audio"
+    heard: str | None = None
 
     @property
     def item_id(self) -> str:
@@ -51,6 +63,18 @@ class Item:
     def play(self, duration_ms: float) -> None:
         """Count audio that was sent."""
         self.audio_ms += duration_ms
+
+    def trim(self, heard: str) -> None:
+        """Record what the caller has heard of it."""
+        self.heard = heard
+
+    def shown(self) -> Message:
+        """Return the item as it is now: of a reply that was truncated, the words that were heard."""
+        body = dict(self.body)
+        if self.heard is not None and self.body["content"]:
+            [part] = self.body["content"]
+            body["content"] = [{**part, "transcript" if "transcript" in part else "text": self.heard}]
+        return body
 
     def say(self, text: str) -> str:
         """Add words of the bot; return them with the separator from the words before."""
@@ -92,7 +116,10 @@ class Items:
             item_id if isinstance(item_id, str) and 0 < len(item_id) <= MOST_ITEM_CHARS else new_id("item")
         )
         if chosen in self._items:
-            raise ProtocolError(f"there is an item {chosen!r} already", code="invalid_value", param="item.id")
+            # LiveKit's plugin takes this code for success.
+            raise ProtocolError(
+                f"there is an item {chosen!r} already", code="item_create_duplicate_item_id", param="item.id"
+            )
         body = {"id": chosen, "object": "realtime.item", **body}
         return Item(body, words=words, reply_id=reply_id, modality=modality)
 
@@ -122,12 +149,14 @@ class Response:
     """Response of the bot, with its items.
 
     Attributes:
+        request: what the client has requested for it.
         response_id: generated here.
         items: in order.
         is_claimable: the client has not requested it yet and may be about to.
         is_cancelled: the client has requested its end.
     """
 
+    request: ResponseRequest
     response_id: str = field(default_factory=lambda: new_id("resp"))
     items: list[Item] = field(default_factory=list)
     is_claimable: bool = False
@@ -177,6 +206,7 @@ class RealtimeState:
         notes: system messages of the client, in addition to its instructions.
         asked: ids of tool calls that wait for their output.
         takes_instructions: true when the client's instructions are followed.
+        aside: responses outside of the conversation that the client waits for.
     """
 
     def __init__(self, model: str) -> None:
@@ -187,6 +217,9 @@ class RealtimeState:
         self.items = Items()
         self.response: Response | None = None
         self.owed = Owed.NONE
+        self.aside: dict[str, Response] = {}
+        # Of the answer that is owed, where the client has requested it.
+        self._request: ResponseRequest | None = None
         self.caller: Item | None = None
         self.caller_words: list[str] = []
         self.heard_ms = 0.0
@@ -282,20 +315,27 @@ class RealtimeState:
 
     # Answers that are owed.
 
-    def ask(self) -> None:
+    def ask(self, request: ResponseRequest) -> None:
         """Record that the client has requested an answer to everything that it typed."""
         self.typed.clear()
-        self.owed = Owed.ASKED
+        self.owed, self._request = Owed.ASKED, request
 
-    def claim(self) -> bool:
+    def claim(self, request: ResponseRequest) -> bool:
         """Assign an answer that comes on its own to the client's request; return whether there is one."""
         if self.owed not in (Owed.NONE, Owed.ASKED):
-            self.owed = Owed.ASKED
+            self.owed, self._request = Owed.ASKED, request
         elif self.response is not None and self.response.is_claimable:
             self.response.is_claimable = False
+            # It has begun in its own modality.
+            self.response.request = replace(request, modality=self.response.request.modality)
         else:
             return False
         return True
+
+    def wait_for(self, response: Response) -> Message:
+        """Expect a response outside of the conversation; return the event about it."""
+        self.aside[response.response_id] = response
+        return event("response.created", response=self.shown_response(response, "in_progress"))
 
     def answer_tool(self, call_id: str) -> None:
         """Record the output of a tool, which will be answered."""
@@ -310,11 +350,18 @@ class RealtimeState:
     def owe_nothing(self, status: str, reason: str = "") -> list[Message]:
         """Expect no answer any more; return an empty one where the client waits for it."""
         owed, self.owed = self.owed, Owed.NONE
-        return self.empty_response(status, reason) if owed is Owed.ASKED and self.response is None else []
+        request, self._request = self._request, None
+        if owed is not Owed.ASKED or request is None or self.response is not None:
+            return []
+        return self._empty_response(request, status, reason)
 
     def open_response(self) -> Response:
         """Begin the answer that was owed, or unprompted speech of the bot."""
-        self.response = Response(is_claimable=self.owed in (Owed.COMMIT, Owed.TOOL))
+        request, self._request = self._request, None
+        self.response = Response(
+            request or ResponseRequest(modality=self.settings.modality),
+            is_claimable=self.owed in (Owed.COMMIT, Owed.TOOL),
+        )
         self.owed = Owed.NONE
         return self.response
 
@@ -355,32 +402,35 @@ class RealtimeState:
 
     def shown_response(self, response: Response, status: str, details: Message | None = None) -> Message:
         """Return a response as its first and its last event hold it; the number of tokens is unknown."""
-        settings = self.settings
+        settings, request = self.settings, response.request
         return {
             "object": "realtime.response",
             "id": response.response_id,
-            "conversation_id": self.conversation_id,
+            "conversation_id": None if request.is_out_of_band else self.conversation_id,
             "status": status,
             "status_details": details,
             "output": [dict(item.body) for item in response.items] if status != "in_progress" else [],
-            "output_modalities": [settings.modality],
+            "output_modalities": [request.modality],
             "audio": {"output": {"format": shown_format(settings.output_format), "voice": VOICE}},
-            "max_output_tokens": "inf",
-            "metadata": None if status == "in_progress" else self._metadata_of(response),
+            "max_output_tokens": request.most_tokens if request.is_out_of_band else "inf",
+            "metadata": self._metadata_of(response, is_over=status != "in_progress"),
             "usage": None,
         }
 
-    def _metadata_of(self, response: Response) -> Message | None:
-        """Return the passages that a response rests on, in the protocol's field for anything else."""
+    def _metadata_of(self, response: Response, *, is_over: bool) -> Message | None:
+        """Return the client's metadata of a response, and at its end the passages that it rests on."""
+        metadata = dict(response.request.metadata)
         reply_id, passages = self._cited
-        if not passages or response.speech is None or response.speech.reply_id != reply_id:
-            return None
-        named = (f"{passage.label} ({passage.number})" for passage in passages[:MOST_METADATA])
-        return {f"passage_{place}": name[:METADATA_CHARS] for place, name in enumerate(named, start=1)}
+        if is_over and response.speech is not None and response.speech.reply_id == reply_id:
+            room = MOST_METADATA - len(metadata)
+            named = (f"{passage.label} ({passage.number})" for passage in passages[:room])
+            for place, name in enumerate(named, start=1):
+                metadata.setdefault(f"passage_{place}", name[:METADATA_CHARS])
+        return metadata or None
 
-    def empty_response(self, status: str, reason: str = "") -> list[Message]:
+    def _empty_response(self, request: ResponseRequest, status: str, reason: str) -> list[Message]:
         """Return the events of a response without output, for a client that waits for one."""
-        response = Response()
+        response = Response(request)
         details = {"type": status, "reason": reason} if reason else None
         return [
             event("response.created", response=self.shown_response(response, "in_progress")),

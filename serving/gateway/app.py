@@ -55,6 +55,7 @@ from parley.serving.gateway.http.middleware import (
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
 from parley.serving.gateway.metrics_api import MetricsPage, metrics_api
+from parley.serving.gateway.openai_routes import openai_router
 from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_manager import CallManager
@@ -301,6 +302,7 @@ def create_app(
     if modes:
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
+        app.include_router(openai_router(modes))
         app.include_router(
             ChatSockets(
                 settings,

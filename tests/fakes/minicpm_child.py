@@ -11,7 +11,7 @@ from typing import Any
 
 from parley.models.omni.minicpm_o.binding import DuplexBinding
 from parley.models.omni.minicpm_o.worker import main
-from tests.fakes.minicpm_duplex import HubDuplex, StandInDuplex
+from tests.fakes.minicpm_duplex import ColdDuplex, HubDuplex, StandInDuplex
 
 
 def load(facts: Mapping[str, Any]) -> DuplexBinding:
@@ -21,6 +21,8 @@ def load(facts: Mapping[str, Any]) -> DuplexBinding:
             duplex = StandInDuplex(**facts["duplex"])
         case "hub":
             duplex = HubDuplex(**facts["duplex"])
+        case "cold":
+            duplex = ColdDuplex(**facts["duplex"])
         case "no package":
             raise ModuleNotFoundError("No module named 'stepaudio2'")
         case "hangs":

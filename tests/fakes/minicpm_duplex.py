@@ -277,6 +277,17 @@ class StandInDuplex:
         }
 
 
+class ColdDuplex(StandInDuplex):
+    """The same, whose first conversation in a process takes a second to prepare."""
+
+    def prepare(
+        self, prefix_system_prompt=None, suffix_system_prompt=None, ref_audio=None, prompt_wav_path=None
+    ):
+        if not self.sessions:
+            time.sleep(1)
+        return super().prepare(prefix_system_prompt, suffix_system_prompt, ref_audio, prompt_wav_path)
+
+
 class HubDuplex(StandInDuplex):
     """The duplex object of the code published with the weights: no override, no finalize, other marks."""
 

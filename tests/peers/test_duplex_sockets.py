@@ -10,10 +10,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
@@ -24,6 +26,7 @@ from parley.configs.deployment import DEFAULT_PROMPT
 from parley.core.client_rules import prompt_of
 from parley.models.omni import Preparation
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from tests.minicpm_player import silences_ms
 from tests.peers.minicpm_server import MiniCpmServer, minicpm_server
 from tests.peers.test_browser import Served, lines_are_free, serving
 from tests.peers.test_queue import pooled, worker_of
@@ -158,8 +161,9 @@ async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it
             said.append(len(samples_in(result["audio_data"])))
             assert result["is_listen"] is (number < 4) is not bool(said[-1])
             await asyncio.sleep(max(0.0, began_s + 1 - time.monotonic()))
-        # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit.
-        assert sum(said) == 46_560 and said[3] == 14_400
+        # 0.6, 1.04 and 0.3 s: each with its unit, except for the part that is longer than the unit. The first
+        # is preceded by silence, so that it lasts until the next.
+        assert sum(said) == 46_560 + 9_600 and said[3] == 24_000
         for _ in range(2):
             await one.chunk(loud)
             assert not (await one.next("result"))["interrupted"]
@@ -324,18 +328,56 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(in_pool: Sit
         assert len(model.prepared) == before + 2
 
 
+SCHEMA = json.loads((files("parley.protocols") / "schemas" / "minicpm_realtime.json").read_text())
+CLIENT, SERVER = (
+    jsonschema.Draft7Validator({**SCHEMA, "oneOf": [{"$ref": f"#/definitions/{side}"}]})
+    for side in ("client", "server")
+)
+
+
+class RealtimeClient(Client):
+    """Client of the realtime dialect; each message of the server has to be valid by its schema."""
+
+    async def next(self, *types: str, within_s: float = 10) -> dict[str, Any]:
+        before = len(self.got)
+        message = await super().next(*types, within_s=within_s)
+        for each in self.got[before:]:
+            SERVER.validate(each)
+        return message
+
+    async def update(self) -> None:
+        await self.say("session.update", session={"instructions": "Be kind."})
+
+    async def append(self) -> str:
+        """Send a chunk of a constant level; return the type of its answer."""
+        await self.say("input_audio_buffer.append", audio=in_base64(SECOND + 0.5))
+        return (await self.next("response.listen", "response.output_audio.delta"))["type"]
+
+    async def say(self, type_: str, **fields: Any) -> None:
+        """Send a message that is valid by the schema."""
+        CLIENT.validate({"type": type_, **fields})
+        await self.send(type_, **fields)
+
+
+@asynccontextmanager
+async def realtime_client(served: Served, query: str) -> AsyncIterator[RealtimeClient]:
+    url = served.address.replace("http", "ws") + "/v1/realtime" + query
+    async with connect(url, max_size=None) as socket:
+        yield RealtimeClient(socket)
+
+
 async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
     with (
         minicpm_server() as model,
         serving(tmp_path, "llm: {name: documents}", more=one_worker(model.url, 2), calls=2) as at,
     ):
-        async with client(at, "/v1/realtime?mode=audio") as one:
+        async with realtime_client(at, "?mode=audio") as one:
             assert (await one.next("session.queue_done"))["type"] == one.types[0]
-            await one.send("input_audio_buffer.append", audio=in_base64(SECOND))
+            await one.say("input_audio_buffer.append", audio=in_base64(SECOND))
             assert (await one.next("error"))["error"]["code"] == "not_ready"
             await one.send("session.update", session={})
             assert (await one.next("error"))["error"]["code"] == "missing_field"
-            await one.send("session.update", session={"instructions": "Be kind."})
+            await one.update()
             created = await one.next("session.created")
             # The client's values have no effect here.
             assert created["prompt_length"] == len(DEFAULT_PROMPT) and created["session_id"]
@@ -343,23 +385,78 @@ async def test_the_realtime_dialect_keeps_its_states(tmp_path: Path):
             assert (await one.next("error"))["error"]["code"] == "invalid_payload"
             await one.send("response.cancel")
             assert (await one.next("error"))["error"]["code"] == "unknown_event"
+            await one.socket.send("{no json")
+            assert (await one.next("error"))["error"]["code"] == "invalid_payload"
             types = []
             for _ in range(6):
-                await one.send("input_audio_buffer.append", audio=in_base64(SECOND + 0.5))
-                types.append((await one.next("response.listen", "response.output_audio.delta"))["type"])
+                types.append(await one.append())
                 await asyncio.sleep(0.9)
             assert set(types) == {"response.listen", "response.output_audio.delta"}
-            await one.send("session.close", reason="user_stop")
+            await one.say("session.close", reason="user_stop")
             assert (await one.ended())[0] == 1000
             assert one.got[-1] == {"type": "session.closed", "reason": "stopped"}
-        async with client(at, "/v1/realtime?mode=audio") as one:
+        async with realtime_client(at, "?mode=audio") as one:
             await one.next("session.queue_done")
-            await one.send("session.update", session={"instructions": "Be kind."})
+            await one.update()
             await one.next("session.created")
             at.process.terminate()
             # The conversation itself is notified, and closed.
             assert await one.ended() == (1012, "the server is stopping")
             assert one.got[-1] == {"type": "session.closed", "reason": "server_shutdown"}
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waits for queue_done", "sends after 100 ms"])
+async def test_a_page_that_names_no_mode_is_known_by_its_first_message(two_lines: Site, waits: bool):
+    await two_lines.is_free()
+    before = len(two_lines.model.heard)
+    async with realtime_client(two_lines.served, "") as one:
+        if waits:
+            await one.next("session.queue_done")
+        else:
+            await asyncio.sleep(0.1)
+        await one.update()
+        if not waits:
+            # Some clients send it once more when they are placed.
+            await one.next("session.queue_done")
+            await one.update()
+        await one.next("session.created")
+        assert await one.append() == "response.listen"
+        assert "error" not in one.types
+    # The model received float32, and not numbers of 16 bits.
+    [heard] = two_lines.model.heard[before:]
+    assert abs(float(heard[100:].mean()) - 0.5) < 0.01
+
+
+async def test_a_client_in_the_queue_may_send_its_update_early(in_pool: Site):
+    await in_pool.is_free()
+    async with realtime_client(in_pool.served, "?mode=audio") as first:
+        await first.update()
+        await first.next("session.created", within_s=20)
+        async with realtime_client(in_pool.served, "?mode=audio") as second:
+            assert (await second.next("session.queued"))["position"] == 1
+            await second.update()
+            await second.update()
+            await first.say("session.close", reason="user_stop")
+            await first.ended()
+            await second.next("session.queue_done", within_s=20)
+            await second.update()
+            await second.next("session.created", within_s=20)
+            await second.append()
+            assert "error" not in second.types
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_an_openai_client_that_names_no_model_is_known_by_its_first_message(
+    two_lines: Site, is_silent: bool
+):
+    await two_lines.is_free()
+    async with client(two_lines.served, "/v1/realtime") as one:
+        if not is_silent:
+            await one.send("session.update", session={"type": "realtime", "instructions": "Be kind."})
+        await one.next("session.created")
+        if is_silent:
+            await one.send("session.update", session={"type": "realtime"})
+        assert (await one.next("session.updated"))["session"]["type"] == "realtime"
 
 
 async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path: Path):
@@ -387,6 +484,30 @@ async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path
         async with httpx.AsyncClient() as http:
             page = (await http.get(f"{served.address}/api/sessions/{session_id}/timeline")).text
         assert "ten until two" in page
+
+
+@pytest.mark.alone
+async def test_a_page_plays_a_reply_without_silence_in_it(tmp_path: Path):
+    """The page sends a second at a time, and begins to play 200 ms after the first sound of a reply."""
+    with serving(tmp_path, "llm: {name: documents}") as served:
+        async with client(served) as one:
+            await one.prepared()
+            pcm = np.frombuffer(silence(300) + say("What are your opening hours on saturday?"), "<i2")
+            heard = pcm.astype(np.float32) / 32_768
+            results: list[tuple[float, dict[str, Any]]] = []
+            due_s = time.monotonic()
+            for number in range(15):
+                piece = heard[number * 16_000 : (number + 1) * 16_000]
+                await one.chunk(np.pad(piece, (0, 16_000 - len(piece))))
+                result = await one.next("result")
+                results.append((time.monotonic() * 1_000, result))
+                if result["end_of_turn"]:
+                    break
+                due_s += 1
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            spoken = [each for _, each in results if each["audio_data"]]
+            assert len(spoken) >= 3 and spoken[-1]["end_of_turn"]
+            assert max(silences_ms(results, delay_ms=200), default=0.0) <= 40
 
 
 async def test_our_own_client_of_that_server_takes_parley_for_one(two_lines: Site):

@@ -7,19 +7,15 @@ It requires an older ``websockets`` than Parley, so it runs in an environment of
 
 import asyncio
 import json
-import os
-import sys
-import wave
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.peers.realtime_caller import PCM_HZ, at_rate
+from tests.peers.foreign.environment import python_with, wav
+from tests.peers.realtime_caller import PCM_HZ
 from tests.peers.server import RunningServer
 from tests.peers.test_openai_realtime import QUESTION, forecaster
-from tests.system import missing
-from tests.voices import say
 
 __all__ = ["forecaster"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,28 +27,8 @@ HERE = Path(__file__).parent
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an interpreter that has the SDK."""
-    given = os.environ.get("PARLEY_AGENTS_PYTHON")
-    if given:
-        return given
     folder = tmp_path_factory.mktemp("agents")
-    python = str(folder / "bin" / "python")
-    for command in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [python, "-m", "pip", "install", "-q", AGENTS],
-    ):
-        made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-        if await made.wait():
-            missing(AGENTS)
-    return python
-
-
-def wav(path: Path, text: str) -> str:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(PCM_HZ)
-        file.writeframes(at_rate(say(text), PCM_HZ))
-    return str(path)
+    return await python_with(AGENTS, folder=folder, variable="PARLEY_AGENTS_PYTHON")
 
 
 @pytest.mark.packages

@@ -58,8 +58,10 @@ class Weather(CallingOpenAi):
     Its reply depends on the last message of the request only, so tests may run in any order.
     """
 
-    def __init__(self, turns: Sequence[Turn], *, after_tool: Sequence[str] = ()) -> None:
-        super().__init__(turns)
+    def __init__(
+        self, turns: Sequence[Turn], *, after_tool: Sequence[str] = (), unstreamed: Sequence[Turn] = ()
+    ) -> None:
+        super().__init__(turns, unstreamed=unstreamed)
         self.after_tool = after_tool
 
     async def stream(self, response: Any, turn: Turn) -> None:
@@ -234,11 +236,15 @@ async def test_a_client_that_played_less_than_the_server_knew_has_the_last_word(
             item_id=started.item_id, content_index=0, audio_end_ms=700
         )
         await caller.until("conversation.item.truncated")
+        await caller.connection.conversation.item.retrieve(item_id=started.item_id)
+        retrieved = (await caller.until("conversation.item.retrieved")).item
     turns = bot_turns(await events_of(server, session_of(caller), until="left"))
     [first] = [turn for turn in turns if turn["text"].startswith("We")]
     assert (first["source"], first["audio_ms"]) == ("client_report", 700)
     assert first["text"].split() == LONG_WORDS[: len(first["text"].split())]
     assert 1 <= len(first["text"].split()) <= 3
+    # The client reads the words that the session keeps.
+    assert retrieved.content[0].transcript == first["text"]
 
 
 @pytest.mark.parametrize("model", PIPELINES)
@@ -465,6 +471,75 @@ async def test_tools_may_change_while_the_conversation_is_on(server: RunningServ
         assert errors(caller) == []
 
 
+@pytest.mark.parametrize("model", PIPELINES)
+async def test_tools_of_one_response_are_those_of_no_other(server: RunningServer, llm: Asked, model: str):
+    async with calling(server.url, model=model, microphone=False) as caller:
+        caller.answers["weather"] = lambda _arguments: "sunny"
+        await typed(caller, QUESTION)
+        metadata = {"client_event_id": "mine"}
+        await caller.connection.response.create(response={"tools": [WEATHER], "metadata": metadata})
+        await caller.until("response.function_call_arguments.done")
+        await caller.connection.response.create(response={"metadata": {"client_event_id": "next"}})
+        await caller.until("response.done", count=2)
+        assert "sunny" in caller.said() and not llm.requests[-1].get("tools")
+        shown = [each.response.metadata["client_event_id"] for each in caller.of("response.created")]
+        assert shown == ["mine", "next"]
+        await typed(caller, QUESTION)
+        await caller.connection.response.create()
+        await caller.until("response.created", count=3)
+        assert not llm.requests[-1].get("tools")
+        # Nor does a response without tools take those of the session.
+        await caller.connection.session.update(session={"type": "realtime", "tools": [WEATHER]})
+        await typed(caller, QUESTION)
+        await caller.connection.response.create(response={"tool_choice": "none"})
+        await caller.until("response.created", count=4)
+        assert not llm.requests[-1].get("tools")
+        await typed(caller, QUESTION)
+        await caller.connection.response.create()
+        await caller.until("response.function_call_arguments.done", count=2)
+        assert errors(caller) == []
+
+
+async def test_an_answer_outside_of_the_conversation_while_the_bot_speaks(tmp_path: Path):
+    async with (
+        Asked([Turn(LONG)], unstreamed=[Turn(("Joy.",))]) as llm,
+        serving(llm, tmp_path) as server,
+        calling(server.url, microphone=False, instructions="Be kind.") as caller,
+    ):
+        await typed(caller, "Hello.")
+        await caller.connection.response.create()
+        await caller.until("response.output_audio.delta")
+        aside = {
+            "conversation": "none",
+            "output_modalities": ["text"],
+            "instructions": "Name the mood.",
+            "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hm"}]}],
+            "metadata": {"topic": "mood"},
+            "max_output_tokens": 20,
+        }
+        await caller.connection.response.create(response=aside)
+        text = await caller.until("response.output_text.done")
+        [request] = [each for each in llm.requests if not each.get("stream")]
+        assert text.text == "Joy."
+        assert "Name the mood." in json.dumps(request) and "Hello." not in json.dumps(request)
+        assert 20 in request.values()
+        done = (await caller.until("response.done")).response
+        assert (done.metadata, done.conversation_id, done.status) == ({"topic": "mood"}, None, "completed")
+        spoken = (await caller.until("response.done", count=2)).response
+        assert spoken.status == "completed" and caller.said() == "".join(LONG).strip()
+        # Without input of its own it is about the conversation.
+        await caller.connection.response.create(
+            response={"conversation": "none", "output_modalities": ["text"]}
+        )
+        await caller.until("response.output_text.done", count=2)
+        assert "On Sunday" in json.dumps([each for each in llm.requests if not each.get("stream")][-1])
+        assert errors(caller) == []
+        caller.order.over()
+        session_id = session_of(caller)
+        events = await events_of(server, session_id, until="bot_turn")
+    assert "mood" not in json.dumps(events) and "Joy" not in json.dumps(events)
+
+
 async def test_a_tool_that_cannot_be_checked_is_refused_with_the_reason(
     server: RunningServer,
 ):
@@ -551,7 +626,7 @@ async def test_what_is_wrong_is_said_and_the_session_goes_on_as_does_every_other
         gone = await refused(
             event("conversation.item.truncate", item_id="x", content_index=0, audio_end_ms=1)
         )
-        assert (gone["code"], gone["param"]) == ("item_not_found", "item_id")
+        assert (gone["code"], gone["param"]) == ("item_truncate_invalid_item_id", "item_id")
         # Ten times faster than speech.
         minute = base64.b64encode(bytes(PCM_HZ * 2 * 25)).decode()
         for _ in range(4):

@@ -67,7 +67,9 @@ class FrontEnd:
             due_s += 0.04
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
-    async def until(self, type_: str, text: str = "", within_s: float = 20) -> dict[str, Any]:
+    async def until(
+        self, type_: str, text: str = "", within_s: float = 20, *, any_type: bool = False
+    ) -> dict[str, Any]:
         async with asyncio.timeout(within_s):
             while True:
                 event = json.loads(await self.socket.recv())
@@ -76,7 +78,7 @@ class FrontEnd:
                 if event["type"] == "response.audio.delta":
                     audio = self._decoder.decode(self._decoder.packets(base64.b64decode(event["delta"])))
                     self.heard = np.concatenate([self.heard, audio])
-                if event["type"] == type_ and text in json.dumps(event):
+                if any_type or (event["type"] == type_ and text in json.dumps(event)):
                     return event
 
     def types(self) -> list[str]:
@@ -130,6 +132,68 @@ async def test_the_front_end_talks_with_the_bot(served: Served):
             assert [turn["role"] for turn in history][:3] == ["assistant", "user", "assistant"]
         finally:
             microphone.cancel()
+
+
+class LoadTest(FrontEnd):
+    """Client like Unmute's load test, which reads the conversation at the moments of its own turns.
+
+    Attributes:
+        turns: role and words of each turn, as it would report them.
+        order: phases of the present reply that it times.
+    """
+
+    def __init__(self, socket: ClientConnection) -> None:
+        super().__init__(socket)
+        self.turns: list[tuple[str, str]] = []
+        self.order: list[str] = []
+        self._history: list[dict[str, str]] = []
+
+    async def until_spoken(self) -> None:
+        """Take events up to the end of the next reply."""
+        while True:
+            before = len(self.got)
+            await self.until("", within_s=25, any_type=True)
+            event = self.got[before]
+            match event["type"]:
+                case "unmute.additional_outputs":
+                    self._history = event["args"]["chat_history"]
+                case "response.created":
+                    self.order = ["response_created"]
+                    said = [each["content"] for each in self._history if each["role"] == "user"]
+                    if said:
+                        self.turns.append(("user", said[-1]))
+                case "unmute.response.text.delta.ready":
+                    self._phase("text_start")
+                case "response.audio.delta":
+                    self._phase("audio_start")
+                case "response.audio.done":
+                    last = self._history[-1]
+                    self.turns.append((last["role"], last["content"]))
+                    return
+
+    def _phase(self, name: str) -> None:
+        if name not in self.order:
+            self.order.append(name)
+
+
+async def test_the_load_test_reads_each_turn_when_it_is_over(served: Served):
+    url = served.address.replace("http", "ws") + "/v1/realtime"
+    async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
+        one = LoadTest(socket)
+        await one.update(allow_recording=False)
+        microphone = asyncio.create_task(one.microphone())
+        try:
+            await one.until_spoken()
+            for question in ("What are your opening hours on Saturday?", "Do you have a car park?"):
+                one.speak(silence(300) + say(question))
+                await one.until_spoken()
+                assert sorted(one.order) == ["audio_start", "response_created", "text_start"]
+        finally:
+            microphone.cancel()
+    assert [role for role, _ in one.turns] == ["assistant", "user", "assistant", "user", "assistant"]
+    words = [text.lower() for _, text in one.turns]
+    assert "parley" in words[0] and "opening hours" in words[1] and "saturdays" in words[2]
+    assert "park" in words[3]
 
 
 async def test_what_is_no_opus_is_answered(served: Served):

@@ -29,7 +29,6 @@ from parley.models.llm import LanguageModel
 from parley.models.omni import OmniHost
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from parley.models.retrieval.finder import PassageFinder
-from parley.models.stt import Transcript
 from parley.models.tools import Tool
 from parley.models.tts import TextToSpeech
 from parley.models.tts.phrase_cache import PhraseCache
@@ -149,6 +148,7 @@ def simulate(
     barge_in: Mapping[str, Any] | None = MappingProxyType({}),
     words: Sequence[str] = ("what", "is", "it"),
     word_ms: int = 200,
+    words_late_ms: int = 0,
     confidence: float = 0.9,
     commands: Sequence[str] = (),
     commands_late_ms: int = 0,
@@ -238,9 +238,10 @@ def simulate(
         )
         plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
         answering = _WithTools(deployment, plan, model, tools, finder)
-        ears = InPlaceEngine[Transcript](
+        ears = LateEngine(
             ScriptedStt(ScriptedSttSettings(words=tuple(words), word_ms=word_ms, confidence=confidence)),
             as_transcript,
+            words_late_ms,
         )
         spotter = None
         if commands:

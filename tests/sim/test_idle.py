@@ -216,3 +216,25 @@ def test_without_words_a_call_of_a_server_that_stops_ends_at_once(tmp_path: Path
     call = simulate([silence(60_000)], tmp_path, greeting="Hello.", concurrently=closing_at(4), **more)
     assert texts(call) == ["Hello."]
     assert length_ms(call) < 6_000
+
+
+@pytest.mark.parametrize("late_ms", [1_000, 3_000, 9_000])
+def test_a_turn_waits_for_the_words_that_its_recogniser_owes(tmp_path: Path, late_ms: int):
+    """A busy recogniser is late: the caller is not asked whether they are there, and is answered once."""
+    call = simulate(
+        QUESTION,
+        tmp_path,
+        words_late_ms=late_ms,
+        scripts=[["The answer is yes."]],
+        **{**PERSON, "tail_ms": 14_000},
+    )
+    heard = [event.payload["text"] for event in call.events if event.kind is Kind.USER_TURN]
+    assert heard == ["what is it what is"]
+    assert said(call)[0] == ("The answer is yes.", False)
+    assert len(call.model.asked) == 1
+
+
+def test_a_recogniser_that_never_answers_does_not_hold_the_call_for_ever(tmp_path: Path):
+    call = simulate(QUESTION, tmp_path, words_late_ms=600_000, **{**PERSON, "tail_ms": 20_000})
+    assert CHOSEN.prompts[0] not in texts(call)
+    assert call.model.asked == []

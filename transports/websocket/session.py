@@ -33,6 +33,7 @@ from parley.core.token_bucket import TokenBucket
 from parley.core.tuning import tuned
 from parley.protocols.client_protocol import (
     Action,
+    Began,
     Begin,
     ClientProtocol,
     EndAfter,
@@ -191,6 +192,8 @@ class SocketCall:
         self._outbox: deque[str] = deque()
         self._unsent_bytes = 0
         self._unsent = asyncio.Event()
+        # True until the message about the session's beginning, where that has to be the first.
+        self._is_held = protocol.announces
         self._close: tuple[int, str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._budget = ClientBudget(self.settings)
@@ -305,6 +308,7 @@ class SocketCall:
 
     def _hang_up(self) -> None:
         """Send the messages that are queued for the client, and accept nothing more."""
+        self._is_held = False
         self.gone.set()
         self.spoke.set()
         self.began.set()
@@ -334,7 +338,9 @@ class SocketCall:
                 # A client that receives messages takes part; for one that has never sent any, the first
                 # deadline holds.
                 self._spoke_us = self._clock.now_us()
-            self._post(messages)
+            self._post(messages, is_first=self._is_held and isinstance(happening, Began))
+            if isinstance(happening, (Began, SessionEnded)):
+                self._is_held = False
 
     async def attend(self, on_action: OnAction) -> None:
         """Perform actions from here on, beginning with those that came before any handler."""
@@ -346,13 +352,15 @@ class SocketCall:
                 self.refuse(refusal)
         self.on_action = on_action
 
-    def _post(self, messages: Sequence[Message]) -> None:
+    def _post(self, messages: Sequence[Message], *, is_first: bool = False) -> None:
         if self.gone.is_set():
             return
-        for message in messages:
-            text = json_text(message)
-            self._unsent_bytes += len(text)
-            self._outbox.append(text)
+        texts = [json_text(message) for message in messages]
+        self._unsent_bytes += sum(map(len, texts))
+        if is_first:
+            self._outbox.extendleft(reversed(texts))
+        else:
+            self._outbox.extend(texts)
         if self._unsent_bytes > self.settings.most_unsent_bytes:
             logger.warning(f"a client of {self.protocol.name} does not read, disconnecting it")
             self._outbox.clear()
@@ -503,7 +511,7 @@ class SocketCall:
             while True:
                 await self._unsent.wait()
                 self._unsent.clear()
-                while self._outbox:
+                while self._outbox and not self._is_held:
                     text = self._outbox.popleft()
                     self._unsent_bytes -= len(text)
                     async with asyncio.timeout(self.settings.send_s):

@@ -130,6 +130,12 @@ class EndpointTuning(EndpointSettings):
         150, ge=0, le=1_000, description="time by which a possible voice delays the end of the turn"
     )
     transcript_wait_ms: int = Field(700, ge=0, le=10_000, description="longest wait for the final words")
+    owed_wait_ms: int = Field(
+        10_000,
+        ge=0,
+        le=60_000,
+        description="longest wait for the final words of a recogniser that reports that it owes them",
+    )
     empty_ms: int = Field(
         1_500, ge=200, le=10_000, description="silence after which a turn without recognised words ends"
     )
@@ -223,6 +229,15 @@ class EndpointPolicy(Protocol):
         """Register final words of the speech that just ended."""
         ...
 
+    @property
+    def is_owed(self) -> bool:
+        """True while the recogniser says that it owes words."""
+        ...
+
+    def on_words_owed(self, is_owed: bool) -> None:
+        """Register that the recogniser owes the words of speech that is over, or owes none any more."""
+        ...
+
     def on_bot_said(self, text: str) -> None:
         """Register the last words of the bot, before the caller answers."""
         ...
@@ -276,6 +291,8 @@ class TurnSilence(ABC):
         self._ended_ms: tuple[int, int] | None = None
         self._ended_on: Grounds | None = None
         self._asked = QuestionKind.NOTHING
+        # The recogniser says that it owes words; this outlives the turn.
+        self._is_owed = False
         # End of the voice at this pause; the facts about the caller's own voice outlive the turn.
         self._voice_end: VoiceEnd | None = None
         self._own_voice = CallerVoiceAverage()
@@ -411,6 +428,17 @@ class TurnSilence(ABC):
         self._text = f"{self._text} {text}".strip()
         self._transcript_due_ms = None
 
+    @property
+    def is_owed(self) -> bool:
+        """True while the recogniser says that it owes words."""
+        return self._is_owed
+
+    def on_words_owed(self, is_owed: bool) -> None:
+        """Register that the recogniser owes the words of speech that is over, or owes none any more."""
+        self._is_owed = is_owed
+        if not is_owed:
+            self._transcript_due_ms = None
+
     def on_voice_end(self, end: VoiceEnd) -> None:
         """Register the measurement of how the voice ends; the last one of a pause counts."""
         self._voice_end = end
@@ -448,6 +476,9 @@ class TurnSilence(ABC):
         if self._silent_since_ms is None or self._done:
             return None
         chosen = self._settings
+        if self._is_owed:
+            # Whatever was recognised so far, the words are not all there.
+            return max(self._silent_since_ms + chosen.owed_wait_ms, self._hold_until_ms or 0)
         if not self._text:
             return max(self._silent_since_ms + chosen.empty_ms, self._hold_until_ms or 0)
         due_ms = self._silent_since_ms + self.wait_ms()

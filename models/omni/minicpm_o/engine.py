@@ -5,7 +5,9 @@ module grants access to it, sets deadlines and interprets its answers.
 
 Slow: every question has a deadline. Dead, hung or in violation of the protocol: the worker is killed, every
 call fails until ``cleanup``, and a new worker loads at once. The next conversation waits until it has. The
-same happens after an error of the model, because the state of the conversation in it is then unknown.
+same happens after an error of the model, because the state of the conversation in it is then unknown. A
+worker counts as loaded when it has processed a unit, because the first preparation of a process compiles and
+reads much (42 s were seen), and must not take its time from a caller.
 ``stop`` returns at once, and a running ``generate`` returns silence within ``POLL_S``. The model itself
 computes its unit to the end, and the result is dropped.
 
@@ -25,6 +27,7 @@ from parley.core.errors import AgentError, CapacityError, ConfigError, EngineErr
 from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
 from parley.models.omni.hosted.codec import of_preparation, of_unit
 from parley.models.omni.minicpm_o.settings import (
+    DEFAULT_PROMPT,
     INPUT_RATE_HZ,
     LOOK_AHEAD_MS,
     OUTPUT_RATE_HZ,
@@ -153,7 +156,10 @@ def _load_facts(settings: MiniCpmOSettings) -> dict[str, Any]:
         **settings.window.model_dump(),
     }
     names = ("model", "revision", "device", "dtype", "attn_implementation", "sees")
-    return {name: getattr(settings, name) for name in names} | {"duplex": duplex}
+    facts = {name: getattr(settings, name) for name in names} | {"duplex": duplex}
+    if settings.warm_up:
+        facts["warm_up"] = {"prompt": DEFAULT_PROMPT, "session": session.model_dump()}
+    return facts
 
 
 class MiniCpmOEngine:

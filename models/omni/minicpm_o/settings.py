@@ -138,6 +138,11 @@ class MiniCpmOSettings(BaseModel):
     )
     session: SessionSettings = SessionSettings()
     load_timeout_s: float = Field(600, gt=0, le=7_200, description="longest time to load the weights")
+    warm_up: bool = Field(
+        True,
+        description="a unit of silence is processed when the weights are loaded, also by a worker that is "
+        "started again: what is compiled or read at the first use does not delay the first conversation",
+    )
     prepare_timeout_s: float = Field(20, gt=0, le=600, description="longest time to prepare a conversation")
     unit_timeout_s: float = Field(5, gt=0, le=60, description="longest time to process a unit")
     close_timeout_s: float = Field(

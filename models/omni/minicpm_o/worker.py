@@ -32,6 +32,9 @@ from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, f
 
 ENGINE = "minicpm_o"
 WAITING = 8
+INPUT_RATE_HZ = 16_000
+# Duration of the voice with which a model is warmed up: a hum, quiet enough for any vocoder.
+VOICE_S = 2
 # Version of transformers from which the option for a model's number format has another name.
 DTYPE_SINCE = (4, 56)
 
@@ -163,7 +166,10 @@ class EngineSocketServer:
         conversation yet.
         """
         try:
-            return self._load(facts)
+            model = self._load(facts)
+            if "warm_up" in facts:
+                warm_up(model, facts["warm_up"], facts["duplex"]["first_chunk_ms"])
+            return model
         except AgentError:
             raise
         except ImportError as error:
@@ -173,6 +179,24 @@ class EngineSocketServer:
             traceback.print_exc()
             said = f"the model does not load: {type(error).__name__}: {error}"
             raise EngineError(said, engine=ENGINE, retryable=False) from error
+
+
+def warm_up(model: DuplexBinding, conversation: Mapping[str, Any], first_unit_ms: int) -> None:
+    """Hold a conversation of one silent unit, so that the first one of a caller finds everything in place.
+
+    Args:
+        model: loaded.
+        conversation: ``prompt`` and ``session``, the settings of a conversation.
+        first_unit_ms: length of its unit.
+    """
+    at_s = np.arange(VOICE_S * INPUT_RATE_HZ) / INPUT_RATE_HZ
+    voice = (0.05 * np.sin(2 * np.pi * 150 * at_s)).astype(np.float32)
+    model.prepare(conversation["prompt"], llm_voice=voice, tts_voice=voice, settings=conversation["session"])
+    model.prefill(np.zeros(first_unit_ms * INPUT_RATE_HZ // 1000, np.float32), [])
+    model.generate(forced=True)
+    model.finalize()
+    model.cleanup()
+    _empty_cache()
 
 
 def unit_of(request: EngineMessage) -> tuple[np.ndarray, list[Image.Image]]:

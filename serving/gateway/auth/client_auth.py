@@ -31,7 +31,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -101,6 +101,32 @@ class TokenRequest(BaseModel):
             max_calls=self.max_calls or default.max_calls,
             max_requests=self.max_requests,
         )
+
+
+class SecretLifetime(BaseModel):
+    """Field ``expires_after`` of ``POST /v1/realtime/client_secrets``, with the bounds of that protocol."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(600, ge=10, le=7_200)
+
+
+class SecretSession(BaseModel):
+    """Field ``session`` of ``POST /v1/realtime/client_secrets``.
+
+    A token holds grants and no settings: the client sends its settings by ``session.update``.
+    """
+
+    type: Literal["realtime"] = "realtime"
+    model: str = Field("parley", max_length=100)
+    instructions: None = Field(None, description="not here: the client sends them, where its grants permit")
+    tools: None = Field(None, description="as instructions")
+
+
+class SecretRequest(BaseModel):
+    """Body of ``POST /v1/realtime/client_secrets``."""
+
+    expires_after: SecretLifetime = SecretLifetime()
+    session: SecretSession = SecretSession()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +320,8 @@ class Access:
         return _browser_of(cookie)
 
     def router(self) -> APIRouter:
-        """Return the routes ``POST /api/token`` (for back ends with a key) and ``POST /api/client`` (for
-        pages).
+        """Return the routes ``POST /api/token`` (for back ends with a key), the same in the form of OpenAI's
+        protocol, and ``POST /api/client`` (for pages).
         """
         router = APIRouter()
 
@@ -321,6 +347,26 @@ class Access:
             made = self._keys.mint(application, user=wanted.user, grants=grants, for_s=wanted.expires_s)
             expires_s = min(CALL_TOKEN_S, wanted.expires_s or CALL_TOKEN_S)
             return {"token": made, "expires_s": expires_s}
+
+        @router.post("/v1/realtime/client_secrets")
+        async def client_secret(
+            application: Annotated[str, Depends(application)], body: SecretRequest | None = None
+        ) -> dict[str, object]:
+            """Return a token for one call by OpenAI's realtime protocol, as its clients read it."""
+            wanted = body or SecretRequest()
+            grants = TokenRequest(surfaces=["openai_realtime"]).grants(self._settings.clients.user.grants())
+            # The requested time is checked and not kept: a token begins a call within its own time, and the
+            # call may last longer.
+            return {
+                "value": self._keys.mint(application, grants=grants),
+                "expires_at": int(self._keys.now_s + CALL_TOKEN_S),
+                "session": {
+                    "type": "realtime",
+                    "object": "realtime.session",
+                    "id": f"sess_{secrets.token_hex(12)}",
+                    "model": wanted.session.model,
+                },
+            }
 
         @router.post("/api/client", status_code=204)
         async def client(request: Request, response: Response) -> None:

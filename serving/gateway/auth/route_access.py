@@ -64,6 +64,8 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/v1/health"): _P,
     ("GET", "/v1/voices"): _P,
     ("POST", "/v1/voices"): _P,
+    ("GET", "/v1/models"): _P,
+    ("GET", "/v1/models/{model}"): _P,
     ("GET", "/v1/voice-donation"): _P,
     ("POST", "/v1/voice-donation"): _P,
     ("GET", "/api/apps"): _P,
@@ -80,6 +82,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("DELETE", "/api/admin/session"): _P,
     # Calls and sessions.
     ("POST", "/api/token"): Audience.APPLICATION,
+    ("POST", "/v1/realtime/client_secrets"): Audience.APPLICATION,
     ("POST", "/api/client"): _C,
     ("POST", "/start"): _C,
     ("POST", "/api/offer"): _C,

@@ -14,7 +14,8 @@ full; any other is refused.
 
 ``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
 ``/v1/realtime`` serves three protocols: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
-Unmute's for the subprotocol ``realtime`` alone.
+Unmute's for the subprotocol ``realtime`` alone. Where none of these is given, the client's first message
+decides between the first two (``first_message``).
 """
 
 import asyncio
@@ -49,6 +50,8 @@ from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.eval_socket import close_socket
+from parley.serving.gateway.sockets.first_message import FirstMessage, is_minicpm
+from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
@@ -156,6 +159,12 @@ class RealtimeSockets:
         if subprotocols_of(websocket) == [SUBPROTOCOL] and "model" not in websocket.query_params:
             await self.serve(websocket, Unmute, app="unmute")
             return
+        if "model" not in websocket.query_params:
+            await self._recognise(websocket)
+            return
+        await self._serve_openai(websocket)
+
+    async def _serve_openai(self, websocket: WebSocket) -> None:
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
         await self.serve(
             websocket,
@@ -163,6 +172,55 @@ class RealtimeSockets:
             app="openai_realtime",
             mode=_mode_of(model),
         )
+
+    async def _recognise(self, websocket: WebSocket) -> None:
+        """Serve a client whose address does not tell its protocol, by its first message.
+
+        A client that none of the protocols would admit is refused at the handshake, as any other.
+        """
+        mode = websocket.query_params.get("pipeline") or self._default_mode
+        uses_recogniser = self._calls.uses_recogniser(mode)
+        try:
+            identity = await self._check(
+                websocket,
+                self._body_of(websocket, mode),
+                app="openai_realtime",
+                uses_recogniser=uses_recogniser,
+            )
+            silent = self._calls.take_silent(identity, uses_recogniser=uses_recogniser)
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        try:
+            await self._accept(websocket)
+            readable = ReplayableSocket(websocket)
+            first = FirstMessage(readable)
+            await first.read()
+        finally:
+            silent.give_back()
+        if is_minicpm(first.text):
+            await self.serve(
+                readable,
+                lambda: MiniCpmRealtime(sees=True, was_placed=first.was_placed),
+                app="omni",
+                mode="duplex",
+            )
+        else:
+            await self._serve_openai(readable)
+
+    @staticmethod
+    async def _accept(websocket: WebSocket) -> None:
+        """Accept a socket, unless it has been."""
+        if websocket.application_state is WebSocketState.CONNECTING:
+            # A browser that offers subprotocols rejects a socket that selects none.
+            offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
+            await websocket.accept(offered[0] if offered else None)
+
+    @staticmethod
+    def _body_of(websocket: WebSocket, mode: str) -> dict[str, object]:
+        """Return the request of a client: the mode, and the session that it names."""
+        session_id = websocket.query_params.get("session")
+        return {"mode": mode, **({"session": session_id} if session_id else {})}
 
     async def serve(
         self,
@@ -176,17 +234,14 @@ class RealtimeSockets:
         """Serve one socket from its handshake to the end of its conversation.
 
         Args:
-            websocket: not accepted yet.
+            websocket: not accepted yet, or accepted to read its first message.
             make: returns the protocol of its client.
             app: switch of this surface.
             mode: of the pipeline; None: the client's choice, or the deployment's.
             refuses: reason for a refusal; empty: none.
         """
         wanted = mode or websocket.query_params.get("pipeline") or self._default_mode
-        body: dict[str, object] = {"mode": wanted}
-        session_id = websocket.query_params.get("session")
-        if session_id:
-            body["session"] = session_id
+        body = self._body_of(websocket, wanted)
         try:
             if refuses:
                 raise PeerError(refuses)
@@ -205,9 +260,7 @@ class RealtimeSockets:
             await deny(websocket, error)
             return
         try:
-            # A browser that offers subprotocols rejects a socket that selects none.
-            offered = [name for name in subprotocols_of(websocket) if name in SUBPROTOCOLS]
-            await websocket.accept(offered[0] if offered else None)
+            await self._accept(websocket)
             arguments = SocketArguments(
                 websocket=websocket,
                 protocol=protocol,
@@ -260,16 +313,31 @@ class RealtimeSockets:
         Raises:
             HTTPException, AgentError: it is refused; see ``deny``.
         """
+        identity = await self._check(
+            websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
+        )
+        if "session" not in body:
+            self._usage.take_session(identity)
+        # Last, so that a token is used up only by a conversation that begins.
+        return await self._access.admit(websocket, app)
+
+    async def _check(
+        self,
+        websocket: WebSocket,
+        body: Mapping[str, object],
+        *,
+        app: AppId,
+        uses_recogniser: bool,
+        may_wait: bool = False,
+    ) -> ClientIdentity:
+        """Check a handshake as ``admit`` does; nothing is used up by it."""
         check_origin(websocket, allowed=self._settings.allowed_origins)
         self._apps.check(app)
         self._calls.check_room(uses_recogniser=uses_recogniser, may_wait=may_wait)
         identity = await self._access.check(websocket, app)
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=may_wait)
         await self._check_body(body, identity)
-        if "session" not in body:
-            self._usage.take_session(identity)
-        # Last, so that a token is used up only by a conversation that begins.
-        return await self._access.admit(websocket, app)
+        return identity
 
 
 def subprotocols_of(websocket: WebSocket) -> list[str]:

@@ -2,7 +2,10 @@
 
 import base64
 import json
+from importlib.resources import files
+from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,6 +33,7 @@ from parley.protocols.client_protocol import (
 )
 from parley.protocols.minicpm_duplex import ChunkTracker, MiniCpmDuplex
 from parley.protocols.minicpm_realtime import MiniCpmRealtime
+from tests.minicpm_player import silences_ms
 
 SECOND = base64.b64encode(np.zeros(16_000, "<f4").tobytes()).decode()
 JSON = st.recursive(
@@ -200,7 +204,6 @@ def test_what_is_no_json_is_refused(text: str):
 def test_the_realtime_dialect_by_its_states():
     protocol = MiniCpmRealtime(sees=False)
     update = message("session.update", session={"instructions": "Be kind."})
-    assert code_of(protocol, update) == "not_ready"
     assert [received["type"] for received in protocol.messages_for(QueueUpdate(0), 0)] == [
         "session.queue_done"
     ]
@@ -213,6 +216,7 @@ def test_the_realtime_dialect_by_its_states():
     ]
     frames = message("input_audio_buffer.append", audio=SECOND, video_frames=[SECOND])
     assert code_of(protocol, frames) == "invalid_payload"
+    assert code_of(protocol, message("session.update", session={"instructions": "x"})) == "not_ready"
     assert protocol.read(append, 0) == [Speech(np.zeros(16_000, "<f4").tobytes())]
     assert protocol.messages_for(UnitOver("listen", kv_tokens=5), 0) == [
         {"type": "response.listen", "kv_cache_length": 5}
@@ -225,6 +229,68 @@ def test_the_realtime_dialect_by_its_states():
     error, closed = protocol.messages_for(SessionEnded("queue_full", "the queue is full"), 0)
     assert error["error"]["code"] == "queue_full" and closed["reason"] == "error"
     assert protocol.goodbye("queue_full")[0] == 1013
+
+
+def test_an_update_in_the_queue_is_kept_and_a_later_one_takes_its_place():
+    protocol = MiniCpmRealtime(sees=False)
+    protocol.messages_for(QueueUpdate(2), 0)
+    first, begin = protocol.read(message("session.update", session={"instructions": "One."}), 0)
+    assert isinstance(first, SessionUpdate) and first.instructions == "One." and begin == Begin()
+    protocol.messages_for(QueueUpdate(0), 0)
+    again = message("session.update", session={"instructions": "Two."})
+    second, _ = protocol.read(again, 0)
+    assert isinstance(second, SessionUpdate) and second.instructions == "Two."
+    protocol.messages_for(Ready(1_000, 8, True), 0)
+    # The same once more, by a client that has not read session.created yet.
+    assert protocol.read(again, 0) == []
+
+
+SCHEMA = json.loads((files("parley.protocols") / "schemas" / "minicpm_realtime.json").read_text())
+VALIDATOR = jsonschema.Draft7Validator({**SCHEMA, "oneOf": [{"$ref": "#/definitions/server"}]})
+NUMBERS = st.integers(0, 10_000)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(QueueUpdate, st.integers(0, 9), st.none() | st.floats(-1, 1e6), st.text(max_size=4)),
+            st.builds(Ready, st.sampled_from((80, 1_000)), NUMBERS, st.booleans()),
+            st.builds(ReplyAudio, st.sampled_from((b"", bytes(4), bytes(960))), st.just(10.0)),
+            st.builds(ReplyOver, st.just("r"), st.booleans()),
+            st.builds(
+                UnitOver,
+                st.sampled_from(("listen", "speak", "backchannel", "yield")),
+                st.text(max_size=4),
+                st.booleans(),
+                kv_tokens=NUMBERS,
+                lost=st.integers(0, 2),
+            ),
+            st.builds(Faltered, st.text(max_size=4)),
+            st.builds(
+                SessionEnded,
+                st.sampled_from(("stopped", "timeout", "queue_full", "no_worker", "error", "session_lost")),
+                st.text(max_size=4),
+            ),
+            st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3),
+        ),
+        max_size=30,
+    ),
+    st.sampled_from(("session.update", "input_audio_buffer.append", "session.close", "?")),
+)
+def test_every_event_of_the_realtime_dialect_is_valid_by_its_schema(happenings: list[Any], type_: str):
+    protocol = MiniCpmRealtime(sees=True)
+    protocol.messages_for(Began("s"), 0)
+    for happening in happenings:
+        if isinstance(happening, dict):
+            try:
+                actions = protocol.read(json.dumps({"type": type_, **happening}), 0)
+                sent = [action.message for action in actions if isinstance(action, Send)]
+            except ProtocolError as refusal:
+                sent = list(protocol.refused(refusal))
+        else:
+            sent = list(protocol.messages_for(happening, 0))
+        for each in sent:
+            VALIDATOR.validate(each)
 
 
 @given(st.lists(st.sampled_from((500, 1_000, 1_500, 3_000, 5_000)), min_size=1, max_size=12))
@@ -330,3 +396,43 @@ def test_a_chunk_whose_last_units_are_lost_has_what_its_first_ones_said():
     late = book.unit(UnitOver("speak", "three", lost=1))
     assert (early["audio"], early["text"]) == (b"first", "one") and not early["is_listen"]
     assert late is not None and (late["audio"], late["text"]) == (b"third", "three")
+
+
+@given(st.sampled_from((240, 500, 1_000)), st.integers(1, 60), st.integers(1, 60))
+def test_a_reply_by_the_clock_has_no_silence_in_it(chunk_ms: int, begins: int, units: int):
+    protocol = duplex(unit_ms=80)
+    chunk = message("audio_chunk", audio_base64=base64.b64encode(bytes(chunk_ms * 64)).decode())
+    results: list[tuple[float, Message]] = []
+    for number in range(begins + units + 30):
+        if number * 80 % chunk_ms < 80:
+            protocol.read(chunk, 0)
+        speaks, ends = begins <= number < begins + units, number == begins + units - 1
+        if speaks:
+            protocol.messages_for(ReplyAudio(b"\1" * 80 * 96, 80.0), 0)
+        unit = UnitOver("speak" if speaks else "listen", end_of_turn=ends)
+        results += [(number * 80.0, each) for each in protocol.messages_for(unit, 0)]
+    assert silences_ms(results) == []
+    # Only silence was added, and before the first sound.
+    said = b"".join(base64.b64decode(result["audio_data"]) for _, result in results)
+    assert said.strip(b"\0") == b"\1" * units * 80 * 96
+
+
+@pytest.mark.parametrize(("first_ms", "sent_ms"), [(600, 1_000), (60, 1_000), (1_040, 1_040)])
+def test_the_first_result_of_a_reply_lasts_until_the_next(first_ms: int, sent_ms: int):
+    protocol = duplex()
+    lengths = []
+    for audio_ms, ends in ((first_ms, False), (1_000, False), (300, True), (0, False), (400, True)):
+        protocol.read(message("audio_chunk", audio_base64=SECOND), 0)
+        protocol.messages_for(ReplyAudio(b"\1" * audio_ms * 96, float(audio_ms)), 0)
+        [result] = protocol.messages_for(UnitOver("speak" if audio_ms else "listen", end_of_turn=ends), 0)
+        lengths.append(len(base64.b64decode(result["audio_data"])) // 96)
+    # The end of a reply is as long as it is, and so is one that is over with its first result.
+    assert lengths == [sent_ms, 1_000, 300, 0, 400]
+
+
+def test_a_backchannel_is_not_delayed():
+    protocol = duplex()
+    protocol.read(message("audio_chunk", audio_base64=SECOND), 0)
+    protocol.messages_for(ReplyAudio(bytes(300 * 96), 300.0), 0)
+    [result] = protocol.messages_for(UnitOver("backchannel"), 0)
+    assert len(base64.b64decode(result["audio_data"])) == 300 * 96

@@ -26,6 +26,8 @@ from parley.protocols.client_protocol import (
     EndTurn,
     Happening,
     Message,
+    OutOfBandAnswer,
+    OutOfBandRequest,
     Pictures,
     PlaybackTruncated,
     ProtocolError,
@@ -42,6 +44,7 @@ from parley.protocols.client_protocol import (
     Speech,
     ToolAnswer,
     ToolCalled,
+    ToolsAnswered,
     Trimmed,
     Typed,
 )
@@ -608,6 +611,175 @@ def test_a_response_is_told_in_the_one_order_that_generations_are_built_in():
         "conversation.item.done",
         "response.done",
     ]
+
+
+def test_a_response_has_the_metadata_of_its_request_from_its_first_event_on():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"client_event_id": "mine"}})
+    talk.report(ReplyBegan("a"), ReplyWords("yes"), ReplyOver("a"))
+    talk.report(ReplyBegan("b"), ReplyOver("b"))
+    shown = [each["response"]["metadata"] for each in talk.received if "response" in each]
+    assert shown == [{"client_event_id": "mine"}] * 2 + [None] * 2
+
+
+def test_metadata_and_passages_share_the_room():
+    talk = Talk()
+    given = {f"key_{number}": "x" for number in range(15)}
+    talk.say("response.create", response={"metadata": given})
+    passages = tuple(CitedPassage("hours.md", "", number) for number in range(3))
+    talk.report(ReplyCites("a", passages), ReplyBegan("a"), ReplyOver("a"))
+    shown = talk.received[-1]["response"]["metadata"]
+    assert len(shown) == 16 and shown | given == shown
+
+
+@pytest.mark.parametrize(
+    "metadata", ["x", {"a": 1}, {"a": "x" * 513}, {"a" * 65: "x"}, {str(number): "" for number in range(17)}]
+)
+def test_metadata_beyond_the_protocols_bounds_is_refused(metadata: object):
+    talk = Talk()
+    assert talk.say("response.create", response={"metadata": metadata}) == []
+    assert talk.error()["param"] == "response.metadata"
+
+
+def test_what_tools_returned_is_answered_with_the_metadata_of_the_request_that_follows():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}"))
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
+    assert talk.say("conversation.item.create", item=output) == [ToolAnswer("call_1", "done")]
+    # LiveKit's session cancels what is on before it requests the answer. Nothing is.
+    assert talk.say("response.cancel") == []
+    assert talk.error()["message"].startswith("Cancellation failed")
+    assert talk.say("response.create", response={"metadata": {"a": "b"}}) == [ToolsAnswered()]
+    [created, *_] = talk.report(ReplyBegan("a"))
+    assert created["response"]["metadata"] == {"a": "b"}
+
+
+def test_a_request_that_the_caller_speaks_over_before_its_first_sound_is_over():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"a": "b"}})
+    events = talk.report(CallerStarted(0))
+    assert [each["type"] for each in events] == [
+        "input_audio_buffer.speech_started",
+        "response.created",
+        "response.done",
+    ]
+    response = events[-1]["response"]
+    assert (response["status"], response["metadata"]) == ("cancelled", {"a": "b"})
+    assert response["status_details"]["reason"] == "turn_detected"
+    # The next response belongs to what the caller said, and not to that request.
+    talk.report(RecognisedWords("tea", True), CallerStopped(500))
+    [created, *_] = talk.report(ReplyBegan("a"))
+    assert created["response"]["metadata"] is None
+
+
+def test_a_response_has_the_modality_of_its_request():
+    talk = Talk()
+    talk.say("response.create", response={"output_modalities": ["text"]})
+    talk.report(ReplyBegan("a"), ReplyAudio(b"\0\0", 20.0), ReplyWords("yes"), ReplyOver("a"))
+    assert "response.output_audio.delta" not in talk.types()
+    assert talk.received[-1]["response"]["output_modalities"] == ["text"]
+    assert talk.received[-1]["response"]["output"][0]["content"] == [{"type": "output_text", "text": "yes"}]
+    talk.report(ReplyBegan("b"), ReplyAudio(b"\0\0", 20.0), ReplyOver("b"))
+    assert talk.types().count("response.output_audio.delta") == 1
+
+
+def test_tools_of_one_response():
+    talk = Talk()
+    [request] = talk.say("response.create", response={"tools": [TOOL]})
+    assert isinstance(request, CreateResponse) and [tool.name for tool in request.tools or ()] == ["order"]
+    talk = Talk()
+    talk.say("session.update", session={"tools": [TOOL]})
+    assert talk.say("response.create", response={"tool_choice": "none"}) == [CreateResponse(tools=())]
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    assert talk.say("response.create") == [CreateResponse()]
+
+
+def test_an_answer_outside_of_the_conversation_is_no_part_of_it():
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ReplyWords("yes"))
+    asked = {
+        "conversation": "none",
+        "output_modalities": ["text"],
+        "metadata": {"topic": "mood"},
+        "instructions": "Name the mood.",
+        "input": [message("I am glad.")],
+        "max_output_tokens": 5,
+    }
+    [request] = talk.say("response.create", response=asked)
+    assert isinstance(request, OutOfBandRequest)
+    assert (request.instructions, request.lines) == ("Name the mood.", (("user", "I am glad."),))
+    assert request.most_tokens == 5
+    talk.report(ReplyWords("of course"), ReplyOver("a"))
+    events = talk.report(OutOfBandAnswer(request.request_id, "Joy."))
+    done = events[-1]["response"]
+    assert (done["id"], done["conversation_id"], done["status"]) == (request.request_id, None, "completed")
+    assert done["metadata"] == {"topic": "mood"}
+    assert done["output"][0]["content"] == [{"type": "output_text", "text": "Joy."}]
+    assert not any("conversation.item" in each["type"] for each in events)
+    # It is sent once.
+    assert talk.report(OutOfBandAnswer(request.request_id, "Joy.")) == []
+    talk.order.over()
+
+
+def test_an_answer_outside_of_the_conversation_that_fails():
+    talk = Talk()
+    [request] = talk.say("response.create", response={"conversation": "none", "output_modalities": ["text"]})
+    assert isinstance(request, OutOfBandRequest) and request.lines is None
+    [done] = talk.report(OutOfBandAnswer(request.request_id, fault="it is away"))
+    assert (done["response"]["status"], done["response"]["output"]) == ("failed", [])
+    assert done["response"]["status_details"]["error"]["message"] == "it is away"
+
+
+def test_answers_outside_of_the_conversation_are_few_at_a_time():
+    talk = Talk()
+    asked = {"conversation": "none", "output_modalities": ["text"]}
+    for _ in range(4):
+        assert len(talk.say("response.create", response=asked)) == 1
+    assert talk.say("response.create", response=asked) == []
+    assert talk.error()["code"] == "rate_limit_exceeded"
+    # One that is refused takes no place.
+    talk = Talk()
+    for _ in range(6):
+        talk.text(json.dumps({"type": "response.create", "response": asked}), refuse=OutOfBandRequest)
+    assert len(talk.say("response.create", response=asked)) == 1
+
+
+@pytest.mark.parametrize(
+    ("response", "param"),
+    [
+        ({"conversation": "some"}, "response.conversation"),
+        ({"conversation": "none"}, "response.output_modalities"),
+        ({"conversation": "none", "output_modalities": ["text"], "tools": [TOOL]}, "response.tools"),
+        ({"input": []}, "response.input"),
+        ({"conversation": "none", "output_modalities": ["text"], "input": ["x"]}, "response.input"),
+        ({"conversation": "none", "output_modalities": ["text"], "input": [{"type": "y"}]}, "response.input"),
+        ({"max_output_tokens": 0}, "response.max_output_tokens"),
+        ({"prompt": {"id": "x"}}, "response.prompt"),
+    ],
+)
+def test_what_no_response_can_have_is_refused_by_name(response: dict[str, Any], param: str):
+    talk = Talk()
+    assert talk.say("response.create", response=response) == []
+    assert talk.error()["param"] == param
+
+
+def test_an_item_that_was_truncated_has_the_words_that_were_heard():
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ReplyAudio(b"\0" * 48_000, 1_000.0), ReplyWords("one two three"))
+    talk.report(ReplyOver("a", was_cut=True))
+    item_id = talk.received[-1]["response"]["output"][0]["id"]
+    [truncated] = talk.say("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=400)
+    assert truncated == PlaybackTruncated("a", 400)
+    talk.report(Trimmed("a", 400, "one two"))
+    talk.say("conversation.item.retrieve", item_id=item_id)
+    assert talk.received[-1]["item"]["content"] == [{"type": "output_audio", "transcript": "one two"}]
+
+
+def test_an_item_with_a_known_id_is_refused_with_the_code_that_clients_expect():
+    talk = Talk()
+    talk.say("conversation.item.create", item=message("tea", id="mine"))
+    talk.say("conversation.item.create", item=message("tea", id="mine"))
+    assert talk.error()["code"] == "item_create_duplicate_item_id"
 
 
 def test_a_response_names_its_passages_where_the_protocol_has_room_for_them():

@@ -95,6 +95,30 @@ def test_a_filler_is_forgotten_when_the_caller_goes_on():
     assert endpointer.wait_ms() == SETTINGS.min_silence_ms
 
 
+def test_a_turn_waits_for_words_that_are_owed():
+    endpointer = said("what are your", 0.95)
+    endpointer.on_voice_started(1_200)
+    endpointer.on_words_owed(True)
+    endpointer.on_voice_stopped(2_000, silence_ms=200)
+    assert endpointer.next_deadline_ms() == 1_800 + SETTINGS.owed_wait_ms
+    endpointer.on_transcript(6_000, "opening hours")
+    # Of two utterances the second is still owed.
+    assert endpointer.next_deadline_ms() == 1_800 + SETTINGS.owed_wait_ms
+    endpointer.on_words_owed(False)
+    deadline_ms = endpointer.next_deadline_ms()
+    assert deadline_ms is not None and deadline_ms < 6_000
+    assert endpointer.text == "what are your opening hours"
+
+
+def test_a_turn_for_which_no_words_come_after_all_is_empty():
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_voice_started(0)
+    endpointer.on_words_owed(True)
+    endpointer.on_voice_stopped(1_000, silence_ms=200)
+    endpointer.on_words_owed(False)
+    assert endpointer.next_deadline_ms() == 800 + SETTINGS.empty_ms
+
+
 def test_words_that_come_after_the_end_of_the_turn_are_decided_on_the_silence_that_has_passed():
     endpointer = said("what are your", 0.9)
     assert endpointer.on_deadline(1_900) is not None

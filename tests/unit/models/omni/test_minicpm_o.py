@@ -384,6 +384,29 @@ def test_a_worker_that_died_between_conversations_is_started_again(fragile: Mini
     engine.cleanup()
 
 
+def test_the_first_conversation_of_a_cold_worker_is_prepared_in_time_also_after_its_death() -> None:
+    chosen = settings("cold", prepare_timeout_s=0.5)
+    cold = MiniCpmOHost(chosen, worker=CHILD)
+    try:
+        begun(cold).cleanup()
+        assert cold.link.pid is not None
+        os.kill(cold.link.pid, signal.SIGKILL)
+        eventually(lambda: cold.restarts == 1)
+        begun(cold).cleanup()
+        assert cold.restarts == 1
+    finally:
+        cold.close()
+
+
+def test_a_worker_that_is_not_warmed_up_loads_sooner_and_prepares_late() -> None:
+    cold = MiniCpmOHost(settings("cold", prepare_timeout_s=0.5, warm_up=False), worker=CHILD)
+    try:
+        with pytest.raises(EngineError):
+            begun(cold)
+    finally:
+        cold.close()
+
+
 def test_a_conversation_does_not_go_on_with_the_worker_that_follows(fragile: MiniCpmOHost) -> None:
     engine = begun(fragile)
     run(engine, FIRST)

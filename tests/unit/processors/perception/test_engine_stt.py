@@ -27,6 +27,7 @@ from parley.processors.perception.engine_stt import (
     EngineSttSettings,
     transcript_from_fields,
 )
+from parley.processors.perception.owed_words import WordsOwedFrame
 from tests import virtual_time
 from tests.fakes.crowded_stt import CrowdedStt, CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
@@ -291,6 +292,37 @@ def test_a_late_final_comes_before_the_partials_of_the_next_utterance() -> None:
     heard = [f.text for f in down if isinstance(f, TranscriptionFrame | InterimTranscriptionFrame)]
     assert heard[:2] == ["one", "one two"]
     assert finals(down) == ["one two", "one two"]
+
+
+def owed(frames: Sequence[Frame]) -> list[str | bool]:
+    """Return the reports of owed words among the final words and the ends of voices."""
+    shown: list[str | bool] = []
+    for frame in frames:
+        if isinstance(frame, WordsOwedFrame):
+            shown.append(frame.is_owed)
+        elif isinstance(frame, TranscriptionFrame):
+            shown.append(frame.text)
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            shown.append("silent")
+    return shown
+
+
+def test_words_are_reported_as_owed_before_the_end_of_the_voice_and_until_they_have_come() -> None:
+    down, _ = call([*utterance(400), SleepFrame(2)], LateEngine(0.5))
+    assert owed(down) == [True, "silent", "one two", False]
+
+
+def test_of_two_utterances_words_are_owed_until_the_second_has_its_own() -> None:
+    down, _ = call([*utterance(400), *utterance(600), SleepFrame(4)], LateEngine(1.5))
+    assert owed(down) == [True, "silent", "silent", "one two", "one two three", False]
+
+
+def test_words_that_are_given_up_are_owed_no_more() -> None:
+    down, _ = call(
+        [*utterance(400), SleepFrame(30)],
+        RecordingEngine(ScriptedSttSettings(raise_after_ms=300)),
+    )
+    assert owed(down) == [True, "silent", False]
 
 
 def test_a_failed_stream_is_replaced_and_its_utterance_heard_again() -> None:

@@ -25,6 +25,7 @@ from parley.core.call_events import (
     Wait,
     WaitBegan,
     WaitEnded,
+    WordsOwed,
 )
 from parley.core.timeline import HeardMark, HeardReply
 from parley.processors.turns.floor import Floor
@@ -208,6 +209,16 @@ def test_a_possible_voice_puts_a_prompt_off():
         bench.publish(VoiceSuspected)
 
     assert held(Bench, onset, for_s=3).at_ms == [6_900 + AGAIN_MS]
+
+
+def test_a_caller_whose_words_are_owed_is_not_prompted():
+    async def speaks(bench: Bench) -> None:
+        bench.publish(WordsOwed, True)
+        await asyncio.sleep(20)
+        assert bench.said == []
+        bench.publish(WordsOwed, False)
+
+    assert held(Bench, speaks, for_s=1).at_ms == [pytest.approx(20_000, abs=AGAIN_MS)]
 
 
 def test_typed_text_is_the_callers_turn():

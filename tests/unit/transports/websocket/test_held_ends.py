@@ -11,7 +11,7 @@ from pipecat.frames.frames import (
 from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.transports.base_transport import TransportParams
 
-from parley.protocols.client_protocol import TURN_END
+from parley.protocols.client_protocol import TURN_END, Began
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.transports.websocket.session import SocketCall
 from parley.transports.websocket.transport import TURN_OVER, WORDS_S, SocketTransport
@@ -40,6 +40,7 @@ def received(*frames: object) -> list[tuple[float, str]]:
         client = TimedClient()
         session = SocketCall(client, OpenAIRealtime("parley"), rate_hz=16_000)
         session.open()
+        session.happen(Began("session-1"))
         transport = SocketTransport(
             session,
             TransportParams(audio_out_enabled=True, audio_out_sample_rate=24_000),

@@ -117,6 +117,37 @@ def test_a_client_is_greeted_and_closed_in_good_order():
     assert peer.closed == (1000, "stopped")
 
 
+def test_the_session_is_announced_before_anything_that_the_client_sent_is_answered():
+    update = event("session.update", session={"type": "realtime"})
+    peer = ScriptedPeer([(0.0, update), (0.0, "no json")])
+
+    async def scene() -> None:
+        session = SocketCall(peer, OpenAIRealtime("m"), rate_hz=16_000)
+        session.open()
+        await asyncio.sleep(1)
+        assert peer.sent == []
+        session.happen(Began("s"))
+        await asyncio.sleep(1)
+        await session.close()
+
+    run(scene())
+    assert [message["type"] for message in peer.sent] == ["session.created", "session.updated", "error"]
+
+
+def test_a_session_that_never_begins_answers_before_it_ends():
+    peer = ScriptedPeer([(0.0, "no json")])
+
+    async def scene() -> None:
+        session = SocketCall(peer, OpenAIRealtime("m"), rate_hz=16_000)
+        session.open()
+        await asyncio.sleep(1)
+        session.over("error", "no room")
+        await session.close()
+
+    run(scene())
+    assert [message["error"]["code"] for message in peer.sent] == ["invalid_json", "error"]
+
+
 def test_what_is_wrong_is_answered_and_the_next_is_taken():
     peer = ScriptedPeer([(0.1, "{"), (0.1, ProtocolError("bytes", code="invalid_payload")), *typed("Tea.")])
     done: list[Action] = []
