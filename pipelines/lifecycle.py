@@ -41,6 +41,7 @@ from parley.session_store.events import Kind
 from parley.session_store.rows import SHOWN_CHARS
 from parley.telemetry.call_metrics import CallMetrics
 from parley.telemetry.call_traces import CallTraces
+from parley.telemetry.engine_names import EngineNames
 from parley.telemetry.usage_ledger import CallLedger
 
 # Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
@@ -205,9 +206,10 @@ async def _run_call(
     records = CallRecords(call)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
-    usage = UsageRecords(call, engines.prices, engines.names(mode))
+    names = EngineNames(call.events, engines.names(mode))
+    usage = UsageRecords(call, engines.prices, names)
     observers = [
-        *_own_observers(engines, call.events, observed),
+        *_own_observers(engines, call.events, observed, names),
         *open_observers(engines.observers, call.events, observed),
     ]
     try:
@@ -233,10 +235,12 @@ async def _run_call(
         raise PeerError(f"the transport has failed: {failures[0]}")
 
 
-def _own_observers(engines: Engines, events: CallEvents, call: ObservedCall) -> list[CallObserver]:
+def _own_observers(
+    engines: Engines, events: CallEvents, call: ObservedCall, names: EngineNames
+) -> list[CallObserver]:
     """Return Parley's own observers of a call."""
     currency = None if engines.prices.settings is None else engines.prices.settings.currency
-    names, traces = engines.names(call.mode), engines.traces
+    traces = engines.traces
     return [
         CallMetrics(events, call, engines.metrics, names, currency),
         CallLedger(events, call, engines.ledger),

@@ -14,6 +14,7 @@ from typing import Any
 
 from parley.core.call_events import (
     BotTurnEnded,
+    EngineFailedOver,
     EngineUsed,
     ResponseStarted,
     SpeechMade,
@@ -25,11 +26,13 @@ from parley.core.call_events import (
 from parley.core.usage import PricedUsage, Stage, Usage
 from parley.pipelines.call import Call
 from parley.session_store.events import Kind
+from parley.telemetry.engine_names import STAGE_OF_SECTION
 from parley.telemetry.prices import PriceTable, shown
 
 # Models of a call; a further one counts with the last. A deployment has three, and their fallbacks.
 MOST_MODELS = 32
-Key = tuple[Stage, str]
+# Stage, engine, model.
+Key = tuple[Stage, str, str]
 
 
 class UsageRecords:
@@ -38,7 +41,7 @@ class UsageRecords:
     Args:
         call: the call.
         prices: prices of the process.
-        engines: name of the engine of each stage.
+        engines: name of the present engine of each stage.
     """
 
     def __init__(self, call: Call, prices: PriceTable, engines: Mapping[Stage, str]) -> None:
@@ -49,15 +52,16 @@ class UsageRecords:
         # Responses of the model that no report has followed, and those of before the present turn.
         self._unreported = self._overdue = 0
         # Of the voice that speaks, and its speech that is not in the use yet.
-        self._voice: Key = Stage.TTS, ""
+        self._voice: Key = Stage.TTS, engines[Stage.TTS], ""
         self._spoken_ms = 0.0
         # That answered last.
-        self._model: Key = Stage.LLM, ""
+        self._model: Key = Stage.LLM, engines[Stage.LLM], ""
         events = call.events
         events.subscribe(EngineUsed, self._on_engine_used)
         # One service that hears and speaks bills both by its tokens.
         if engines[Stage.STT] != engines[Stage.LLM]:
             events.subscribe(SpeechMade, self._on_speech_made)
+        events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(ResponseStarted, self._on_response_started)
         events.subscribe(TextTyped, self._on_turn)
         events.subscribe(TurnEnded, self._on_turn)
@@ -72,7 +76,7 @@ class UsageRecords:
             self._record("call", self._total.values())
 
     def _on_engine_used(self, event: EngineUsed) -> None:
-        key = event.stage, event.model
+        key = event.stage, self._engines[event.stage], event.model
         if event.stage is Stage.TTS:
             if key != self._voice:
                 self._take_speech()
@@ -87,6 +91,11 @@ class UsageRecords:
     def _on_speech_made(self, event: SpeechMade) -> None:
         # A few dozen times a second: added up without an object for each.
         self._spoken_ms += event.audio_ms
+
+    def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
+        if STAGE_OF_SECTION.get(event.stage) is Stage.TTS:
+            self._take_speech()
+            self._voice = Stage.TTS, event.successor, ""
 
     def _take_speech(self) -> None:
         """Add the speech so far to the use of the voice that has made it."""
@@ -117,14 +126,14 @@ class UsageRecords:
         self._overdue = self._unreported = max(0, self._unreported)
         used, self._used = self._used, {}
         priced = tuple(
-            self._prices.priced(stage, self._engines[stage], model, usage)
-            for (stage, model), usage in used.items()
+            self._prices.priced(stage, engine, model, usage)
+            for (stage, engine, model), usage in used.items()
             if usage.amounts()
         )
         if not priced:
             return
         for each in priced:
-            key = each.stage, each.model
+            key = each.stage, each.engine, each.model
             if key not in self._total and len(self._total) >= MOST_MODELS:
                 key = next(reversed(self._total))
             self._total[key] = _sum(self._total.get(key), each)

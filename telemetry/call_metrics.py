@@ -11,6 +11,7 @@ from parley.core.call_events import (
     AnswerHeard,
     CallEnding,
     EngineFailed,
+    EngineFailedOver,
     EngineUsed,
     FallbackAnswers,
     FinalWords,
@@ -33,10 +34,12 @@ from parley.core.call_events import (
     VoiceStarted,
     WaitMasked,
 )
+from parley.core.failover import FailoverReason
 from parley.core.usage import Stage
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.telemetry import definitions as d
+from parley.telemetry.engine_names import STAGE_OF_SECTION
 from parley.telemetry.metrics import OTHER, ServerMetrics
 
 # A caller who goes on within this time after the end of the turn was not finished.
@@ -56,7 +59,7 @@ class CallMetrics:
         events: events of the call.
         call: identity of the call; its transport and mode are labels.
         metrics: metrics of the process.
-        engines: name of the engine of each stage.
+        engines: name of the present engine of each stage.
         currency: of the deployment's prices; None: it has none, and no cost is counted.
     """
 
@@ -84,7 +87,7 @@ class CallMetrics:
         self._cut_ms: int | None = None
         # Of a realtime service nearly all speech is its own.
         speaker = Stage.LLM if call.mode == "realtime" else Stage.TTS
-        self._spoken = metrics.counter(d.SPOKEN, engines[speaker])
+        self._speaker = speaker
         self._stt_ttft, self._words = metrics.histogram(d.STT_TTFT), metrics.counter(d.STT_WORDS)
         self._llm_ttft = metrics.histogram(d.LLM_TTFT)
         metrics.counter(d.SESSIONS).inc()
@@ -109,6 +112,7 @@ class CallMetrics:
         events.subscribe(CallEnding, self._on_call_ending)
         events.subscribe(QuestionSent, self._on_question_sent)
         events.subscribe(FallbackAnswers, self._on_fallback_answers)
+        events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(TextTyped, lambda _event: metrics.counter(d.TURNS).inc())
         events.subscribe(TurnTranscribed, lambda _event: metrics.counter(d.TURNS).inc())
         events.subscribe(WaitMasked, lambda _event: metrics.counter(d.FILLERS).inc())
@@ -153,6 +157,10 @@ class CallMetrics:
     def _on_fallback_answers(self, _event: FallbackAnswers) -> None:
         self._metrics.counter(d.FAILOVERS, Stage.LLM).inc()
 
+    def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
+        if event.reason is not FailoverReason.RECOVERED:
+            self._metrics.counter(d.FAILOVERS, STAGE_OF_SECTION.get(event.stage, OTHER)).inc()
+
     def _on_response_started(self, event: ResponseStarted) -> None:
         self._response_ms, self._text = event.at_ms, []
 
@@ -174,7 +182,7 @@ class CallMetrics:
         self._speech_ms = event.at_ms
 
     def _on_speech_made(self, event: SpeechMade) -> None:
-        self._spoken.inc(event.audio_ms / 1000)
+        self._metrics.counter(d.SPOKEN, self._engines[self._speaker]).inc(event.audio_ms / 1000)
         if self._speech_ms is not None:
             if not self._spoken_ms:
                 self._metrics.histogram(d.TTS_TTFT).observe((event.at_ms - self._speech_ms) / 1000)

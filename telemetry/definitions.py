@@ -20,7 +20,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One metric.
+    """Metric of a server.
 
     Attributes:
         name: as Prometheus shows it.

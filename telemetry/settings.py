@@ -25,7 +25,7 @@ class TraceSettings(StrictModel):
 
 
 class TelemetrySettings(StrictModel):
-    """What a server reports about itself, in addition to its metrics."""
+    """Reports of a server about itself, in addition to its metrics."""
 
     traces: TraceSettings | None = Field(None, description="traces of turns; null: none")
     log_format: Literal["text", "json"] = Field(

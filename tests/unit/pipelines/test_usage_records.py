@@ -1,17 +1,20 @@
 """Use and cost of a call in a real session store."""
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from parley.core.call_events import (
     BotTurnEnded,
+    EngineFailedOver,
     EngineUsed,
     ResponseStarted,
     SpeechMade,
     TurnEnded,
     TurnPriced,
 )
+from parley.core.failover import FailoverReason
 from parley.core.usage import Stage, Usage
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.usage_records import UsageRecords
@@ -21,6 +24,7 @@ from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
+from parley.telemetry.engine_names import EngineNames
 from parley.telemetry.prices import PriceRow, PriceSettings, PriceTable
 from tests import virtual_time
 
@@ -47,7 +51,8 @@ def recorded(
         try:
             async with opened.open() as conversation:
                 call = Call(conversation, "webrtc", LiveCall(conversation.clock))
-                records = UsageRecords(call, PriceTable(settings), engines)
+                names = EngineNames(call.events, engines)
+                records = UsageRecords(call, PriceTable(settings), names)
                 call.events.subscribe(TurnPriced, priced.append)
                 happen(call.events)
                 records.finish()
@@ -187,3 +192,22 @@ def test_a_session_gets_no_costs_without_prices_or_where_they_are_kept_out_of_it
         payloads, priced = recorded(tmp_path / str(number), settings, one_turn)
         assert payloads == []
         assert len(priced) == 2
+
+
+def test_what_each_of_two_engines_of_a_stage_did_has_its_own_price(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        events.publish(EngineUsed(0, Stage.STT, "nova-3", Usage(heard_ms=60_000)))
+        events.publish(EngineUsed(0, Stage.TTS, "sonic", Usage(characters=1_000)))
+        events.publish(SpeechMade(0, 3_000.0))
+        events.publish(EngineFailedOver(0, "hearing", "deepgram", "moonshine_tiny", FailoverReason.ERROR))
+        events.publish(EngineFailedOver(0, "speaking", "cartesia", "hibari", FailoverReason.STALLED))
+        events.publish(SpeechMade(0, 2_000.0))
+        events.publish(EngineUsed(0, Stage.STT, "", Usage(heard_ms=30_000)))
+        events.publish(BotTurnEnded(0, "Hello.", False))
+
+    _, [priced] = recorded(tmp_path, PriceSettings(currency="USD", rows=ROWS), happen)
+    found = {each.engine: (each.usage.heard_ms, each.usage.spoken_ms, each.cost) for each in priced.used}
+    assert found["deepgram"] == (60_000, 0, Decimal("0.006"))
+    assert found["cartesia"] == (0, 3_000, Decimal("0.05"))
+    assert found["moonshine_tiny"][:2] == (30_000, 0)
+    assert found["hibari"][:2] == (0, 2_000)

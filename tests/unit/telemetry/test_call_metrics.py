@@ -9,6 +9,7 @@ from parley.core.call_events import (
     CallEnding,
     CallEvent,
     EngineFailed,
+    EngineFailedOver,
     EngineUsed,
     FallbackAnswers,
     FinalWords,
@@ -31,6 +32,7 @@ from parley.core.call_events import (
     WaitMasked,
 )
 from parley.core.durations import DurationCounts
+from parley.core.failover import FailoverReason
 from parley.core.timeline import HeardMark, HeardReply
 from parley.core.usage import PricedUsage, Stage, Usage
 from parley.runtime.event_stream import CallEvents
@@ -64,7 +66,7 @@ class HandClock:
 
 
 class Bench:
-    """One call, and the metrics that it fills."""
+    """Call with the metrics that it fills."""
 
     def __init__(
         self,
@@ -187,6 +189,11 @@ def test_failures_fillers_late_packets_and_ends_are_counted():
     bench.publish(CallEnding(5, "server_shutdown", "the server stops"))
     bench.publish(FallbackAnswers(6, "timeout"), TextTyped(6, "hello"), QuestionSent(6, 120))
     assert bench.value("parley_engine_failovers_total", stage="llm") == 1
+    bench.publish(
+        EngineFailedOver(6, "speaking", "cartesia", "hibari", FailoverReason.LATE),
+        EngineFailedOver(7, "speaking", "hibari", "cartesia", FailoverReason.RECOVERED),
+    )
+    assert bench.value("parley_engine_failovers_total", stage="tts") == 1
     assert bench.value("parley_turns_total") == 1
     assert bench.value("unmute_vllm_request_length_words_sum") == 120
     bench.publish(RecordingStarted(6), RecordingDegraded(7, "the disk is full", 500))
