@@ -47,7 +47,7 @@ AUDIO = "call.wav"
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was said in the session before a call.
+    """Session as it was before a call.
 
     Attributes:
         lines: export of the session up to the call, also of one that begins with it; empty without a session.
