@@ -120,19 +120,18 @@ async def test_the_page_is_served_at_the_root(client: httpx.AsyncClient):
 
 
 async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClient):
-    waiting, seen = ["/", "/admin", "/desk"], set[str]()
+    pages = ("/", "/chat", "/omni", "/sessions", "/desk", "/admin")
+    waiting, seen = list(pages), set[str]()
     while waiting:
         path = waiting.pop()
         if path in seen:
             continue
         seen.add(path)
-        answer = await client.get(path)
+        answer = await client.get(path, follow_redirects=True)
         assert answer.status_code == 200, path
         named = re.findall(r'(?:src|href)="([^"]+)"|from "\.(/[^"]+)"', answer.text)
         for address in (link or f"/shared{module}" for link, module in named):
-            assert address.startswith(("/shared/", "/s/")) or address in ("/", "/desk"), (
-                f"{path} names {address}"
-            )
+            assert address.startswith(("/shared/", "/s/")) or address in pages, f"{path} names {address}"
             waiting.append(address)
     assert {
         "/shared/talk.js",
