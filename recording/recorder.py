@@ -73,6 +73,7 @@ from parley.recording.folder import (
     segment_name,
 )
 from parley.recording.merge import merge_call
+from parley.recording.retention import RemovedSessions
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
@@ -174,6 +175,7 @@ class CallRecorder:
         events: events of the call.
         disk: writes segments.
         merging: makes the stereo WAV after the call; None for none.
+        removed: sessions for which nothing is written any more.
 
     Attributes:
         path: folder of the recording.
@@ -191,10 +193,12 @@ class CallRecorder:
         *,
         disk: RecordingDisk,
         merging: RecordingDisk | None,
+        removed: RemovedSessions | None = None,
     ) -> None:
         self.path = call_folder(settings.folder, call.session_id, call.call_id)
         self._settings, self._call, self._events = settings, call, events
         self._disk, self._merging = disk, merging
+        self._removed = removed or RemovedSessions(settings.folder)
         self._clock = LoopClock()
         self._loop = asyncio.get_running_loop()
         self._caller = _Side(CALLER_AUDIO, is_live=call.is_live)
@@ -290,7 +294,7 @@ class CallRecorder:
         self._renew(is_over=True)
         if self._merging is not None:
             # In the queue of the disk, after the last segment.
-            self._disk.put(partial(_queue_merge, self._merging, self.path))
+            self._disk.put(partial(_queue_merge, self._merging, self.path, self._removed))
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_S):
                 await self._idle.wait()
@@ -319,8 +323,9 @@ class CallRecorder:
 
     def _put(self, job: Callable[[], None], on_done: Callable[[str], None]) -> bool:
         """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing."""
+        guarded = partial(self._removed.guard, self._call.session_id, job)
         if self._waiting >= MOST_WAITING or not self._disk.put(
-            partial(_report, job, self._loop, partial(self._on_job, on_done))
+            partial(_report, guarded, self._loop, partial(self._on_job, on_done))
         ):
             return False
         self._waiting += 1
@@ -447,16 +452,20 @@ def _write_json(path: Path, facts: Mapping[str, Any], min_free_gb: float) -> Non
     replace_file(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
 
 
-def _queue_merge(merging: RecordingDisk, path: Path) -> None:
-    if not merging.put(partial(_merge, path)):
+def _queue_merge(merging: RecordingDisk, path: Path, removed: RemovedSessions) -> None:
+    if not merging.put(partial(_merge, path, removed)):
         logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
 
 
-def _merge(path: Path) -> None:
+def _merge(path: Path, removed: RemovedSessions) -> None:
     try:
-        recording = read_recording(path)
-        for name in merge_call(recording):
-            logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
-        film_call(recording)
+        removed.guard(path.parent.name, partial(_make_replay, path))
     except MediaError as error:
         logger.warning(f"a call cannot be played as a whole: {error}")
+
+
+def _make_replay(path: Path) -> None:
+    recording = read_recording(path)
+    for name in merge_call(recording):
+        logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
+    film_call(recording)

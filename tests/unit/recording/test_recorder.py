@@ -21,6 +21,7 @@ from parley.recording.disk import RecordingDisk
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
 from parley.recording.merge import main, merge_call
 from parley.recording.recorder import MOST_WAITING, CallRecorder, RecordingSource
+from parley.recording.retention import RemovedSessions
 from parley.recording.settings import RecordingSettings
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -34,6 +35,7 @@ class OneCall:
     def __init__(self, folder: Path, *, merges: bool = False, **settings: object) -> None:
         self.events = CallEvents()
         self.disk, self.merging = RecordingDisk(), RecordingDisk("merging")
+        self.removed = RemovedSessions(folder)
         self.seen: list[object] = []
         for kind in (RecordingStarted, RecordingDegraded, RecordingEnded):
             self.events.subscribe(kind, self.seen.append)
@@ -46,6 +48,7 @@ class OneCall:
             self.events,
             disk=self.disk,
             merging=self.merging if merges else None,
+            removed=self.removed,
         )
         self.path = self.recorder.path
 
@@ -227,3 +230,14 @@ async def test_foreign_and_half_written_folders_are_refused_with_a_reason(tmp_pa
     with pytest.raises(MediaError, match="no audio was recorded"):
         (call.path / BOT_AUDIO / "000000.flac").unlink()
         merge_call(read_recording(call.path))
+
+
+async def test_a_call_whose_session_was_deleted_writes_nothing_any_more(tmp_path: Path):
+    call = OneCall(tmp_path, merges=True)
+    call.recorder.start()
+    call.play(5.0)
+    await until(lambda: (call.path / BOT_AUDIO / "000000.flac").exists())
+    assert call.removed.remove(call.path.parent.name).calls == 1
+    call.play(5.0, at_s=5.0)
+    await call.close()
+    assert list((tmp_path / "sessions").iterdir()) == []

@@ -4,14 +4,24 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from parley.core.errors import MediaError
-from parley.recording.retention import clean, lines_of, main, mark_used, remove_session
+from parley.recording.retention import (
+    RemovedSessions,
+    clean,
+    complete_removals,
+    lines_of,
+    main,
+    mark_used,
+    remove_session,
+)
 
 DAY_S = 86_400
 SIZE = 1_000_000
@@ -125,3 +135,45 @@ def test_the_command_says_what_is_missing(tmp_path: Path):
     assert "has no folder sessions" in told("--data-dir", str(tmp_path), "--retention-days", "1")
     assert "give --retention-days" in told("--data-dir", str(tmp_path))
     assert "--retention-days" in told("--data-dir", str(tmp_path), "--retention-days", "-1")
+
+
+def test_several_removers_of_one_session_leave_nothing_and_none_fails(tmp_path: Path):
+    for _ in range(10):
+        session = recorded(tmp_path, days_ago=0, size=10)
+        for n in range(300):
+            (next(session.iterdir()) / "ai_audio" / f"{n:06}.flac").write_bytes(b"x")
+        # As a removal of the same session that was killed has left it.
+        (session.parent / f".removed-{session.name}").mkdir(exist_ok=True)
+        start = threading.Barrier(4)
+
+        def remove(session_id: str = session.name, start: threading.Barrier = start) -> int:
+            start.wait(5)
+            return remove_session(tmp_path, session_id).calls
+
+        def finish(start: threading.Barrier = start) -> int:
+            start.wait(5)
+            complete_removals(tmp_path)
+            return 0
+
+        with ThreadPoolExecutor(4) as pool:
+            removals = [pool.submit(each) for each in (remove, remove, remove, finish)]
+            assert sum(each.result(10) for each in removals) == 1
+        complete_removals(tmp_path)
+        assert list((tmp_path / "sessions").iterdir()) == []
+
+
+def test_a_job_that_waited_does_not_make_the_folder_of_a_removed_session_again(tmp_path: Path):
+    session, removed = recorded(tmp_path, days_ago=0), RemovedSessions(tmp_path)
+
+    def write() -> None:
+        (session / "a").mkdir(parents=True)
+
+    def write_while_it_is_removed() -> None:
+        assert removed.remove(session.name).calls == 1
+        (session / uuid.uuid4().hex).mkdir(parents=True)
+
+    removed.guard(session.name, write_while_it_is_removed)
+    assert not session.exists()
+    with pytest.raises(MediaError, match="was deleted"):
+        removed.guard(session.name, write)
+    assert not session.exists()
