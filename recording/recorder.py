@@ -69,6 +69,7 @@ from parley.recording.folder import (
     TIMELINE,
     VERSION,
     call_folder,
+    is_file,
     read_recording,
     segment_name,
 )
@@ -205,6 +206,7 @@ class CallRecorder:
         # Its packets come by this process's own clock.
         self._bot = _Side(BOT_AUDIO, is_live=False)
         self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
         self._waiting = self._waiting_pictures = 0
         self._lost_pictures = 0
@@ -224,7 +226,7 @@ class CallRecorder:
         """Begin: write the facts of the call and publish that it is recorded. What came before is dropped."""
         call, self.is_started = self._call, True
         self._happened.clear()
-        meta = {
+        self._meta = {
             "version": VERSION,
             "session_id": call.session_id,
             "call_id": call.call_id,
@@ -234,7 +236,7 @@ class CallRecorder:
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,
         }
-        self._put(partial(_write_json, self.path / META, meta, self._settings.min_free_gb), self._on_failed)
+        self._put(partial(_ensure_meta, self.path, self._meta), self._on_failed)
         self._events.publish(RecordingStarted(self._events.now_ms()))
 
     def hear(self, pcm: bytes, rate_hz: int) -> None:
@@ -317,7 +319,7 @@ class CallRecorder:
     def _write(self, side: _Side, segments: list[AudioSegment]) -> None:
         for segment in segments:
             path = self.path / side.name / segment_name(segment.number)
-            job = partial(_write_segment, path, segment, self._settings.min_free_gb)
+            job = partial(_write_segment, path, segment, self._settings.min_free_gb, self._meta)
             if not self._put(job, partial(self._on_segment, side, segment)):
                 self._lose(side, segment, "the disk is too slow")
 
@@ -396,8 +398,7 @@ class CallRecorder:
             "lost_pictures": self._lost_pictures,
             "events": list(self._happened),
         }
-        path = self.path / TIMELINE
-        self._put(partial(_write_json, path, found, self._settings.min_free_gb), self._on_failed)
+        self._put(partial(_write_timeline, self.path, found, self._meta), self._on_failed)
 
 
 def _length_ms(segment: AudioSegment) -> int:
@@ -429,9 +430,12 @@ def _check_free(path: Path, min_free_gb: float) -> None:
         raise MediaError(f"{free / _GB:.1f} GB are free, recording.min_free_gb is {min_free_gb:g}")
 
 
-def _write_segment(path: Path, segment: AudioSegment, min_free_gb: float) -> None:
+def _write_segment(path: Path, segment: AudioSegment, min_free_gb: float, meta: Mapping[str, Any]) -> None:
     _check_free(path.parent, min_free_gb)
     encoded = BytesIO()
+    with suppress(OSError):
+        # Without it the segments cannot be read. Its failure is no reason to lose one.
+        _ensure_meta(path.parent.parent, meta)
     samples = np.frombuffer(segment.pcm, "<i2")
     soundfile.write(encoded, samples, segment.rate_hz, format="FLAC", subtype="PCM_16")
     replace_file(path, encoded.getvalue())
@@ -446,8 +450,19 @@ def _write_picture(path: Path, pixels: bytes, size: tuple[int, int], min_free_gb
     replace_file(path, encoded.getvalue())
 
 
-def _write_json(path: Path, facts: Mapping[str, Any], min_free_gb: float) -> None:
-    _check_free(path.parent, min_free_gb)
+def _ensure_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Write the facts of a call, unless they are there; the disk may have been full when it began."""
+    if not is_file(folder / META):
+        _write_json(folder / META, meta)
+
+
+def _write_timeline(folder: Path, timeline: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    _ensure_meta(folder, meta)
+    _write_json(folder / TIMELINE, timeline)
+
+
+def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts of a call, also below ``min_free_gb``: they are small, and say what was lost."""
     # A value that JSON does not have (an enum, a float that is none) is written as its text.
     replace_file(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
 

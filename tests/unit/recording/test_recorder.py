@@ -241,3 +241,29 @@ async def test_a_call_whose_session_was_deleted_writes_nothing_any_more(tmp_path
     call.play(5.0, at_s=5.0)
     await call.close()
     assert list((tmp_path / "sessions").iterdir()) == []
+
+
+async def test_a_disk_that_is_full_when_a_call_begins_does_not_make_the_call_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    call = OneCall(tmp_path)
+    written = recorder_module.replace_file
+    is_full = threading.Event()
+
+    def on_disk(path: Path, content: bytes) -> None:
+        if is_full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(path, content)
+
+    monkeypatch.setattr(recorder_module, "replace_file", on_disk)
+    is_full.set()
+    call.recorder.start()
+    await until(lambda: RecordingDegraded in call.kinds())
+    is_full.clear()
+    call.play(5.0)
+    await until(lambda: (call.path / BOT_AUDIO / "000000.flac").exists())
+    # Now, and not only at the end: a call that is killed can be read.
+    began_at = read_recording(call.path).meta["began_at"]
+    await call.close()
+    recording = read_recording(call.path)
+    assert recording.meta["began_at"] == began_at and recording.timeline()["is_over"]
