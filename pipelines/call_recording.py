@@ -131,7 +131,7 @@ class CallRecordings:
     def _remove_later(self, session_id: str) -> None:
         """Have a session removed by the thread that wrote it, or by the other one when that cannot."""
         job = partial(_remove, self._removed, session_id)
-        if not (self._disk.put(job) or self._merging.put(job)):
+        if not (self._disk.put(job, is_last=True) or self._merging.put(job, is_last=True)):
             path = self._settings.folder / SESSIONS / session_id
             logger.warning(
                 f"the recordings of a deleted session are left, the disk is too slow: remove {path}"

@@ -296,7 +296,9 @@ class CallRecorder:
         self._renew(is_over=True)
         if self._merging is not None:
             # In the queue of the disk, after the last segment.
-            self._disk.put(partial(_queue_merge, self._merging, self.path, self._removed))
+            job = partial(_queue_merge, self._merging, self.path, self._removed)
+            if not self._disk.put(job, is_last=True):
+                _warn_unmerged(self.path)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_S):
                 await self._idle.wait()
@@ -323,12 +325,16 @@ class CallRecorder:
             if not self._put(job, partial(self._on_segment, side, segment)):
                 self._lose(side, segment, "the disk is too slow")
 
-    def _put(self, job: Callable[[], None], on_done: Callable[[str], None]) -> bool:
-        """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing."""
+    def _put(self, job: Callable[[], None], on_done: Callable[[str], None], *, is_last: bool = False) -> bool:
+        """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing.
+
+        The last one has a place also when too many wait.
+        """
         guarded = partial(self._removed.guard, self._call.session_id, job)
-        if self._waiting >= MOST_WAITING or not self._disk.put(
-            partial(_report, guarded, self._loop, partial(self._on_job, on_done))
-        ):
+        if self._waiting >= MOST_WAITING and not is_last:
+            return False
+        reported = partial(_report, guarded, self._loop, partial(self._on_job, on_done))
+        if not self._disk.put(reported, is_last=is_last):
             return False
         self._waiting += 1
         self._idle.clear()
@@ -398,7 +404,9 @@ class CallRecorder:
             "lost_pictures": self._lost_pictures,
             "events": list(self._happened),
         }
-        self._put(partial(_write_timeline, self.path, found, self._meta), self._on_failed)
+        job = partial(_write_timeline, self.path, found, self._meta)
+        if not self._put(job, self._on_failed, is_last=is_over) and is_over:
+            logger.warning(f"the timeline of a call is incomplete, the disk is too slow: {self.path}")
 
 
 def _length_ms(segment: AudioSegment) -> int:
@@ -469,7 +477,11 @@ def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
 
 def _queue_merge(merging: RecordingDisk, path: Path, removed: RemovedSessions) -> None:
     if not merging.put(partial(_merge, path, removed)):
-        logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
+        _warn_unmerged(path)
+
+
+def _warn_unmerged(path: Path) -> None:
+    logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
 
 
 def _merge(path: Path, removed: RemovedSessions) -> None:

@@ -153,6 +153,25 @@ async def test_nothing_is_written_below_the_floor_of_free_space(tmp_path: Path):
     degraded = next(each for each in call.seen if isinstance(each, RecordingDegraded))
     assert "recording.min_free_gb" in degraded.reason
     assert not list(tmp_path.rglob("*.flac"))
+    # What was lost is on the disk.
+    timeline = read_recording(call.path).timeline()
+    assert timeline["is_over"] and timeline[BOT_AUDIO]["lost"] == [{"start_ms": 0, "length_ms": 5_000}]
+
+
+async def test_the_last_timeline_has_a_place_where_the_disk_takes_no_segment(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    await until((call.path / "meta.json").exists)
+    stuck = threading.Event()
+    call.disk.put(stuck.wait)
+    while call.disk.put(stuck.is_set):
+        pass
+    call.play(5.0)
+    await call.recorder.close()
+    stuck.set()
+    await asyncio.to_thread(call.disk.close, 5)
+    timeline = read_recording(call.path).timeline()
+    assert timeline["is_over"] and timeline[BOT_AUDIO]["lost"] == [{"start_ms": 0, "length_ms": 5_000}]
 
 
 async def test_pictures_are_kept_at_their_interval(tmp_path: Path):
