@@ -10,7 +10,8 @@ encodes it. The recorder owns one task, ``run``, which closes the segments of a 
 
 Slow or dead disk: at most ``MOST_WAITING`` jobs of a call wait; what comes then is lost. Full disk, or one
 that fails: a segment is lost. Lost audio is counted for each side, kept in ``recording.json``, and published
-at the first loss and then once a minute at most. Recording goes on with the next segment.
+at the first loss and then once a minute at most. Recording goes on with the next segment. Audio that has no
+place in its track (``track.DroppedAudio``) is lost too.
 """
 
 import asyncio
@@ -323,7 +324,9 @@ class CallRecorder:
             path = self.path / side.name / segment_name(segment.number)
             job = partial(_write_segment, path, segment, self._settings.min_free_gb, self._meta)
             if not self._put(job, partial(self._on_segment, side, segment)):
-                self._lose(side, segment, "the disk is too slow")
+                self._lose(side, segment.start_ms, _length_ms(segment), "the disk is too slow")
+        for each in side.track.dropped():
+            self._lose(side, each.start_ms, each.length_ms, f"audio in {side.name} is dropped: {each.reason}")
 
     def _put(self, job: Callable[[], None], on_done: Callable[[str], None], *, is_last: bool = False) -> bool:
         """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing.
@@ -348,7 +351,7 @@ class CallRecorder:
 
     def _on_segment(self, side: _Side, segment: AudioSegment, failure: str) -> None:
         if failure:
-            self._lose(side, segment, failure)
+            self._lose(side, segment.start_ms, _length_ms(segment), failure)
         else:
             side.written.append((segment.start_ms, _length_ms(segment)))
 
@@ -363,8 +366,12 @@ class CallRecorder:
         if failure:
             self._degrade(failure)
 
-    def _lose(self, side: _Side, segment: AudioSegment, reason: str) -> None:
-        side.lost.append((segment.start_ms, _length_ms(segment)))
+    def _lose(self, side: _Side, start_ms: int, length_ms: int, reason: str) -> None:
+        if side.lost and side.lost[-1][0] // SEGMENT_MS == start_ms // SEGMENT_MS:
+            # Pieces of one segment are one entry: there may be many.
+            start_ms, before_ms = side.lost.pop()
+            length_ms += before_ms
+        side.lost.append((start_ms, length_ms))
         self._degrade(reason)
 
     def _degrade(self, reason: str) -> None:

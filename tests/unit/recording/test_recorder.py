@@ -32,18 +32,26 @@ RATE_HZ = 16_000
 class OneCall:
     """A call that is recorded, with the events of its recording."""
 
-    def __init__(self, folder: Path, *, merges: bool = False, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        merges: bool = False,
+        is_live: bool = False,
+        began_s_ago: float = 0.0,
+        **settings: object,
+    ) -> None:
         self.events = CallEvents()
         self.disk, self.merging = RecordingDisk(), RecordingDisk("merging")
         self.removed = RemovedSessions(folder)
         self.seen: list[object] = []
         for kind in (RecordingStarted, RecordingDegraded, RecordingEnded):
             self.events.subscribe(kind, self.seen.append)
-        self.began_us = LoopClock().now_us()
+        self.began_us = LoopClock().now_us() - round(began_s_ago * 1_000_000)
         self.recorder = CallRecorder(
             RecordingSettings.model_validate({"folder": folder, "min_free_gb": 0, **settings}),
             RecordingSource(
-                str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "embedded", False, self.began_us, 5_000_000
+                str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "embedded", is_live, self.began_us, 5_000_000
             ),
             self.events,
             disk=self.disk,
@@ -286,3 +294,23 @@ async def test_a_disk_that_is_full_when_a_call_begins_does_not_make_the_call_unr
     await call.close()
     recording = read_recording(call.path)
     assert recording.meta["began_at"] == began_at and recording.timeline()["is_over"]
+
+
+async def test_a_backlog_that_came_too_late_is_a_loss_of_the_recording(tmp_path: Path):
+    call = OneCall(tmp_path, is_live=True, began_s_ago=4.5)
+    call.recorder.start()
+    running = asyncio.create_task(call.recorder.run(), name="recorder")
+    packet = np.full(RATE_HZ // 50, 500, "<i2").tobytes()
+    call.recorder.hear(packet, RATE_HZ)
+    # Nothing more comes until time has closed the segment; then what was said meanwhile comes at once.
+    await until((call.path / CALLER_AUDIO / "000000.flac").exists)
+    for _ in range(200):
+        call.recorder.hear(packet, RATE_HZ)
+    running.cancel()
+    await call.close()
+    (lost,) = read_recording(call.path).timeline()[CALLER_AUDIO]["lost"]
+    assert 450 <= lost["length_ms"] <= 500
+    assert lost["start_ms"] + lost["length_ms"] == pytest.approx(5_000, abs=2)
+    assert call.kinds() == [RecordingStarted, RecordingDegraded, RecordingEnded]
+    degraded = call.seen[1]
+    assert isinstance(degraded, RecordingDegraded) and "user_audio is dropped" in degraded.reason
