@@ -24,8 +24,8 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,9 @@ from parley.recording.folder import (
 IN_USE_S = 600
 DAY_S = 86_400
 GB = 1_000_000_000
+if sys.platform != "win32":
+    import fcntl
+
 _REMOVED = ".removed-"
 # Removed sessions that a process remembers: more than the calls that may still be on.
 MOST_REMEMBERED = 10_000
@@ -121,16 +124,55 @@ def clean(
         now_s: present time, as files have it; None for the clock's.
 
     Raises:
-        MediaError: the folder cannot be read.
+        MediaError: the folder cannot be read, or another process is cleaning it.
     """
     now_s = time.time() if now_s is None else now_s
+    if dry_run or not is_folder(folder / SESSIONS):
+        return _clean(folder, retention_days, max_storage_gb, now_s, dry_run=dry_run)
+    with only_one(folder / SESSIONS):
+        return _clean(folder, retention_days, max_storage_gb, now_s, dry_run=False)
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Keep other processes, and other threads of this one, from doing the same work in a folder.
+
+    The end of a process ends it. It takes no file; on Windows it does nothing.
+
+    Raises:
+        MediaError: another one does it now, or there is no such folder.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise MediaError(f"{path}: cannot be read: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise MediaError(f"{path}: another process works on it; try again when it has ended") from error
+        except OSError as error:
+            # A file system without locks, as some of networks are.
+            logger.debug(f"{path}: cannot be locked: {error.strerror}")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _clean(
+    folder: Path, retention_days: float | None, max_storage_gb: float | None, now_s: float, *, dry_run: bool
+) -> RetentionReport:
     report = RetentionReport()
     try:
         if not dry_run:
             complete_removals(folder)
-        sessions = sorted((_measured(path) for path in session_folders(folder)), key=lambda each: each.used_s)
+        found = [_measured_or_gone(path) for path in session_folders(folder)]
     except OSError as error:
         raise MediaError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    sessions = sorted((each for each in found if each is not None), key=lambda each: each.used_s)
     report.bytes = sum(each.bytes for each in sessions)
     bound = None if max_storage_gb is None else max_storage_gb * GB
     for session in sessions:
@@ -141,17 +183,19 @@ def clean(
             reason = f"{report.bytes / GB:.2f} GB are stored"
         else:
             continue
-        obstacle = _obstacle(session, now_s)
-        if not obstacle and not dry_run:
-            try:
-                _remove(session.path)
-            except OSError as error:
-                obstacle = f"cannot be removed: {error.strerror or error}"
-        if obstacle:
+        try:
+            obstacle = _obstacle(session, now_s)
+            is_mine = not obstacle and (dry_run or _remove(session.path))
+        except OSError as error:
+            obstacle, is_mine = f"cannot be removed: {error.strerror or error}", False
+        if not is_mine and not is_folder(session.path):
+            # Another remover was faster: its bytes are gone too.
+            report.bytes -= session.bytes
+        elif obstacle:
             report.kept[session.path.name] = obstacle
-            continue
-        report.bytes -= session.bytes
-        report.removed.append(session.removed(reason))
+        elif is_mine:
+            report.bytes -= session.bytes
+            report.removed.append(session.removed(reason))
     return report
 
 
@@ -253,6 +297,12 @@ def _measured(path: Path) -> _Session:
     return _Session(path, calls, files, size, used_s)
 
 
+def _measured_or_gone(path: Path) -> _Session | None:
+    with suppress(FileNotFoundError):
+        return _measured(path)
+    return None
+
+
 def _remove(path: Path) -> bool:
     """Remove a session; return False when another remover was faster."""
     renamed = path.with_name(f"{_REMOVED}{path.name}-{uuid.uuid4().hex}")
@@ -312,7 +362,8 @@ class RetentionThread:
         while True:
             try:
                 self._clean()
-            except MediaError as error:
+            except (MediaError, OSError) as error:
+                # The next one is in a day; the thread must live until then.
                 logger.warning(f"recordings are not cleaned up: {error}")
             if self._over.wait(DAY_S):
                 return
