@@ -93,6 +93,8 @@ RENEW_S = 30.0
 CLOSE_S, LAST_S = 2.0, 1.0
 # Least interval between two events about losses.
 DEGRADED_S = 60.0
+# Longer than the silence that ends a turn.
+EARLY_VOICE_MS = 5_000
 # Events of a call that are kept: a long call has a thousand an hour. The oldest are dropped.
 MOST_EVENTS = 20_000
 LONGEST_PX, JPEG_QUALITY = 1_280, 80
@@ -168,6 +170,46 @@ class _Side:
         return {"rate_hz": self.track.rate_hz, **first, "segments": names, "lost": lost}
 
 
+class _EarlyVoice:
+    """Voice and turn of the caller that began before the recording did, whose words are not recorded.
+
+    A turn with words from before ends with all of them, so its end is left out. A voice that was no turn (a
+    cough) is past when another one begins ``EARLY_VOICE_MS`` after its end.
+    """
+
+    def __init__(self) -> None:
+        self._is_on = self._is_turn = False
+        # A voice or a turn since the end of the last turn.
+        self._is_spoken = False
+        self._ended_ms = 0
+        self._is_early = self._is_early_on = False
+
+    def begin(self) -> None:
+        """Begin the recording: what is spoken now is early."""
+        self._is_early, self._is_early_on = self._is_spoken, self._is_on
+
+    def leaves_out(self, event: CallEvent) -> bool:
+        """Follow an event of the call; return whether it belongs to what is early."""
+        was_early = self._is_early
+        if isinstance(event, VoiceStarted):
+            if not self._is_turn and event.at_ms - self._ended_ms >= EARLY_VOICE_MS:
+                self._is_early = False
+            self._is_on = self._is_spoken = True
+        elif isinstance(event, VoiceEnded):
+            was_early_on, self._is_early_on = self._is_early_on, False
+            self._is_on, self._ended_ms = False, event.at_ms
+            return was_early_on
+        elif isinstance(event, TurnStarted):
+            self._is_turn = self._is_spoken = True
+            return was_early
+        elif isinstance(event, TurnEnded):
+            self._is_early, self._is_turn, self._is_spoken = False, False, self._is_on
+            return was_early
+        elif isinstance(event, (TurnEndDecided, TurnTranscribed)):
+            return was_early
+        return False
+
+
 class CallRecorder:
     """Recorder of one call.
 
@@ -207,6 +249,7 @@ class CallRecorder:
         # Its packets come by this process's own clock.
         self._bot = _Side(BOT_AUDIO, is_live=False)
         self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._early = _EarlyVoice()
         self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
         self._waiting = self._waiting_pictures = 0
@@ -224,9 +267,13 @@ class CallRecorder:
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def start(self) -> None:
-        """Begin: write the facts of the call and publish that it is recorded. What came before is dropped."""
+        """Begin: write the facts of the call and publish that it is recorded.
+
+        What came before is dropped, and so are the words of a turn that began before.
+        """
         call, self.is_started = self._call, True
         self._happened.clear()
+        self._early.begin()
         self._meta = {
             "version": VERSION,
             "session_id": call.session_id,
@@ -391,7 +438,7 @@ class CallRecorder:
             self._bot.track.cut(self._now_us() - self._unplayed_ms * _US_PER_MS)
 
     def _on_event(self, event: CallEvent) -> None:
-        if self._is_over:
+        if self._early.leaves_out(event) or self._is_over:
             return
         facts = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "at_ms"}
         if isinstance(event, ReplyFinished):

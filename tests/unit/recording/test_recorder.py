@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from parley.core.call_events import RecordingDegraded, RecordingEnded, RecordingStarted, TurnEnded
+from parley.core.call_events import (
+    RecordingDegraded,
+    RecordingEnded,
+    RecordingStarted,
+    TurnEndDecided,
+    TurnEnded,
+    TurnStarted,
+    VoiceEnded,
+    VoiceStarted,
+)
 from parley.core.errors import MediaError
 from parley.recording import recorder as recorder_module
 from parley.recording.disk import RecordingDisk
@@ -172,6 +181,7 @@ async def test_the_last_timeline_has_a_place_where_the_disk_takes_no_segment(tmp
     await until((call.path / "meta.json").exists)
     stuck = threading.Event()
     call.disk.put(stuck.wait)
+    await until(lambda: call.disk.waiting == 0)
     while call.disk.put(stuck.is_set):
         pass
     call.play(5.0)
@@ -314,3 +324,44 @@ async def test_a_backlog_that_came_too_late_is_a_loss_of_the_recording(tmp_path:
     assert call.kinds() == [RecordingStarted, RecordingDegraded, RecordingEnded]
     degraded = call.seen[1]
     assert isinstance(degraded, RecordingDegraded) and "user_audio is dropped" in degraded.reason
+
+
+@pytest.mark.parametrize("is_late_turn", [False, True])
+async def test_words_from_before_the_recording_are_not_in_its_timeline(tmp_path: Path, is_late_turn: bool):
+    call = OneCall(tmp_path)
+    publish = call.events.publish
+    publish(VoiceStarted(0, 100))
+    if not is_late_turn:
+        publish(TurnStarted(0))
+    call.recorder.start()
+    publish(VoiceEnded(500, 100))
+    # A pause of the same turn.
+    publish(VoiceStarted(900, 100))
+    publish(VoiceEnded(1_200, 100))
+    if is_late_turn:
+        publish(TurnStarted(1_300))
+    publish(TurnEndDecided(1_300, 100, None))
+    publish(TurnEnded(1_300, "my card number is 4 1 1 1, and hello"))
+    publish(VoiceStarted(2_000, 100))
+    publish(TurnStarted(2_000))
+    publish(VoiceEnded(2_500, 100))
+    publish(TurnEnded(2_600, "hello again"))
+    await call.close()
+    events = read_recording(call.path).timeline()["events"]
+    assert [each["event"] for each in events] == [
+        *("VoiceStarted", "VoiceEnded"),
+        *("VoiceStarted", "TurnStarted", "VoiceEnded", "TurnEnded"),
+    ]
+    assert events[-1]["text"] == "hello again"
+
+
+async def test_a_cough_before_the_recording_takes_no_turn_out_of_it(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.events.publish(VoiceStarted(0, 100))
+    call.events.publish(VoiceEnded(300, 100))
+    call.recorder.start()
+    call.events.publish(VoiceStarted(6_000, 100))
+    call.events.publish(TurnEnded(7_000, "hello"))
+    await call.close()
+    events = read_recording(call.path).timeline()["events"]
+    assert [each["event"] for each in events] == ["VoiceStarted", "TurnEnded"]
