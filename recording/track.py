@@ -137,7 +137,10 @@ class SideTrack:
             self.rate_hz, self._segment_samples = rate_hz, self._segment_ms * rate_hz // 1_000
             self.first_piece = len(pcm) // PCM_BYTES_PER_SAMPLE
         elif rate_hz != self.rate_hz:
-            self.refused_ms += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000 // rate_hz
+            length_ms = len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000 // rate_hz
+            self.refused_ms += length_ms
+            reason = f"it has {rate_hz} Hz, and the recording {self.rate_hz}"
+            self._dropped.append(DroppedAudio(max(0, start_us // _US_PER_MS), length_ms, reason))
             return []
         start = start_us * rate_hz // _US_PER_S
         late = start - self._end()

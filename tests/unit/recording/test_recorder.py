@@ -365,3 +365,18 @@ async def test_a_cough_before_the_recording_takes_no_turn_out_of_it(tmp_path: Pa
     await call.close()
     events = read_recording(call.path).timeline()["events"]
     assert [each["event"] for each in events] == ["VoiceStarted", "TurnEnded"]
+
+
+async def test_audio_of_another_rate_is_a_loss_of_the_recording(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    call.play(1.0)
+    call.play(1.0, at_s=1.0, rate_hz=8_000)
+    call.play(0.5, at_s=2.0, rate_hz=8_000)
+    await call.close()
+    assert call.kinds() == [RecordingStarted, RecordingDegraded, RecordingEnded]
+    degraded, ended = call.seen[1:]
+    assert isinstance(degraded, RecordingDegraded) and "it has 8000 Hz" in degraded.reason
+    assert isinstance(ended, RecordingEnded) and ended.lost_ms == 1_500
+    lost = read_recording(call.path).timeline()[BOT_AUDIO]["lost"]
+    assert lost == [{"start_ms": 1_000, "length_ms": 1_500}]
