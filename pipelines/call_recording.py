@@ -29,8 +29,9 @@ from parley.core.pictures import SHOWN
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
 from parley.recording.disk import RecordingDisk
+from parley.recording.folder import SESSIONS, is_folder
 from parley.recording.recorder import CallRecorder, RecordingSource
-from parley.recording.retention import RemovedRecordings, RetentionThread, remove_session
+from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
 
 # Stereo WAVs that wait to be made; one is the path of a folder.
@@ -53,9 +54,12 @@ class CallRecordings:
         self._disk = RecordingDisk("recording")
         # Apart from the segments, which must not wait for the WAV of a long call.
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
-        days, most_gb = settings.retention_days, settings.max_storage_gb
+        self._removed = RemovedSessions(settings.folder)
         self._retention: RetentionThread | None = None
-        if settings.enabled and (days is not None or most_gb is not None):
+        if settings.enabled or is_folder(settings.folder / SESSIONS):
+            # A server that does not record keeps what is there, but completes removals.
+            days = settings.retention_days if settings.enabled else None
+            most_gb = settings.max_storage_gb if settings.enabled else None
             self._retention = RetentionThread(settings.folder, retention_days=days, max_storage_gb=most_gb)
 
     @property
@@ -97,12 +101,15 @@ class CallRecordings:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+            is_deleted = isinstance(call.conversation.loss, UnknownSessionError)
+            if is_deleted:
+                # During the call, maybe by another process: what waits for the disk is not written any more.
+                self._removed.add(call.conversation.session_id)
             await recorder.close()
             if not recorder.is_started:
                 logger.info("a call was not recorded: its caller has not heard recording.announcement")
-            if isinstance(call.conversation.loss, UnknownSessionError):
-                # The session was deleted during the call, whose recording went on to here.
-                self._disk.put(partial(_remove, self._settings.folder, call.conversation.session_id))
+            if is_deleted:
+                self._remove_later(call.conversation.session_id)
 
     async def remove(self, session_id: str) -> RemovedRecordings:
         """Remove the recordings of a session that is deleted, also where calls are not recorded any more.
@@ -110,7 +117,7 @@ class CallRecordings:
         Raises:
             MediaError: something foreign is in its folder, or the disk refuses.
         """
-        return await asyncio.to_thread(remove_session, self._settings.folder, session_id)
+        return await asyncio.to_thread(self._removed.remove, session_id)
 
     async def close(self) -> None:
         """Write what waits, within ``SHUTDOWN_S`` for each thread."""
@@ -120,6 +127,15 @@ class CallRecordings:
         for end in ends:
             if not await asyncio.to_thread(end, SHUTDOWN_S):
                 logger.warning("recordings are incomplete: the disk did not take them before the end")
+
+    def _remove_later(self, session_id: str) -> None:
+        """Have a session removed by the thread that wrote it, or by the other one when that cannot."""
+        job = partial(_remove, self._removed, session_id)
+        if not (self._disk.put(job, is_last=True) or self._merging.put(job, is_last=True)):
+            path = self._settings.folder / SESSIONS / session_id
+            logger.warning(
+                f"the recordings of a deleted session are left, the disk is too slow: remove {path}"
+            )
 
     def _open(self, call: Call) -> CallRecorder | None:
         conversation, began_ms = call.conversation, call.live.began_ms
@@ -135,7 +151,14 @@ class CallRecordings:
         )
         merging = self._merging if self._settings.merged else None
         try:
-            return CallRecorder(self._settings, recorded, call.events, disk=self._disk, merging=merging)
+            return CallRecorder(
+                self._settings,
+                recorded,
+                call.events,
+                disk=self._disk,
+                merging=merging,
+                removed=self._removed,
+            )
         except MediaError as error:
             logger.warning(f"a call is not recorded: {error}")
             return None
@@ -163,9 +186,9 @@ class _Announcement:
         _start(self._call, self._recorder)
 
 
-def _remove(folder: Path, session_id: str) -> None:
+def _remove(removed: RemovedSessions, session_id: str) -> None:
     try:
-        remove_session(folder, session_id)
+        removed.remove(session_id)
     except MediaError as error:
         logger.warning(f"the recordings of a deleted session are left: {error}")
 

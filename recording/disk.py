@@ -1,8 +1,9 @@
 """Single thread that writes the recordings of all calls of a process, in the order in which jobs came.
 
-Full: ``put`` refuses, and the caller counts the loss. Slow: jobs wait. Dead: a job that never returns keeps
-the thread; the queue fills, and every further job is refused. The thread is a daemon, so such a job does not
-hold the end of the process. A job reports its own failure; one that raises is logged, and the next one runs.
+Full: ``put`` refuses, and the caller counts the loss; the last jobs of a call have a reserve. Slow: jobs
+wait. Dead: a job that never returns keeps the thread; the queue fills, and every further job is refused. The
+thread is a daemon, so such a job does not hold the end of the process. A job reports its own failure; one
+that raises is logged, and the next one runs.
 """
 
 import queue
@@ -13,6 +14,8 @@ from loguru import logger
 
 # A segment of 5 s at 24 kHz is 240 kB: 60 MB of audio at most wait for the disk.
 MOST_JOBS = 256
+# Further ones for the ends of calls: a timeline, and the path of a folder to merge or to remove.
+RESERVED_JOBS = 512
 
 
 class RecordingDisk:
@@ -24,7 +27,8 @@ class RecordingDisk:
     """
 
     def __init__(self, name: str = "recording", *, most_jobs: int = MOST_JOBS) -> None:
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(most_jobs)
+        self._most_jobs = most_jobs
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(most_jobs + RESERVED_JOBS)
         self._name = name
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -34,9 +38,14 @@ class RecordingDisk:
         """Number of jobs that wait."""
         return self._jobs.qsize()
 
-    def put(self, job: Callable[[], None]) -> bool:
-        """Queue a job; return False when the queue is full or closed. Never blocks."""
-        if self._is_closed:
+    def put(self, job: Callable[[], None], *, is_last: bool = False) -> bool:
+        """Queue a job; return False when the queue is full or closed. Never blocks.
+
+        Args:
+            job: what runs on the thread.
+            is_last: it belongs to the end of a call, and may take a place of the reserve.
+        """
+        if self._is_closed or (not is_last and self._jobs.qsize() >= self._most_jobs):
             return False
         try:
             self._jobs.put_nowait(job)

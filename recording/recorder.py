@@ -10,7 +10,8 @@ encodes it. The recorder owns one task, ``run``, which closes the segments of a 
 
 Slow or dead disk: at most ``MOST_WAITING`` jobs of a call wait; what comes then is lost. Full disk, or one
 that fails: a segment is lost. Lost audio is counted for each side, kept in ``recording.json``, and published
-at the first loss and then once a minute at most. Recording goes on with the next segment.
+at the first loss and then once a minute at most. Recording goes on with the next segment. Audio that has no
+place in its track (``track.DroppedAudio``) is lost too.
 """
 
 import asyncio
@@ -69,10 +70,12 @@ from parley.recording.folder import (
     TIMELINE,
     VERSION,
     call_folder,
+    is_file,
     read_recording,
     segment_name,
 )
 from parley.recording.merge import merge_call
+from parley.recording.retention import RemovedSessions
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
@@ -90,6 +93,8 @@ RENEW_S = 30.0
 CLOSE_S, LAST_S = 2.0, 1.0
 # Least interval between two events about losses.
 DEGRADED_S = 60.0
+# Longer than the silence that ends a turn.
+EARLY_VOICE_MS = 5_000
 # Events of a call that are kept: a long call has a thousand an hour. The oldest are dropped.
 MOST_EVENTS = 20_000
 LONGEST_PX, JPEG_QUALITY = 1_280, 80
@@ -165,6 +170,46 @@ class _Side:
         return {"rate_hz": self.track.rate_hz, **first, "segments": names, "lost": lost}
 
 
+class _EarlyVoice:
+    """Voice and turn of the caller that began before the recording did, whose words are not recorded.
+
+    A turn with words from before ends with all of them, so its end is left out. A voice that was no turn (a
+    cough) is past when another one begins ``EARLY_VOICE_MS`` after its end.
+    """
+
+    def __init__(self) -> None:
+        self._is_on = self._is_turn = False
+        # A voice or a turn since the end of the last turn.
+        self._is_spoken = False
+        self._ended_ms = 0
+        self._is_early = self._is_early_on = False
+
+    def begin(self) -> None:
+        """Begin the recording: what is spoken now is early."""
+        self._is_early, self._is_early_on = self._is_spoken, self._is_on
+
+    def leaves_out(self, event: CallEvent) -> bool:
+        """Follow an event of the call; return whether it belongs to what is early."""
+        was_early = self._is_early
+        if isinstance(event, VoiceStarted):
+            if not self._is_turn and event.at_ms - self._ended_ms >= EARLY_VOICE_MS:
+                self._is_early = False
+            self._is_on = self._is_spoken = True
+        elif isinstance(event, VoiceEnded):
+            was_early_on, self._is_early_on = self._is_early_on, False
+            self._is_on, self._ended_ms = False, event.at_ms
+            return was_early_on
+        elif isinstance(event, TurnStarted):
+            self._is_turn = self._is_spoken = True
+            return was_early
+        elif isinstance(event, TurnEnded):
+            self._is_early, self._is_turn, self._is_spoken = False, False, self._is_on
+            return was_early
+        elif isinstance(event, (TurnEndDecided, TurnTranscribed)):
+            return was_early
+        return False
+
+
 class CallRecorder:
     """Recorder of one call.
 
@@ -174,6 +219,7 @@ class CallRecorder:
         events: events of the call.
         disk: writes segments.
         merging: makes the stereo WAV after the call; None for none.
+        removed: sessions for which nothing is written any more.
 
     Attributes:
         path: folder of the recording.
@@ -191,16 +237,20 @@ class CallRecorder:
         *,
         disk: RecordingDisk,
         merging: RecordingDisk | None,
+        removed: RemovedSessions | None = None,
     ) -> None:
         self.path = call_folder(settings.folder, call.session_id, call.call_id)
         self._settings, self._call, self._events = settings, call, events
         self._disk, self._merging = disk, merging
+        self._removed = removed or RemovedSessions(settings.folder)
         self._clock = LoopClock()
         self._loop = asyncio.get_running_loop()
         self._caller = _Side(CALLER_AUDIO, is_live=call.is_live)
         # Its packets come by this process's own clock.
         self._bot = _Side(BOT_AUDIO, is_live=False)
         self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._early = _EarlyVoice()
+        self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
         self._waiting = self._waiting_pictures = 0
         self._lost_pictures = 0
@@ -217,10 +267,14 @@ class CallRecorder:
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
     def start(self) -> None:
-        """Begin: write the facts of the call and publish that it is recorded. What came before is dropped."""
+        """Begin: write the facts of the call and publish that it is recorded.
+
+        What came before is dropped, and so are the words of a turn that began before.
+        """
         call, self.is_started = self._call, True
         self._happened.clear()
-        meta = {
+        self._early.begin()
+        self._meta = {
             "version": VERSION,
             "session_id": call.session_id,
             "call_id": call.call_id,
@@ -230,7 +284,7 @@ class CallRecorder:
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,
         }
-        self._put(partial(_write_json, self.path / META, meta, self._settings.min_free_gb), self._on_failed)
+        self._put(partial(_ensure_meta, self.path, self._meta), self._on_failed)
         self._events.publish(RecordingStarted(self._events.now_ms()))
 
     def hear(self, pcm: bytes, rate_hz: int) -> None:
@@ -290,7 +344,9 @@ class CallRecorder:
         self._renew(is_over=True)
         if self._merging is not None:
             # In the queue of the disk, after the last segment.
-            self._disk.put(partial(_queue_merge, self._merging, self.path))
+            job = partial(_queue_merge, self._merging, self.path, self._removed)
+            if not self._disk.put(job, is_last=True):
+                _warn_unmerged(self.path)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_S):
                 await self._idle.wait()
@@ -313,15 +369,22 @@ class CallRecorder:
     def _write(self, side: _Side, segments: list[AudioSegment]) -> None:
         for segment in segments:
             path = self.path / side.name / segment_name(segment.number)
-            job = partial(_write_segment, path, segment, self._settings.min_free_gb)
+            job = partial(_write_segment, path, segment, self._settings.min_free_gb, self._meta)
             if not self._put(job, partial(self._on_segment, side, segment)):
-                self._lose(side, segment, "the disk is too slow")
+                self._lose(side, segment.start_ms, _length_ms(segment), "the disk is too slow")
+        for each in side.track.dropped():
+            self._lose(side, each.start_ms, each.length_ms, f"audio in {side.name} is dropped: {each.reason}")
 
-    def _put(self, job: Callable[[], None], on_done: Callable[[str], None]) -> bool:
-        """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing."""
-        if self._waiting >= MOST_WAITING or not self._disk.put(
-            partial(_report, job, self._loop, partial(self._on_job, on_done))
-        ):
+    def _put(self, job: Callable[[], None], on_done: Callable[[str], None], *, is_last: bool = False) -> bool:
+        """Hand a job to the disk; ``on_done`` is called on the loop with its failure, or with nothing.
+
+        The last one has a place also when too many wait.
+        """
+        guarded = partial(self._removed.guard, self._call.session_id, job)
+        if self._waiting >= MOST_WAITING and not is_last:
+            return False
+        reported = partial(_report, guarded, self._loop, partial(self._on_job, on_done))
+        if not self._disk.put(reported, is_last=is_last):
             return False
         self._waiting += 1
         self._idle.clear()
@@ -335,7 +398,7 @@ class CallRecorder:
 
     def _on_segment(self, side: _Side, segment: AudioSegment, failure: str) -> None:
         if failure:
-            self._lose(side, segment, failure)
+            self._lose(side, segment.start_ms, _length_ms(segment), failure)
         else:
             side.written.append((segment.start_ms, _length_ms(segment)))
 
@@ -350,8 +413,12 @@ class CallRecorder:
         if failure:
             self._degrade(failure)
 
-    def _lose(self, side: _Side, segment: AudioSegment, reason: str) -> None:
-        side.lost.append((segment.start_ms, _length_ms(segment)))
+    def _lose(self, side: _Side, start_ms: int, length_ms: int, reason: str) -> None:
+        if side.lost and side.lost[-1][0] // SEGMENT_MS == start_ms // SEGMENT_MS:
+            # Pieces of one segment are one entry: there may be many.
+            start_ms, before_ms = side.lost.pop()
+            length_ms += before_ms
+        side.lost.append((start_ms, length_ms))
         self._degrade(reason)
 
     def _degrade(self, reason: str) -> None:
@@ -371,7 +438,7 @@ class CallRecorder:
             self._bot.track.cut(self._now_us() - self._unplayed_ms * _US_PER_MS)
 
     def _on_event(self, event: CallEvent) -> None:
-        if self._is_over:
+        if self._early.leaves_out(event) or self._is_over:
             return
         facts = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "at_ms"}
         if isinstance(event, ReplyFinished):
@@ -391,8 +458,9 @@ class CallRecorder:
             "lost_pictures": self._lost_pictures,
             "events": list(self._happened),
         }
-        path = self.path / TIMELINE
-        self._put(partial(_write_json, path, found, self._settings.min_free_gb), self._on_failed)
+        job = partial(_write_timeline, self.path, found, self._meta)
+        if not self._put(job, self._on_failed, is_last=is_over) and is_over:
+            logger.warning(f"the timeline of a call is incomplete, the disk is too slow: {self.path}")
 
 
 def _length_ms(segment: AudioSegment) -> int:
@@ -424,9 +492,12 @@ def _check_free(path: Path, min_free_gb: float) -> None:
         raise MediaError(f"{free / _GB:.1f} GB are free, recording.min_free_gb is {min_free_gb:g}")
 
 
-def _write_segment(path: Path, segment: AudioSegment, min_free_gb: float) -> None:
+def _write_segment(path: Path, segment: AudioSegment, min_free_gb: float, meta: Mapping[str, Any]) -> None:
     _check_free(path.parent, min_free_gb)
     encoded = BytesIO()
+    with suppress(OSError):
+        # Without it the segments cannot be read. Its failure is no reason to lose one.
+        _ensure_meta(path.parent.parent, meta)
     samples = np.frombuffer(segment.pcm, "<i2")
     soundfile.write(encoded, samples, segment.rate_hz, format="FLAC", subtype="PCM_16")
     replace_file(path, encoded.getvalue())
@@ -441,22 +512,41 @@ def _write_picture(path: Path, pixels: bytes, size: tuple[int, int], min_free_gb
     replace_file(path, encoded.getvalue())
 
 
-def _write_json(path: Path, facts: Mapping[str, Any], min_free_gb: float) -> None:
-    _check_free(path.parent, min_free_gb)
+def _ensure_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Write the facts of a call, unless they are there; the disk may have been full when it began."""
+    if not is_file(folder / META):
+        _write_json(folder / META, meta)
+
+
+def _write_timeline(folder: Path, timeline: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    _ensure_meta(folder, meta)
+    _write_json(folder / TIMELINE, timeline)
+
+
+def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts of a call, also below ``min_free_gb``: they are small, and say what was lost."""
     # A value that JSON does not have (an enum, a float that is none) is written as its text.
     replace_file(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
 
 
-def _queue_merge(merging: RecordingDisk, path: Path) -> None:
-    if not merging.put(partial(_merge, path)):
-        logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
+def _queue_merge(merging: RecordingDisk, path: Path, removed: RemovedSessions) -> None:
+    if not merging.put(partial(_merge, path, removed)):
+        _warn_unmerged(path)
 
 
-def _merge(path: Path) -> None:
+def _warn_unmerged(path: Path) -> None:
+    logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
+
+
+def _merge(path: Path, removed: RemovedSessions) -> None:
     try:
-        recording = read_recording(path)
-        for name in merge_call(recording):
-            logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
-        film_call(recording)
+        removed.guard(path.parent.name, partial(_make_replay, path))
     except MediaError as error:
         logger.warning(f"a call cannot be played as a whole: {error}")
+
+
+def _make_replay(path: Path) -> None:
+    recording = read_recording(path)
+    for name in merge_call(recording):
+        logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
+    film_call(recording)

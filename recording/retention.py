@@ -10,8 +10,10 @@ written, or marked as used by a reader (``mark_used``). What stays in any case:
 * a folder with something in it that no recording has, a link, and every name that is no session's. They
   are named in the result, and count for the capacity only as far as they are sessions.
 
-A session that is being removed is renamed first (``.removed-...``), so that no reader finds half of it. A run
-that was killed is completed by the next one. Everything here blocks.
+A session that is being removed is renamed first (``.removed-SESSION-...``, another name each time), so that
+no reader finds half of it. Several removers may meet: one renames, and to the others the session is gone. A
+run that was killed is completed by the next one. A call may be on when its session is removed:
+``RemovedSessions`` has the names, and what writes for the call asks it. Everything here blocks.
 """
 
 import argparse
@@ -20,10 +22,13 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from loguru import logger
 
@@ -41,7 +46,12 @@ from parley.recording.folder import (
 IN_USE_S = 600
 DAY_S = 86_400
 GB = 1_000_000_000
+if sys.platform != "win32":
+    import fcntl
+
 _REMOVED = ".removed-"
+# Removed sessions that a process remembers: more than the calls that may still be on.
+MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +124,55 @@ def clean(
         now_s: present time, as files have it; None for the clock's.
 
     Raises:
-        MediaError: the folder cannot be read.
+        MediaError: the folder cannot be read, or another process is cleaning it.
     """
     now_s = time.time() if now_s is None else now_s
+    if dry_run or not is_folder(folder / SESSIONS):
+        return _clean(folder, retention_days, max_storage_gb, now_s, dry_run=dry_run)
+    with only_one(folder / SESSIONS):
+        return _clean(folder, retention_days, max_storage_gb, now_s, dry_run=False)
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Keep other processes, and other threads of this one, from doing the same work in a folder.
+
+    The end of a process ends it. It takes no file; on Windows it does nothing.
+
+    Raises:
+        MediaError: another one does it now, or there is no such folder.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise MediaError(f"{path}: cannot be read: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise MediaError(f"{path}: another process works on it; try again when it has ended") from error
+        except OSError as error:
+            # A file system without locks, as some of networks are.
+            logger.debug(f"{path}: cannot be locked: {error.strerror}")
+        yield
+    finally:
+        os.close(handle)
+
+
+def _clean(
+    folder: Path, retention_days: float | None, max_storage_gb: float | None, now_s: float, *, dry_run: bool
+) -> RetentionReport:
     report = RetentionReport()
     try:
         if not dry_run:
-            _complete(folder)
-        sessions = sorted((_measured(path) for path in session_folders(folder)), key=lambda each: each.used_s)
+            complete_removals(folder)
+        found = [_measured_or_gone(path) for path in session_folders(folder)]
     except OSError as error:
         raise MediaError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    sessions = sorted((each for each in found if each is not None), key=lambda each: each.used_s)
     report.bytes = sum(each.bytes for each in sessions)
     bound = None if max_storage_gb is None else max_storage_gb * GB
     for session in sessions:
@@ -134,17 +183,19 @@ def clean(
             reason = f"{report.bytes / GB:.2f} GB are stored"
         else:
             continue
-        obstacle = _obstacle(session, now_s)
-        if not obstacle and not dry_run:
-            try:
-                _remove(session.path)
-            except OSError as error:
-                obstacle = f"cannot be removed: {error.strerror or error}"
-        if obstacle:
+        try:
+            obstacle = _obstacle(session, now_s)
+            is_mine = not obstacle and (dry_run or _remove(session.path))
+        except OSError as error:
+            obstacle, is_mine = f"cannot be removed: {error.strerror or error}", False
+        if not is_mine and not is_folder(session.path):
+            # Another remover was faster: its bytes are gone too.
+            report.bytes -= session.bytes
+        elif obstacle:
             report.kept[session.path.name] = obstacle
-            continue
-        report.bytes -= session.bytes
-        report.removed.append(session.removed(reason))
+        elif is_mine:
+            report.bytes -= session.bytes
+            report.removed.append(session.removed(reason))
     return report
 
 
@@ -155,17 +206,67 @@ def remove_session(folder: Path, session_id: str) -> RemovedRecordings:
         MediaError: not the id of a session, something foreign is in its folder, or it cannot be removed.
     """
     path = session_folder(folder, session_id)
+    nothing = RemovedRecordings(session_id, 0, 0, 0, "deleted")
     if not is_folder(path):
-        return RemovedRecordings(session_id, 0, 0, 0, "deleted")
+        return nothing
     try:
-        found = foreign_in(path)
+        found = _foreign_in(path)
         if found is not None:
             raise MediaError(f"{found}: not a part of a recording; remove it by hand, then delete again")
         session = _measured(path)
-        _remove(path)
+        return session.removed("deleted") if _remove(path) else nothing
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not is_folder(path):
+            return nothing  # another remover was faster
         raise MediaError(f"{path}: cannot be removed: {error.strerror or error}") from error
-    return session.removed("deleted")
+
+
+class RemovedSessions:
+    """Sessions of one folder whose recordings were removed; nothing is written for their calls any more.
+
+    Any thread may use it. It remembers the last ``MOST_REMEMBERED``.
+
+    Args:
+        folder: folder of the recordings.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._removed: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, session_id: str) -> bool:
+        with self._lock:
+            return session_id in self._removed
+
+    def add(self, session_id: str) -> None:
+        """Remember a session that is to be removed."""
+        with self._lock:
+            self._removed[session_id] = None
+            while len(self._removed) > MOST_REMEMBERED:
+                self._removed.popitem(last=False)
+
+    def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session, and remember it first; see ``remove_session``."""
+        self.add(session_id)
+        return remove_session(self._folder, session_id)
+
+    def guard(self, session_id: str, job: Callable[[], None]) -> None:
+        """Run a job that writes for a call, unless its session is removed.
+
+        A removal during the job may find half of what it writes. Either it is noted before the job's end, and
+        the rest is removed here, or it comes after the job and takes everything.
+
+        Raises:
+            MediaError: the session is removed.
+        """
+        if session_id in self:
+            raise MediaError("the session of the call was deleted")
+        try:
+            job()
+        finally:
+            if session_id in self:
+                remove_session(self._folder, session_id)
 
 
 def _obstacle(session: _Session, now_s: float) -> str:
@@ -174,8 +275,14 @@ def _obstacle(session: _Session, now_s: float) -> str:
         return "in use: written or read within ten minutes"
     if (session.path / PINNED).exists():
         return "pinned"
-    found = foreign_in(session.path)
+    found = _foreign_in(session.path)
     return "" if found is None else f"{found.name} is not a part of a recording"
+
+
+def _foreign_in(path: Path) -> Path | None:
+    """Return something foreign in the folder of a session, unless it has been renamed meanwhile."""
+    found = foreign_in(path)
+    return found if found is not None and os.path.lexists(found) else None
 
 
 def _measured(path: Path) -> _Session:
@@ -190,25 +297,50 @@ def _measured(path: Path) -> _Session:
     return _Session(path, calls, files, size, used_s)
 
 
-def _remove(path: Path) -> None:
-    renamed = path.with_name(f"{_REMOVED}{path.name}")
-    if is_folder(renamed):
-        shutil.rmtree(renamed)
-    os.rename(path, renamed)
-    shutil.rmtree(renamed)
+def _measured_or_gone(path: Path) -> _Session | None:
+    with suppress(FileNotFoundError):
+        return _measured(path)
+    return None
 
 
-def _complete(folder: Path) -> None:
-    """Remove what a run that was killed has left."""
+def _remove(path: Path) -> bool:
+    """Remove a session; return False when another remover was faster."""
+    renamed = path.with_name(f"{_REMOVED}{path.name}-{uuid.uuid4().hex}")
+    try:
+        os.rename(path, renamed)
+    except FileNotFoundError:
+        return False
+    _remove_tree(renamed)
+    return True
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder; another one that removes it at the same time is no failure."""
+    shutil.rmtree(path, onerror=_unless_gone)
+
+
+def _unless_gone(_function: Any, _path: str, failure: tuple[type[BaseException], BaseException, Any]) -> None:
+    if not isinstance(failure[1], FileNotFoundError):
+        raise failure[1]
+
+
+def complete_removals(folder: Path) -> None:
+    """Remove what removals that were killed have left; what cannot be removed stays, and is logged."""
     root = folder / SESSIONS
-    if is_folder(root):
-        for left in root.glob(f"{_REMOVED}*"):
-            if is_folder(left):
-                shutil.rmtree(left)
+    if not is_folder(root):
+        return
+    for left in root.glob(f"{_REMOVED}*"):
+        if is_folder(left):
+            try:
+                _remove_tree(left)
+            except OSError as error:
+                logger.warning(f"{left}: cannot be removed: {error.strerror or error}")
 
 
 class RetentionThread:
     """Thread that cleans a folder once a day until it is closed; a daemon, which holds no end up.
+
+    Without bounds it only completes removals that were killed.
 
     Args:
         folder: see ``clean``.
@@ -229,14 +361,20 @@ class RetentionThread:
     def _run(self) -> None:
         while True:
             try:
-                report = clean(self._folder, retention_days=self._days, max_storage_gb=self._gb)
-            except MediaError as error:
+                self._clean()
+            except (MediaError, OSError) as error:
+                # The next one is in a day; the thread must live until then.
                 logger.warning(f"recordings are not cleaned up: {error}")
-            else:
-                for line in lines_of(report, dry_run=False):
-                    logger.info(f"recordings: {line}")
             if self._over.wait(DAY_S):
                 return
+
+    def _clean(self) -> None:
+        if self._days is None and self._gb is None:
+            complete_removals(self._folder)
+            return
+        report = clean(self._folder, retention_days=self._days, max_storage_gb=self._gb)
+        for line in lines_of(report, dry_run=False):
+            logger.info(f"recordings: {line}")
 
 
 def lines_of(report: RetentionReport, *, dry_run: bool) -> list[str]:

@@ -8,10 +8,15 @@ Within a stream, time is the sample count: a piece follows the one before it, ho
 that is later than ``GAP_MS`` begins a run after a gap. A piece can be late and cannot be early. Therefore,
 while a run is younger than ``YOUNG_MS``, every further piece that comes earlier than the run predicts moves
 its beginning back, at most to the end of the run before. A stall of the loop or of the network, after which
-its backlog comes at once, leaves no gap that way.
+its backlog comes at once, leaves no gap that way. The run of a live source is young as long as its pieces
+still move it, up to ``MOST_RUN_MS`` of audio: a backlog of seconds comes over many turns of the loop.
+
+A long stall may end after its segment was closed. The backlog of a live source that belongs before the
+boundary is dropped and counted, so that what follows is in its place.
 
 The clock of a caller's device may be fast. A live source that is ahead by more than ``DRIFT_MS`` loses that
-much of its next piece. A client that is not live may send faster than real time; its audio is never cut.
+much of its next pieces; beyond ``MOST_DRIFT_MS`` and ``MOST_DRIFT_PPM`` it is no clock's drift, and counts as
+dropped. A client that is not live may send faster than real time; its audio is never cut.
 
 Pure: reads no clock and does no I/O. Times are microseconds from the beginning of the recording.
 """
@@ -25,9 +30,16 @@ SEGMENT_MS = 5_000
 GAP_MS = 15
 # Longer than the backlog of a busy loop.
 YOUNG_MS = 300
-# A run moves back by no more: a client that sends a recording at once did not say it all before.
+# A run of a source that is not live moves back by no more: a client that sends a recording at once did not
+# say it all before.
 MOST_SHIFT_MS = 2_000
+# A piece that moves the run of a live source by less is early by chance, or by its clock.
+MOVED_MS = 5
+# Longest backlog of a live source that is put in order: of most stalls that a call outlives, and 3 MB.
+MOST_RUN_MS = 30_000
 DRIFT_MS, MOST_DRIFT_MS = 15, 300
+# No device's clock is faster by more; those of telephones and sound cards are within 200.
+MOST_DRIFT_PPM = 1_000
 # Silence after which the end of a segment has been reached without audio.
 SETTLE_MS = 500
 _US_PER_MS = 1_000
@@ -54,6 +66,21 @@ class AudioSegment:
     def start_ms(self) -> int:
         """Its beginning on the time line."""
         return self.number * self.length_ms
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedAudio:
+    """Audio of a source that is not in its track.
+
+    Attributes:
+        start_ms: place of its beginning on the time line.
+        length_ms: its length.
+        reason: why, as a part of a sentence.
+    """
+
+    start_ms: int
+    length_ms: int
+    reason: str
 
 
 class SideTrack:
@@ -84,15 +111,21 @@ class SideTrack:
         self._number = 0
         self._pcm = bytearray()
         self._next = 0
-        # A young run: its pieces, its first sample, its length, and the arrival of its first piece.
+        # End of the source's audio. A live source's next sample follows it, also when time has closed the
+        # segment after it, whose end ``_next`` is then.
+        self._heard = 0
+        # A young run: its pieces, its first sample, its length, the arrival of its first piece, and its first
+        # sample and the arrival of the piece when it last moved.
         self._run: list[bytes] = []
         self._run_start = self._run_samples = self._run_first = 0
+        self._moved_start = self._moved_at = 0
         self._full: list[AudioSegment] = []
+        self._dropped: list[DroppedAudio] = []
 
     @property
     def end_ms(self) -> int:
         """Length of the track so far."""
-        return self._end() * 1_000 // self.rate_hz if self.rate_hz else 0
+        return max(self._next, self._end()) * 1_000 // self.rate_hz if self.rate_hz else 0
 
     def place(self, pcm: bytes, rate_hz: int, start_us: int) -> list[AudioSegment]:
         """Place a piece that began at this time; return the segments that are complete."""
@@ -104,24 +137,21 @@ class SideTrack:
             self.rate_hz, self._segment_samples = rate_hz, self._segment_ms * rate_hz // 1_000
             self.first_piece = len(pcm) // PCM_BYTES_PER_SAMPLE
         elif rate_hz != self.rate_hz:
-            self.refused_ms += len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000 // rate_hz
+            length_ms = len(pcm) // PCM_BYTES_PER_SAMPLE * 1_000 // rate_hz
+            self.refused_ms += length_ms
+            reason = f"it has {rate_hz} Hz, and the recording {self.rate_hz}"
+            self._dropped.append(DroppedAudio(max(0, start_us // _US_PER_MS), length_ms, reason))
             return []
         start = start_us * rate_hz // _US_PER_S
         late = start - self._end()
         if late > self._samples(GAP_MS):
             self._settle_run()
             self._run, self._run_start, self._run_samples = [pcm], start, len(pcm) // PCM_BYTES_PER_SAMPLE
-            self._run_first = start
+            self._run_first = self._moved_at = self._moved_start = start
         elif self._run:
-            earliest = max(self._next, self._run_first - self._samples(MOST_SHIFT_MS))
-            self._run_start = max(earliest, min(self._run_start, start - self._run_samples))
-            self._run.append(pcm)
-            self._run_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
-            is_old = start - self._run_first >= self._samples(YOUNG_MS)
-            if is_old or self._run_samples >= self._segment_samples:
-                self._settle_run()
+            self._follow(pcm, start)
         else:
-            self._append(self._trimmed(pcm, -late))
+            self._add(self._trimmed(pcm, -late), self._heard)
         return self._taken()
 
     def advance(self, now_us: int) -> list[AudioSegment]:
@@ -134,10 +164,20 @@ class SideTrack:
         while not self._run and (self._number + 1) * self._segment_samples <= now:
             if self._pcm:
                 self._close_segment()
+            elif self._is_live:
+                # The segments after it are not written yet: a backlog may fill them.
+                break
             else:
                 self._number = max(self._number, now // self._segment_samples)
             self._next = max(self._next, self._number * self._segment_samples)
+            if not self._is_live:
+                self._heard = self._next
         return self._taken()
+
+    def dropped(self) -> list[DroppedAudio]:
+        """Return what was dropped since the last time."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def cut(self, until_us: int) -> None:
         """Remove the audio after this time, as far as it is in the open segment: it was never played."""
@@ -147,7 +187,7 @@ class SideTrack:
         until = max(until_us * self.rate_hz // _US_PER_S, self._number * self._segment_samples)
         if until < self._next:
             del self._pcm[(until - self._number * self._segment_samples) * PCM_BYTES_PER_SAMPLE :]
-            self._next = until
+            self._next = self._heard = until
 
     def finish(self) -> list[AudioSegment]:
         """Return the rest: nothing more comes."""
@@ -157,23 +197,56 @@ class SideTrack:
         return self._taken()
 
     def _end(self) -> int:
-        return self._run_start + self._run_samples if self._run else self._next
+        return self._run_start + self._run_samples if self._run else self._heard
 
     def _samples(self, duration_ms: int) -> int:
         return duration_ms * self.rate_hz // 1_000
 
+    def _follow(self, pcm: bytes, start: int) -> None:
+        """Add a piece to the young run, and end its youth when nothing moves it any more."""
+        earliest = self._heard
+        if not self._is_live:
+            earliest = max(earliest, self._run_first - self._samples(MOST_SHIFT_MS))
+        self._run_start = max(earliest, min(self._run_start, start - self._run_samples))
+        self._run.append(pcm)
+        self._run_samples += len(pcm) // PCM_BYTES_PER_SAMPLE
+        if not self._is_live:
+            since, most = self._run_first, self._segment_samples
+        else:
+            if self._moved_start - self._run_start > self._samples(MOVED_MS):
+                self._moved_start, self._moved_at = self._run_start, start
+            since, most = self._moved_at, self._samples(MOST_RUN_MS)
+        if start - since >= self._samples(YOUNG_MS) or self._run_samples >= most:
+            self._settle_run()
+
     def _trimmed(self, pcm: bytes, ahead: int) -> bytes:
-        if not self._is_live or not self._samples(DRIFT_MS) < ahead <= self._samples(MOST_DRIFT_MS):
+        if not self._is_live or ahead <= self._samples(DRIFT_MS):
             return pcm
         cut = min(ahead, len(pcm) // PCM_BYTES_PER_SAMPLE)
-        self.trimmed_ms += cut * 1_000 / self.rate_hz
+        most_ms = MOST_DRIFT_MS + MOST_DRIFT_PPM * self._heard * 1_000 / self.rate_hz / 1_000_000
+        if ahead <= self._samples(MOST_DRIFT_MS) and self.trimmed_ms < most_ms:
+            self.trimmed_ms += cut * 1_000 / self.rate_hz
+        else:
+            self._drop(self._heard, cut, "it came faster than it can be spoken")
         return pcm[cut * PCM_BYTES_PER_SAMPLE :]
 
     def _settle_run(self) -> None:
-        if not self._run:
+        if self._run:
+            pcm, self._run = b"".join(self._run), []
+            self._add(pcm, max(self._run_start, self._heard))
+
+    def _add(self, pcm: bytes, start: int) -> None:
+        """Add audio at its place, or what follows the closed segments of it."""
+        before = self._next - start
+        if before > 0:
+            if self._is_live:
+                before = min(before, len(pcm) // PCM_BYTES_PER_SAMPLE)
+                self._drop(start, before, "it came after its segment was closed")
+                self._heard = start + before
+                pcm = pcm[before * PCM_BYTES_PER_SAMPLE :]
+            start += before
+        if not pcm:
             return
-        pcm, start = b"".join(self._run), max(self._run_start, self._next)
-        self._run = []
         if self.first_sample is None:
             self.first_sample = start
         number = start // self._segment_samples
@@ -186,9 +259,14 @@ class SideTrack:
         self._next = start
         self._append(pcm)
 
+    def _drop(self, start: int, samples: int, reason: str) -> None:
+        length_ms = -(-samples * 1_000 // self.rate_hz)
+        self._dropped.append(DroppedAudio(start * 1_000 // self.rate_hz, length_ms, reason))
+
     def _append(self, pcm: bytes) -> None:
         self._pcm += pcm
         self._next += len(pcm) // PCM_BYTES_PER_SAMPLE
+        self._heard = self._next
         whole = self._segment_samples * PCM_BYTES_PER_SAMPLE
         while len(self._pcm) >= whole:
             rest = self._pcm[whole:]

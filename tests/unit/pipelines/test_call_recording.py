@@ -1,10 +1,15 @@
-"""Taps of a recorded call."""
+"""Taps of a recorded call, and what a server does with recordings when it starts."""
+
+import asyncio
+import uuid
+from pathlib import Path
 
 from pipecat.frames.frames import InputAudioRawFrame, UserImageRawFrame
 
 from parley.core.pictures import CAMERA, SHOWN
 from parley.pipelines.call import LiveCall
-from parley.pipelines.call_recording import _notice_input
+from parley.pipelines.call_recording import CallRecordings, _notice_input
+from parley.recording.settings import RecordingSettings
 from parley.runtime.loop_clock import LoopClock
 
 PIXELS = bytes(2 * 2 * 3)
@@ -49,3 +54,17 @@ async def test_both_sides_and_the_camera_are_followed_until_the_call_is_over():
     assert follower.heard == [(b"\1\0", 16_000)]
     assert follower.played == [(b"\2\0", 8_000, None), (b"\3\0", 8_000, 7), (b"\4\0", 24_000, None)]
     assert follower.seen == [(PIXELS, (2, 2))]
+
+
+async def until_gone(path: Path) -> None:
+    async with asyncio.timeout(5):
+        while path.exists():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_only_has_recordings_completes_a_removal_that_was_killed(tmp_path: Path):
+    half = tmp_path / "sessions" / f".removed-{uuid.uuid4()}" / uuid.uuid4().hex
+    half.mkdir(parents=True)
+    recordings = CallRecordings(RecordingSettings(folder=tmp_path, retention_days=1), "embedded")
+    await until_gone(half.parent)
+    await recordings.close()

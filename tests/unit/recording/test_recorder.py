@@ -14,13 +14,23 @@ import numpy as np
 import pytest
 import soundfile
 
-from parley.core.call_events import RecordingDegraded, RecordingEnded, RecordingStarted, TurnEnded
+from parley.core.call_events import (
+    RecordingDegraded,
+    RecordingEnded,
+    RecordingStarted,
+    TurnEndDecided,
+    TurnEnded,
+    TurnStarted,
+    VoiceEnded,
+    VoiceStarted,
+)
 from parley.core.errors import MediaError
 from parley.recording import recorder as recorder_module
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
 from parley.recording.merge import main, merge_call
 from parley.recording.recorder import MOST_WAITING, CallRecorder, RecordingSource
+from parley.recording.retention import RemovedSessions
 from parley.recording.settings import RecordingSettings
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -31,21 +41,31 @@ RATE_HZ = 16_000
 class OneCall:
     """A call that is recorded, with the events of its recording."""
 
-    def __init__(self, folder: Path, *, merges: bool = False, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        merges: bool = False,
+        is_live: bool = False,
+        began_s_ago: float = 0.0,
+        **settings: object,
+    ) -> None:
         self.events = CallEvents()
         self.disk, self.merging = RecordingDisk(), RecordingDisk("merging")
+        self.removed = RemovedSessions(folder)
         self.seen: list[object] = []
         for kind in (RecordingStarted, RecordingDegraded, RecordingEnded):
             self.events.subscribe(kind, self.seen.append)
-        self.began_us = LoopClock().now_us()
+        self.began_us = LoopClock().now_us() - round(began_s_ago * 1_000_000)
         self.recorder = CallRecorder(
             RecordingSettings.model_validate({"folder": folder, "min_free_gb": 0, **settings}),
             RecordingSource(
-                str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "embedded", False, self.began_us, 5_000_000
+                str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "embedded", is_live, self.began_us, 5_000_000
             ),
             self.events,
             disk=self.disk,
             merging=self.merging if merges else None,
+            removed=self.removed,
         )
         self.path = self.recorder.path
 
@@ -150,6 +170,26 @@ async def test_nothing_is_written_below_the_floor_of_free_space(tmp_path: Path):
     degraded = next(each for each in call.seen if isinstance(each, RecordingDegraded))
     assert "recording.min_free_gb" in degraded.reason
     assert not list(tmp_path.rglob("*.flac"))
+    # What was lost is on the disk.
+    timeline = read_recording(call.path).timeline()
+    assert timeline["is_over"] and timeline[BOT_AUDIO]["lost"] == [{"start_ms": 0, "length_ms": 5_000}]
+
+
+async def test_the_last_timeline_has_a_place_where_the_disk_takes_no_segment(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    await until((call.path / "meta.json").exists)
+    stuck = threading.Event()
+    call.disk.put(stuck.wait)
+    await until(lambda: call.disk.waiting == 0)
+    while call.disk.put(stuck.is_set):
+        pass
+    call.play(5.0)
+    await call.recorder.close()
+    stuck.set()
+    await asyncio.to_thread(call.disk.close, 5)
+    timeline = read_recording(call.path).timeline()
+    assert timeline["is_over"] and timeline[BOT_AUDIO]["lost"] == [{"start_ms": 0, "length_ms": 5_000}]
 
 
 async def test_pictures_are_kept_at_their_interval(tmp_path: Path):
@@ -227,3 +267,116 @@ async def test_foreign_and_half_written_folders_are_refused_with_a_reason(tmp_pa
     with pytest.raises(MediaError, match="no audio was recorded"):
         (call.path / BOT_AUDIO / "000000.flac").unlink()
         merge_call(read_recording(call.path))
+
+
+async def test_a_call_whose_session_was_deleted_writes_nothing_any_more(tmp_path: Path):
+    call = OneCall(tmp_path, merges=True)
+    call.recorder.start()
+    call.play(5.0)
+    await until(lambda: (call.path / BOT_AUDIO / "000000.flac").exists())
+    assert call.removed.remove(call.path.parent.name).calls == 1
+    call.play(5.0, at_s=5.0)
+    await call.close()
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+async def test_a_disk_that_is_full_when_a_call_begins_does_not_make_the_call_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    call = OneCall(tmp_path)
+    written = recorder_module.replace_file
+    is_full = threading.Event()
+
+    def on_disk(path: Path, content: bytes) -> None:
+        if is_full.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(path, content)
+
+    monkeypatch.setattr(recorder_module, "replace_file", on_disk)
+    is_full.set()
+    call.recorder.start()
+    await until(lambda: RecordingDegraded in call.kinds())
+    is_full.clear()
+    call.play(5.0)
+    await until(lambda: (call.path / BOT_AUDIO / "000000.flac").exists())
+    # Now, and not only at the end: a call that is killed can be read.
+    began_at = read_recording(call.path).meta["began_at"]
+    await call.close()
+    recording = read_recording(call.path)
+    assert recording.meta["began_at"] == began_at and recording.timeline()["is_over"]
+
+
+async def test_a_backlog_that_came_too_late_is_a_loss_of_the_recording(tmp_path: Path):
+    call = OneCall(tmp_path, is_live=True, began_s_ago=4.5)
+    call.recorder.start()
+    running = asyncio.create_task(call.recorder.run(), name="recorder")
+    packet = np.full(RATE_HZ // 50, 500, "<i2").tobytes()
+    call.recorder.hear(packet, RATE_HZ)
+    # Nothing more comes until time has closed the segment; then what was said meanwhile comes at once.
+    await until((call.path / CALLER_AUDIO / "000000.flac").exists)
+    for _ in range(200):
+        call.recorder.hear(packet, RATE_HZ)
+    running.cancel()
+    await call.close()
+    (lost,) = read_recording(call.path).timeline()[CALLER_AUDIO]["lost"]
+    assert 450 <= lost["length_ms"] <= 500
+    assert lost["start_ms"] + lost["length_ms"] == pytest.approx(5_000, abs=2)
+    assert call.kinds() == [RecordingStarted, RecordingDegraded, RecordingEnded]
+    degraded = call.seen[1]
+    assert isinstance(degraded, RecordingDegraded) and "user_audio is dropped" in degraded.reason
+
+
+@pytest.mark.parametrize("is_late_turn", [False, True])
+async def test_words_from_before_the_recording_are_not_in_its_timeline(tmp_path: Path, is_late_turn: bool):
+    call = OneCall(tmp_path)
+    publish = call.events.publish
+    publish(VoiceStarted(0, 100))
+    if not is_late_turn:
+        publish(TurnStarted(0))
+    call.recorder.start()
+    publish(VoiceEnded(500, 100))
+    # A pause of the same turn.
+    publish(VoiceStarted(900, 100))
+    publish(VoiceEnded(1_200, 100))
+    if is_late_turn:
+        publish(TurnStarted(1_300))
+    publish(TurnEndDecided(1_300, 100, None))
+    publish(TurnEnded(1_300, "my card number is 4 1 1 1, and hello"))
+    publish(VoiceStarted(2_000, 100))
+    publish(TurnStarted(2_000))
+    publish(VoiceEnded(2_500, 100))
+    publish(TurnEnded(2_600, "hello again"))
+    await call.close()
+    events = read_recording(call.path).timeline()["events"]
+    assert [each["event"] for each in events] == [
+        *("VoiceStarted", "VoiceEnded"),
+        *("VoiceStarted", "TurnStarted", "VoiceEnded", "TurnEnded"),
+    ]
+    assert events[-1]["text"] == "hello again"
+
+
+async def test_a_cough_before_the_recording_takes_no_turn_out_of_it(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.events.publish(VoiceStarted(0, 100))
+    call.events.publish(VoiceEnded(300, 100))
+    call.recorder.start()
+    call.events.publish(VoiceStarted(6_000, 100))
+    call.events.publish(TurnEnded(7_000, "hello"))
+    await call.close()
+    events = read_recording(call.path).timeline()["events"]
+    assert [each["event"] for each in events] == ["VoiceStarted", "TurnEnded"]
+
+
+async def test_audio_of_another_rate_is_a_loss_of_the_recording(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    call.play(1.0)
+    call.play(1.0, at_s=1.0, rate_hz=8_000)
+    call.play(0.5, at_s=2.0, rate_hz=8_000)
+    await call.close()
+    assert call.kinds() == [RecordingStarted, RecordingDegraded, RecordingEnded]
+    degraded, ended = call.seen[1:]
+    assert isinstance(degraded, RecordingDegraded) and "it has 8000 Hz" in degraded.reason
+    assert isinstance(ended, RecordingEnded) and ended.lost_ms == 1_500
+    lost = read_recording(call.path).timeline()[BOT_AUDIO]["lost"]
+    assert lost == [{"start_ms": 1_000, "length_ms": 1_500}]

@@ -1,17 +1,31 @@
 """Removal of recordings by age, by capacity and by hand."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from parley.core.errors import MediaError
-from parley.recording.retention import clean, lines_of, main, mark_used, remove_session
+from parley.recording import retention
+from parley.recording.retention import (
+    RemovedSessions,
+    RetentionThread,
+    clean,
+    complete_removals,
+    lines_of,
+    main,
+    mark_used,
+    only_one,
+    remove_session,
+)
 
 DAY_S = 86_400
 SIZE = 1_000_000
@@ -125,3 +139,99 @@ def test_the_command_says_what_is_missing(tmp_path: Path):
     assert "has no folder sessions" in told("--data-dir", str(tmp_path), "--retention-days", "1")
     assert "give --retention-days" in told("--data-dir", str(tmp_path))
     assert "--retention-days" in told("--data-dir", str(tmp_path), "--retention-days", "-1")
+
+
+def test_several_removers_of_one_session_leave_nothing_and_none_fails(tmp_path: Path):
+    for _ in range(10):
+        session = recorded(tmp_path, days_ago=0, size=10)
+        for n in range(300):
+            (next(session.iterdir()) / "ai_audio" / f"{n:06}.flac").write_bytes(b"x")
+        # As a removal of the same session that was killed has left it.
+        (session.parent / f".removed-{session.name}").mkdir(exist_ok=True)
+        start = threading.Barrier(4)
+
+        def remove(session_id: str = session.name, start: threading.Barrier = start) -> int:
+            start.wait(5)
+            return remove_session(tmp_path, session_id).calls
+
+        def finish(start: threading.Barrier = start) -> int:
+            start.wait(5)
+            complete_removals(tmp_path)
+            return 0
+
+        with ThreadPoolExecutor(4) as pool:
+            removals = [pool.submit(each) for each in (remove, remove, remove, finish)]
+            assert sum(each.result(10) for each in removals) == 1
+        complete_removals(tmp_path)
+        assert list((tmp_path / "sessions").iterdir()) == []
+
+
+def test_a_job_that_waited_does_not_make_the_folder_of_a_removed_session_again(tmp_path: Path):
+    session, removed = recorded(tmp_path, days_ago=0), RemovedSessions(tmp_path)
+
+    def write() -> None:
+        (session / "a").mkdir(parents=True)
+
+    def write_while_it_is_removed() -> None:
+        assert removed.remove(session.name).calls == 1
+        (session / uuid.uuid4().hex).mkdir(parents=True)
+
+    removed.guard(session.name, write_while_it_is_removed)
+    assert not session.exists()
+    with pytest.raises(MediaError, match="was deleted"):
+        removed.guard(session.name, write)
+    assert not session.exists()
+
+
+def test_a_session_that_another_remover_took_counts_and_no_other_goes_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sessions = [recorded(tmp_path, days_ago=days) for days in (9, 8, 7, 6)]
+    look = retention.foreign_in
+
+    def look_and_lose(path: Path) -> Path | None:
+        # Between the measuring and the removal, a client deletes the session.
+        remove_first()
+        return look(path)
+
+    def remove_first() -> None:
+        monkeypatch.setattr(retention, "foreign_in", look)
+        remove_session(tmp_path, sessions[0].name)
+
+    monkeypatch.setattr(retention, "foreign_in", look_and_lose)
+    report = clean(tmp_path, max_storage_gb=3.5e-3)
+    assert (report.removed, report.kept) == ([], {})
+    assert [each.exists() for each in sessions] == [False, True, True, True]
+    assert 3e6 < report.bytes < 3.5e6
+
+
+def test_a_failure_of_the_disk_does_not_end_the_daily_cleaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    old, complete, calls = recorded(tmp_path, days_ago=31), complete_removals, list[Path]()
+
+    def fail_once(folder: Path) -> None:
+        calls.append(folder)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        complete(folder)
+
+    monkeypatch.setattr(retention, "DAY_S", 0.01)
+    monkeypatch.setattr(retention, "complete_removals", fail_once)
+    # As at a server without bounds: only removals are completed.
+    thread = RetentionThread(tmp_path, retention_days=None, max_storage_gb=None)
+    old.rename(old.with_name(f".removed-{old.name}"))
+    until_s = time.monotonic() + 5
+    while list((tmp_path / "sessions").iterdir()) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    thread.close()
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
+def test_one_process_cleans_a_folder_at_a_time(tmp_path: Path):
+    old = recorded(tmp_path, days_ago=31)
+    with only_one(tmp_path / "sessions"), pytest.raises(MediaError, match="another process works on it"):
+        clean(tmp_path, retention_days=30)
+    assert old.exists()
+    assert len(clean(tmp_path, retention_days=30).removed) == 1

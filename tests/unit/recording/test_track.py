@@ -140,3 +140,55 @@ def test_whatever_arrives_keeps_its_order_and_no_sample_is_recorded_twice(
     if first:
         whole = joined(segments)
         assert whole[whole != 0].tobytes() == numbered(0, first)
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "until_ms", "dropped_ms"),
+    [
+        (4_000, 7_000, 1_000),
+        (4_500, 6_600, 500),
+        (11_000, 15_500, 0),
+        (4_800, 6_000, 200),
+        (6_000, 9_000, 0),
+        (7_000, 7_900, 0),
+        (4_000, 22_000, 1_000),
+        (9_000, 30_000, 1_000),
+    ],
+)
+@pytest.mark.parametrize("burst_ms", [0, 4])
+def test_a_stall_over_a_boundary_shifts_nothing_that_comes_after_it(
+    from_ms: int, until_ms: int, dropped_ms: int, burst_ms: int
+):
+    track, segments, now_ms, look_ms = SideTrack(), list[AudioSegment](), 0, 1_000
+    packets = 2_500
+    for n in range(packets):
+        come_ms = 20 * n + 20
+        is_late = from_ms < come_ms < until_ms
+        # The backlog comes at once, or a packet every ``burst_ms``.
+        now_ms = max(now_ms + burst_ms, until_ms if is_late else come_ms)
+        while look_ms <= now_ms:
+            segments += track.advance(look_ms * 1_000)
+            look_ms += 1_000
+        segments += track.place(numbered(n * PACKET), RATE_HZ, now_ms * 1_000 - PACKET_US)
+    whole = joined([*segments, *track.finish()])
+    expected = np.frombuffer(numbered(0, packets * PACKET), "<i2").copy()
+    start = from_ms * RATE_HZ // 1_000
+    expected[start : start + dropped_ms * RATE_HZ // 1_000] = 0
+    assert np.array_equal(whole, expected)
+    dropped = track.dropped()
+    assert sum(each.length_ms for each in dropped) == dropped_ms
+    if dropped:
+        assert (dropped[0].start_ms, dropped[0].reason) == (from_ms, "it came after its segment was closed")
+        assert track.dropped() == []
+
+
+def test_a_live_source_that_sends_faster_than_it_speaks_is_bounded_and_then_in_its_place_again():
+    track, segments = SideTrack(), list[AudioSegment]()
+    # A minute within a second, and then in real time.
+    for n in range(50 * 60):
+        segments += track.place(numbered(0), RATE_HZ, 60_000_000 + n * 333)
+    for n in range(50 * 60):
+        segments += track.place(numbered(0), RATE_HZ, 61_000_000 + n * PACKET_US)
+    segments += track.finish()
+    assert abs(track.end_ms - 121_000) <= 35
+    assert sum(each.length_ms for each in track.dropped()) > 20_000
