@@ -30,7 +30,7 @@ from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import SESSIONS, is_folder
-from parley.recording.recorder import CallRecorder, RecordingSource
+from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
 
@@ -55,6 +55,9 @@ class CallRecordings:
         # Apart from the segments, which must not wait for the WAV of a long call.
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
         self._removed = RemovedSessions(settings.folder)
+        if settings.enabled and settings.merged:
+            job = partial(queue_unmerged, self._merging, settings.folder, self._removed, settings.min_free_gb)
+            self._merging.put(job)
         self._retention: RetentionThread | None = None
         if settings.enabled or is_folder(settings.folder / SESSIONS):
             # A server that does not record keeps what is there, but completes removals.

@@ -14,8 +14,11 @@ Blocks: on a server it runs in a thread of its own.
 import argparse
 import json
 import os
+import shutil
 import sys
+import time
 import wave
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,8 +28,19 @@ import soundfile
 from parley.audio.resample import Resampler
 from parley.core.errors import MediaError
 from parley.core.media import float_to_pcm16, ms_to_samples
-from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, MERGED, PEAKS, CallRecording, read_recording
-from parley.recording.retention import mark_used
+from parley.recording.folder import (
+    BOT_AUDIO,
+    CALLER_AUDIO,
+    MERGED,
+    PEAKS,
+    TIMELINE,
+    VIDEO,
+    CallRecording,
+    is_call,
+    read_recording,
+    session_folders,
+)
+from parley.recording.retention import GB, IN_USE_S, mark_used
 from parley.recording.video import film_call
 from parley.runtime.atomic_file import replace_file
 
@@ -97,12 +111,20 @@ class _Side:
         return samples if self._resampler is None else self._resampler.feed(samples)
 
 
-def merge_call(recording: CallRecording) -> list[str]:
+def merge_call(recording: CallRecording, *, min_free_gb: float = 0.0) -> list[str]:
     """Write the stereo WAV of a recorded call; return the segments that could not be read.
+
+    Args:
+        recording: the call.
+        min_free_gb: free space that is left on the disk.
 
     Raises:
         MediaError: there is no audio, it is too long for a WAV, or the file cannot be written.
     """
+    for name in (MERGED, VIDEO):
+        # A run that was killed has left it.
+        with suppress(OSError):
+            (recording.path / f".{name}").unlink()
     unread: list[str] = []
     caller, bot = _Side(recording, CALLER_AUDIO, unread), _Side(recording, BOT_AUDIO, unread)
     rate_hz = max(caller.rate_hz, bot.rate_hz)
@@ -111,6 +133,7 @@ def merge_call(recording: CallRecording) -> list[str]:
     left = ms_to_samples(max(caller.end_ms(), bot.end_ms()), rate_hz)
     if left * _FRAME_BYTES > MOST_BYTES:
         raise MediaError(f"{recording.path}: too long for one WAV; play the segments instead")
+    check_space(recording.path, left * _FRAME_BYTES, min_free_gb)
     for side in (caller, bot):
         side.open(rate_hz)
     path = recording.path / MERGED
@@ -137,6 +160,37 @@ def merge_call(recording: CallRecording) -> list[str]:
             temporary.unlink()
         raise MediaError(f"cannot write {path}: {error.strerror or error}") from error
     return unread
+
+
+def check_space(path: Path, needed_bytes: int, min_free_gb: float) -> None:
+    """Check that a file of this size leaves enough space.
+
+    Raises:
+        MediaError: it does not.
+    """
+    free = shutil.disk_usage(path).free - needed_bytes
+    if free < min_free_gb * GB:
+        raise MediaError(
+            f"{path}: {free / GB:.1f} GB would be free, recording.min_free_gb is {min_free_gb:g}"
+        )
+
+
+def unmerged_calls(folder: Path) -> Iterator[Path]:
+    """Yield the folders of calls that are over and have audio, but no stereo WAV."""
+    for session in session_folders(folder):
+        for path in sorted(session.iterdir()):
+            with suppress(MediaError, OSError):
+                if is_call(path.name) and not (path / MERGED).exists() and _is_over(read_recording(path)):
+                    yield path
+
+
+def _is_over(recording: CallRecording) -> bool:
+    """Return whether a call has audio and has ended, or was killed: nothing was written since long."""
+    if not any(recording.segments(name) for name in (CALLER_AUDIO, BOT_AUDIO)):
+        return False
+    timeline = recording.path / TIMELINE
+    last_s = (timeline if timeline.exists() else recording.path).stat().st_mtime
+    return bool(recording.timeline().get("is_over")) or time.time() - last_s > IN_USE_S
 
 
 def track_samples(recording: CallRecording, name: str, rate_hz: int) -> np.ndarray:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ from parley.recording.folder import (
     read_recording,
     segment_name,
 )
-from parley.recording.merge import merge_call
-from parley.recording.retention import RemovedSessions
+from parley.recording.merge import check_space, merge_call, unmerged_calls
+from parley.recording.retention import RemovedSessions, only_one
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
@@ -93,6 +94,8 @@ RENEW_S = 30.0
 CLOSE_S, LAST_S = 2.0, 1.0
 # Least interval between two events about losses.
 DEGRADED_S = 60.0
+# Calls of earlier processes for which a start makes the stereo WAV; the next one goes on.
+MOST_UNMERGED = 200
 # Longer than the silence that ends a turn.
 EARLY_VOICE_MS = 5_000
 # Events of a call that are kept: a long call has a thousand an hour. The oldest are dropped.
@@ -344,7 +347,7 @@ class CallRecorder:
         self._renew(is_over=True)
         if self._merging is not None:
             # In the queue of the disk, after the last segment.
-            job = partial(_queue_merge, self._merging, self.path, self._removed)
+            job = partial(_queue_merge, self._merging, self.path, self._removed, self._settings.min_free_gb)
             if not self._disk.put(job, is_last=True):
                 _warn_unmerged(self.path)
         with suppress(TimeoutError):
@@ -529,8 +532,8 @@ def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
     replace_file(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
 
 
-def _queue_merge(merging: RecordingDisk, path: Path, removed: RemovedSessions) -> None:
-    if not merging.put(partial(_merge, path, removed)):
+def _queue_merge(merging: RecordingDisk, path: Path, removed: RemovedSessions, min_free_gb: float) -> None:
+    if not merging.put(partial(_merge, merging, path, removed, min_free_gb)):
         _warn_unmerged(path)
 
 
@@ -538,15 +541,39 @@ def _warn_unmerged(path: Path) -> None:
     logger.warning(f"no stereo WAV of a call, too many wait: run python -m recording.merge {path}")
 
 
-def _merge(path: Path, removed: RemovedSessions) -> None:
+def queue_unmerged(
+    merging: RecordingDisk, folder: Path, removed: RemovedSessions, min_free_gb: float
+) -> None:
+    """Queue the calls of earlier processes that have no stereo WAV, ``MOST_UNMERGED`` at most."""
+    for path in islice(unmerged_calls(folder), MOST_UNMERGED):
+        _queue_merge(merging, path, removed, min_free_gb)
+
+
+def _merge(merging: RecordingDisk, path: Path, removed: RemovedSessions, min_free_gb: float) -> None:
     try:
-        removed.guard(path.parent.name, partial(_make_replay, path))
+        removed.guard(path.parent.name, partial(_make_wav, path, min_free_gb))
     except MediaError as error:
         logger.warning(f"a call cannot be played as a whole: {error}")
+        return
+    # After the WAVs that wait: a film takes much longer than one.
+    if (path / FRAMES).exists() and not merging.put(partial(_film, path, removed, min_free_gb)):
+        logger.warning(f"no film of a call, too many wait: run python -m recording.merge {path}")
 
 
-def _make_replay(path: Path) -> None:
-    recording = read_recording(path)
-    for name in merge_call(recording):
-        logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
-    film_call(recording)
+def _make_wav(path: Path, min_free_gb: float) -> None:
+    with only_one(path):
+        for name in merge_call(read_recording(path), min_free_gb=min_free_gb):
+            logger.warning(f"{name} of a recording cannot be read: it is silence in {path}")
+
+
+def _film(path: Path, removed: RemovedSessions, min_free_gb: float) -> None:
+    try:
+        removed.guard(path.parent.name, partial(_make_film, path, min_free_gb))
+    except MediaError as error:
+        logger.warning(f"a call has no film: {error}")
+
+
+def _make_film(path: Path, min_free_gb: float) -> None:
+    check_space(path, 0, min_free_gb)
+    with only_one(path):
+        film_call(read_recording(path))

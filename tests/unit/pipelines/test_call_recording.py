@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from pathlib import Path
 
+from PIL import Image
 from pipecat.frames.frames import InputAudioRawFrame, UserImageRawFrame
 
 from parley.core.pictures import CAMERA, SHOWN
@@ -11,6 +12,7 @@ from parley.pipelines.call import LiveCall
 from parley.pipelines.call_recording import CallRecordings, _notice_input
 from parley.recording.settings import RecordingSettings
 from parley.runtime.loop_clock import LoopClock
+from tests.recorded_call import record_call
 
 PIXELS = bytes(2 * 2 * 3)
 
@@ -68,3 +70,21 @@ async def test_a_server_that_only_has_recordings_completes_a_removal_that_was_ki
     recordings = CallRecordings(RecordingSettings(folder=tmp_path, retention_days=1), "embedded")
     await until_gone(half.parent)
     await recordings.close()
+
+
+async def test_a_server_that_records_makes_the_stereo_file_that_an_earlier_one_did_not(tmp_path: Path):
+    path = await record_call(tmp_path, str(uuid.uuid4()), merged=False)
+    Image.new("RGB", (64, 48), "red").save(tmp_path / "picture.jpg")
+    (path / "user_frames").mkdir()
+    (tmp_path / "picture.jpg").rename(path / "user_frames" / "000000000.jpg")
+    # As a film that was killed has left it.
+    (path / ".merged_replay.mp4").write_bytes(b"x")
+    full = CallRecordings(RecordingSettings(enabled=True, folder=tmp_path, min_free_gb=1e9), "embedded")
+    await full.close()
+    assert not (path / "merged_replay.wav").exists() and not (path / ".merged_replay.mp4").exists()
+    recordings = CallRecordings(RecordingSettings(enabled=True, folder=tmp_path, min_free_gb=0), "embedded")
+    async with asyncio.timeout(10):
+        while not (path / "merged_replay.mp4").exists():
+            await asyncio.sleep(0.01)
+    await recordings.close()
+    assert (path / "merged_replay.wav").exists()
