@@ -6,8 +6,9 @@ import sys
 import wave
 from pathlib import Path
 
+import pytest
+
 from tests.peers.realtime_caller import PCM_HZ, at_rate
-from tests.system import missing
 from tests.voices import say
 
 
@@ -29,7 +30,8 @@ async def python_with(*packages: str, folder: Path, variable: str) -> str:
     ):
         made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
         if await made.wait():
-            missing(*packages)
+            # A registry without them is no fault of this product.
+            pytest.skip(f"cannot be installed here: {', '.join(packages)}")
     return python
 
 
