@@ -207,6 +207,8 @@ def remove_session(folder: Path, session_id: str) -> RemovedRecordings:
     """
     path = session_folder(folder, session_id)
     nothing = RemovedRecordings(session_id, 0, 0, 0, "deleted")
+    if path.is_symlink():
+        raise MediaError(f"{path}: a link, which is neither read nor removed; remove it by hand")
     if not is_folder(path):
         return nothing
     try:

@@ -235,3 +235,14 @@ def test_one_process_cleans_a_folder_at_a_time(tmp_path: Path):
         clean(tmp_path, retention_days=30)
     assert old.exists()
     assert len(clean(tmp_path, retention_days=30).removed) == 1
+
+
+def test_the_recordings_of_a_session_that_is_a_link_are_left_and_named(tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    session = str(uuid.UUID(int=3))
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / session).symlink_to(elsewhere)
+    with pytest.raises(MediaError, match="a link"):
+        remove_session(tmp_path, session)
+    assert elsewhere.is_dir()
