@@ -744,6 +744,30 @@ def test_answers_outside_of_the_conversation_are_few_at_a_time():
     assert len(talk.say("response.create", response=asked)) == 1
 
 
+def test_the_input_of_an_answer_outside_of_the_conversation_is_bounded():
+    talk = Talk()
+    part = {"type": "input_text", "text": "x" * 30_000}
+    body = {"type": "message", "role": "user", "content": [part] * 4, "id": "long"}
+    talk.say("conversation.item.create", item=body)
+    asked = {"conversation": "none", "output_modalities": ["text"]}
+    reference = {"type": "item_reference", "id": "long"}
+    [request] = talk.say("response.create", response={**asked, "input": [reference]})
+    assert isinstance(request, OutOfBandRequest) and request.most_tokens == 1_024
+    assert talk.say("response.create", response={**asked, "input": [reference] * 2}) == []
+    assert (talk.error()["code"], talk.error()["param"]) == ("too_large", "response.input")
+    many = {**body, "content": [{"type": "input_text", "text": ""}] * 65, "id": "many"}
+    assert talk.say("response.create", response={**asked, "input": [many]}) == []
+    assert talk.error()["code"] == "too_large"
+
+
+@pytest.mark.parametrize(("count", "chars"), [(65, 1), (5, 30_000)])
+def test_an_item_of_too_many_parts_is_refused(count: int, chars: int):
+    talk = Talk()
+    content = [{"type": "input_text", "text": "x" * chars}] * count
+    talk.say("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+    assert (talk.error()["code"], talk.error()["param"]) == ("too_large", "item.content")
+
+
 @pytest.mark.parametrize(
     ("response", "param"),
     [
