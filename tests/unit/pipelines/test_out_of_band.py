@@ -5,10 +5,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from parley.core.call_events import EngineUsed
+from parley.core.client_rules import ClientRules
+from parley.core.grants import ClientIdentity, Grants
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
+from parley.pipelines.sockets.realtime_socket import permitted
 from parley.protocols.client_protocol import Happening, OutOfBandAnswer, OutOfBandRequest
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
@@ -45,3 +50,17 @@ def test_an_answer_that_fails_in_any_way_is_reported_and_counted(tmp_path: Path)
     reported, used = virtual_time.run(scenario())
     assert reported == [OutOfBandAnswer("one", fault="the answer failed")]
     assert [each.usage.unreported_requests for each in used] == [1]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "role", "is_text"),
+    [(None, "user", False), ("Name the mood.", "user", True), (None, "system", True)],
+)
+def test_text_of_the_client_in_such_a_request_takes_the_deployments_tools(
+    instructions: str | None, role: str, is_text: bool
+):
+    grants = Grants(instructions=True)
+    rules = ClientRules(ClientIdentity("app:user", "10.0.0.1", grants))
+    request = OutOfBandRequest("one", instructions, ((role, "glad"),))
+    assert permitted(request, rules) == request
+    assert rules.permits("refund") is not is_text
