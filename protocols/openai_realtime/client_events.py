@@ -333,6 +333,13 @@ class Reader:
             else:
                 yield CreateResponse(request.instructions, words, request.tools)
             state.ask(request)
+        elif state.can_claim and (request.instructions or (request.tools is not None and not is_after_tools)):
+            name = "response.instructions" if request.instructions else "response.tools"
+            raise ProtocolError(
+                f"{name}: an answer that comes on its own has the session's; send session.update before it",
+                code="not_supported",
+                param=name,
+            )
         elif state.claim(request):
             if is_after_tools:
                 # What they returned waits for this, so that the response has the metadata of the request.

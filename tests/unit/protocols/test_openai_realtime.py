@@ -641,6 +641,24 @@ def test_a_second_request_before_the_answer_to_the_first_leaves_its_metadata():
     assert talk.say("response.create") == [CreateResponse()]
 
 
+@pytest.mark.parametrize(
+    ("response", "param"),
+    [({"instructions": "Rhyme."}, "response.instructions"), ({"tools": [TOOL]}, "response.tools")],
+)
+def test_what_an_answer_on_its_own_cannot_have_is_refused(response: dict[str, Any], param: str):
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.say("input_audio_buffer.commit")
+    assert talk.say("response.create", response=response) == []
+    assert (talk.error()["code"], talk.error()["param"]) == ("not_supported", param)
+    # It can still be claimed.
+    assert talk.say("response.create", response={"metadata": {"a": "b"}}) == []
+    talk.report(RecognisedWords("tea", True), CallerStopped())
+    [created, *_] = talk.report(ReplyBegan("a"))
+    assert created["response"]["metadata"] == {"a": "b"}
+
+
 def test_metadata_and_passages_share_the_room():
     talk = Talk()
     given = {f"key_{number}": "x" for number in range(15)}
