@@ -444,9 +444,11 @@ class LlmRuntime:
             EngineError: the model failed, or its answer was empty.
         """
         build = partial(self._plan.row.build, self.shared, system_instruction=instruction)
-        service = await asyncio.to_thread(build)
-        assert isinstance(service, LLMService)
+        service: LLMService | None = None
         try:
+            built = await asyncio.to_thread(build)
+            assert isinstance(built, LLMService)
+            service = built
             answer = await service.run_inference(
                 LLMContext(messages=cast(list[LLMContextMessage], list(messages))),
                 max_tokens=most_tokens,
@@ -458,7 +460,8 @@ class LlmRuntime:
                 f"the language model gave no answer: {type(error).__name__}", engine=self._name
             ) from error
         finally:
-            await service.cleanup()
+            if service is not None:
+                await service.cleanup()
         if not answer:
             raise EngineError("the language model's answer is empty", engine=self._name)
         return answer

@@ -12,8 +12,10 @@ from typing import Any
 
 from loguru import logger
 
+from parley.core.call_events import EngineUsed
 from parley.core.client_rules import prompt_of
 from parley.core.errors import AgentError
+from parley.core.usage import Stage, Usage
 from parley.pipelines.call import Call, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import OVER_LIMIT
@@ -60,6 +62,9 @@ class OutOfBandAnswers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, request: OutOfBandRequest) -> None:
+        events = self._call.events
+        # The model reports no tokens here, so the cost of the call is unknown.
+        events.publish(EngineUsed(events.now_ms(), Stage.LLM, "", Usage(unreported_requests=1)))
         try:
             async with asyncio.timeout(ANSWER_S):
                 text = await self._engines.answering.infer(
@@ -70,6 +75,10 @@ class OutOfBandAnswers:
         except AgentError as error:
             logger.warning(f"an answer outside of the conversation failed: {error}")
             answer = OutOfBandAnswer(request.request_id, fault=str(error))
+        except Exception:
+            # The client waits for an answer, and may wait for few.
+            logger.exception("an answer outside of the conversation failed")
+            answer = OutOfBandAnswer(request.request_id, fault="the answer failed")
         else:
             answer = OutOfBandAnswer(request.request_id, text)
         self._report(answer)

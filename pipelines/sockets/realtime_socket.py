@@ -550,6 +550,9 @@ def permitted(action: Action, rules: ClientRules) -> Action:
             if action.instructions is not None:
                 _log_ignored(rules)
             return replace(action, instructions=None)
+        case OutOfBandRequest():
+            if action.instructions or any(role == "system" for role, _ in action.lines or ()):
+                rules.add_text()
     return action
 
 

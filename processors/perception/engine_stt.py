@@ -15,7 +15,8 @@ it dropped is logged at the end of the utterance. When it is full and has no roo
 come late: the utterance is offered again, with growing pauses, for at most ``busy_wait_ms`` after its end. Of
 more than ``max_waiting`` utterances without a result the oldest is given up. When it is dead, the error is
 pushed once, a new stream is opened and the utterances without a result are replayed to it from the audio kept
-here. An utterance that three streams failed with is given up, and the call continues.
+here. An utterance that three streams failed with is given up, and so is one that has waited ``MOST_DEAD_S``
+since its end while no stream could be opened. The call continues.
 """
 
 import asyncio
@@ -58,6 +59,8 @@ from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 BEGAN_S = FrameFact[float]("began_s")
 # Number of streams that may fail with one utterance before it is given up: it may be the cause.
 MAX_FAILURES = 3
+# Longest wait of a finished utterance for an engine that opens no stream: a turn waits no longer for words.
+MOST_DEAD_S = 10.0
 
 
 class EngineSttSettings(StrictModel):
@@ -119,6 +122,7 @@ class _Utterance:
         dropped_before_ms: audio that the stream had dropped before it.
         failures: number of streams that failed while they had it.
         final: the result, once the utterance has ended and a stream has it.
+        ended_s: loop time of its end.
         refused_s: loop time at which a full engine first refused it after its end.
     """
 
@@ -128,6 +132,7 @@ class _Utterance:
     dropped_before_ms: int = 0
     failures: int = 0
     final: "asyncio.Future[Transcript] | None" = None
+    ended_s: float = 0.0
     refused_s: float | None = None
 
     @property
@@ -306,6 +311,7 @@ class EngineSttService(VoiceEdges, STTService):
             lost = self._waiting.popleft()
             _discard(lost.final)
             await self._report_lost(f"{len(self._waiting) + 1} wait for the engine")
+        utterance.ended_s = asyncio.get_running_loop().time()
         self._waiting.append(utterance)
         self._settled.clear()
         await self._report_owed()
@@ -394,8 +400,18 @@ class EngineSttService(VoiceEdges, STTService):
                 break
             except EngineError as error:
                 failure = error
+                await self._give_up_late()
                 await asyncio.sleep(self._chosen.reopen_ms / 1000)
         await self._play_again(self._stream)
+
+    async def _give_up_late(self) -> None:
+        """Give up the utterances that have waited too long for a stream, and report what is owed then."""
+        latest_s = asyncio.get_running_loop().time() - MOST_DEAD_S
+        for utterance in tuple(self._waiting):
+            if not utterance.is_heard and utterance.ended_s <= latest_s:
+                _discard(utterance.final)
+                await self._give_up(utterance, f"the engine opened no stream for {MOST_DEAD_S:g} s")
+        await self._report_owed()
 
     async def _wait_for_room(self, refusal: EngineBusyError) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -23,7 +23,6 @@ may also request the end of the voice, which the same thread measures.
 
 import asyncio
 from concurrent.futures import Executor
-from contextlib import suppress
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -252,9 +251,12 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         await self._clock.sleep_until_ms(self._clock.now_ms() + FINISH_MS)
         if self._endpointer.is_owed:
             self._words_came.clear()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(MOST_OWED_S):
                     await self._words_came.wait()
+            except TimeoutError:
+                # The next turn does not wait for them again.
+                self._endpointer.on_words_owed(False)
         self._finisher = None
         await self._end_turn()
 

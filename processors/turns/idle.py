@@ -7,7 +7,7 @@ current speech.
 
 A prompt interrupts neither side. It is decided while no turn is open, no answer is owed (including a running
 tool) and no voice may just have begun. Nor may a reply be current, announced or about to be resumed, nor
-may the recogniser owe words of the caller.
+may the recogniser owe words of the caller, for at most ``OWED_MS``.
 Otherwise it is considered again ``AGAIN_MS`` later. A caller who begins to speak before it is heard
 interrupts it like any speech of the bot. It goes through the pipeline after everything there, so it never
 overlaps the bot's other speech.
@@ -68,6 +68,8 @@ AGAIN_MS = 500
 PATIENCE_MS = 2_000
 # From a farewell to its first sign, and from there to its end.
 BEGINS_MS, FAREWELL_MS = 2_000, 15_000
+# Longest time for which a recogniser may owe words: as long as a turn waits for them.
+OWED_MS = 10_000
 # A caller who waits for one of these makes no sound, and is there.
 SILENT = {Wait.QUEUE, Wait.PERSON}
 
@@ -107,7 +109,9 @@ class IdleMonitor:
         self._open: set[str] = set()
         # Reasons not to ask whether the caller is there.
         self._waits: set[Wait] = set()
-        self._in_turn = self._is_owed = False
+        self._in_turn = False
+        # Until then the recogniser may still deliver the words that it owes.
+        self._owed_until_ms = 0
         # Text that is said before the call ends; None: the call continues.
         self._farewell: str | None = None
         self._not_before_ms = 0
@@ -207,7 +211,7 @@ class IdleMonitor:
         watch = self._watch
         if watch is None:
             return False
-        if not watch.has_voice and self._is_busy():
+        if not watch.has_voice and self._is_busy(now_ms):
             self._not_before_ms = now_ms + AGAIN_MS
             return False
         decision = watch.on_deadline(now_ms)
@@ -219,8 +223,9 @@ class IdleMonitor:
             self._events.publish(TurnEndRequested(now_ms, waits_for_words=False))
         return isinstance(decision, HangUp)
 
-    def _is_busy(self) -> bool:
-        return bool(self._waits) or self._in_turn or self._is_owed or self._floor.holds_reply()
+    def _is_busy(self, now_ms: int) -> bool:
+        is_owed = now_ms < self._owed_until_ms
+        return bool(self._waits) or self._in_turn or is_owed or self._floor.holds_reply()
 
     # Events of the caller.
 
@@ -259,7 +264,7 @@ class IdleMonitor:
             self._wake.set()
 
     def _on_words_owed(self, event: WordsOwed) -> None:
-        self._is_owed = event.is_owed
+        self._owed_until_ms = event.at_ms + OWED_MS if event.is_owed else 0
 
     def _on_wait_began(self, event: WaitBegan) -> None:
         self._waits.add(event.reason)

@@ -4,7 +4,7 @@ Each event has a handler, and all handlers are generators. A handler first yield
 refused, and changes the state after them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from parley.protocols.client_protocol import (
@@ -31,6 +31,8 @@ from parley.protocols.client_protocol import (
 )
 from parley.protocols.openai_realtime.shapes import (
     MOST_CHARS,
+    MOST_GIVEN_CHARS,
+    MOST_PARTS,
     Faults,
     ResponseRequest,
     event,
@@ -177,9 +179,17 @@ class Reader:
             raise ProtocolError(
                 "item: a message has a role and content", code="invalid_value", param="item.role"
             )
+        if len(content) > MOST_PARTS:
+            raise ProtocolError(
+                f"item.content: over {MOST_PARTS} parts", code="too_large", param="item.content"
+            )
         parts = _Parts()
         for part in content:
             self._part(part, role, parts)
+        if sum(map(len, parts.texts)) > MOST_GIVEN_CHARS:
+            raise ProtocolError(
+                f"item.content: over {MOST_GIVEN_CHARS} characters", code="too_large", param="item.content"
+            )
         if len(state.typed) + len(state.notes) >= MOST_WAITING:
             raise ProtocolError(
                 f"{MOST_WAITING} messages are waiting for a response", code="too_many_items", param="item"
@@ -309,6 +319,12 @@ class Reader:
         is_after_tools = state.owed is Owed.TOOL
         if request.is_out_of_band:
             yield from self._respond_aside(request)
+        elif state.owed is Owed.ASKED:
+            raise ProtocolError(
+                "Conversation already has an active response in progress: the one that was requested before "
+                "has not begun. Wait until it is finished before creating a new one, or cancel it.",
+                code="conversation_already_has_active_response",
+            )
         elif state.typed:
             words = "\n".join(item.words for item in state.typed)
             # A typed message ends the bot's speech, as the caller's voice does.
@@ -317,6 +333,13 @@ class Reader:
             else:
                 yield CreateResponse(request.instructions, words, request.tools)
             state.ask(request)
+        elif state.can_claim and (request.instructions or (request.tools is not None and not is_after_tools)):
+            name = "response.instructions" if request.instructions else "response.tools"
+            raise ProtocolError(
+                f"{name}: an answer that comes on its own has the session's; send session.update before it",
+                code="not_supported",
+                param=name,
+            )
         elif state.claim(request):
             if is_after_tools:
                 # What they returned waits for this, so that the response has the metadata of the request.
@@ -339,13 +362,27 @@ class Reader:
                 f"{MOST_ASIDE} responses outside of the conversation are in progress: wait for one",
                 code="rate_limit_exceeded",
             )
-        lines = None if request.given is None else tuple(map(self._line, request.given))
+        lines = None if request.given is None else tuple(self._lines(request.given))
         response = Response(request)
         yield OutOfBandRequest(response.response_id, request.instructions, lines, request.most_tokens)
         yield Send(state.wait_for(response))
 
-    def _line(self, given: Message) -> tuple[str, str]:
-        """Return role and text of an item of a client's own input."""
+    def _lines(self, given: Iterable[Message]) -> Iterator[tuple[str, str]]:
+        """Yield role and text of the items of a client's own input, which have a bounded total length."""
+        chars = 0
+        for each in given:
+            role, texts = self._line(each)
+            chars += sum(map(len, texts))
+            if chars > MOST_GIVEN_CHARS:
+                raise ProtocolError(
+                    f"response.input: over {MOST_GIVEN_CHARS} characters",
+                    code="too_large",
+                    param="response.input",
+                )
+            yield role, "\n".join(texts)
+
+    def _line(self, given: Message) -> tuple[str, list[str]]:
+        """Return role and texts of an item of a client's own input."""
         kind, param = given.get("type", "message"), "response.input"
         if kind == "item_reference":
             item_id = text_of(given, "id", most_chars=256)
@@ -357,13 +394,15 @@ class Reader:
         content, role = given.get("content"), given.get("role")
         if kind != "message" or role not in ("user", "system", "assistant") or not isinstance(content, list):
             raise ProtocolError(f"{param}: expected messages of text", code="not_supported", param=param)
+        if len(content) > MOST_PARTS:
+            raise ProtocolError(f"{param}: over {MOST_PARTS} parts in an item", code="too_large", param=param)
         texts: list[str] = []
         for part in content:
             text = part.get("text") or part.get("transcript") if isinstance(part, dict) else None
             if not isinstance(text, str) or len(text) > MOST_CHARS:
                 raise ProtocolError(f"{param}: expected messages of text", code="not_supported", param=param)
             texts.append(text)
-        return role, "\n".join(texts)
+        return role, texts
 
     def _cancel(self, given: Message) -> Iterator[Action]:
         state = self._state

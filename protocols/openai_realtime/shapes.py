@@ -28,8 +28,10 @@ MOST_TOOL_VALUES, MOST_PATTERNS = 10_000, 32
 MOST_PICTURE_BYTES = 8_000_000
 # Bounds of the protocol's ``metadata``.
 MOST_METADATA, METADATA_NAME_CHARS, METADATA_CHARS = 16, 64, 512
-# Bounds of one response: the tokens that a client may name, and the items of its own input.
-MOST_TOKENS, MOST_GIVEN = 4_096, 64
+# Bounds of one response: the tokens that a client may name, and those without a number of its own.
+MOST_TOKENS, DEFAULT_TOKENS = 4_096, 1_024
+# Bounds of a client's own input: items, parts of an item, and the text of all of them.
+MOST_GIVEN, MOST_PARTS, MOST_GIVEN_CHARS = 64, 64, 4 * MOST_CHARS
 VOICE = "parley"
 # Returns the faults of a schema.
 Faults = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -48,7 +50,7 @@ class ResponseRequest:
         tools: in place of the session's, also none at all; None: those apply.
         is_out_of_band: true when the response is not part of the conversation.
         given: items that an out-of-band response is made from; None: the conversation.
-        most_tokens: longest out-of-band answer; None: no limit.
+        most_tokens: longest out-of-band answer; None: the response is part of the conversation.
     """
 
     instructions: str | None = None
@@ -228,6 +230,7 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
     instructions = None
     if response.get("instructions"):
         instructions = text_of(response, "instructions", most_chars=MOST_CHARS)
+    most_tokens = _most_tokens(response.get("max_output_tokens"))
     request = ResponseRequest(
         instructions=instructions,
         metadata=_metadata(response.get("metadata")),
@@ -235,7 +238,7 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
         tools=tools,
         is_out_of_band=is_out_of_band,
         given=_given_items(response.get("input")),
-        most_tokens=_most_tokens(response.get("max_output_tokens")),
+        most_tokens=most_tokens if is_out_of_band else None,
     )
     if is_out_of_band and request.modality != "text":
         raise _not_supported(
@@ -271,9 +274,9 @@ def _metadata(given: object) -> dict[str, str]:
     return given
 
 
-def _most_tokens(given: object) -> int | None:
+def _most_tokens(given: object) -> int:
     if given is None or given == "inf":
-        return None
+        return DEFAULT_TOKENS
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_TOKENS:
         raise ProtocolError(
             f'response.max_output_tokens: expected 1 to {MOST_TOKENS}, or "inf"',

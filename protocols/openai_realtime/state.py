@@ -320,6 +320,13 @@ class RealtimeState:
         self.typed.clear()
         self.owed, self._request = Owed.ASKED, request
 
+    @property
+    def can_claim(self) -> bool:
+        """True while an answer comes on its own that the client has not requested."""
+        if self.owed not in (Owed.NONE, Owed.ASKED):
+            return True
+        return self.response is not None and self.response.is_claimable
+
     def claim(self, request: ResponseRequest) -> bool:
         """Assign an answer that comes on its own to the client's request; return whether there is one."""
         if self.owed not in (Owed.NONE, Owed.ASKED):

@@ -291,7 +291,7 @@ class TurnSilence(ABC):
         self._ended_ms: tuple[int, int] | None = None
         self._ended_on: Grounds | None = None
         self._asked = QuestionKind.NOTHING
-        # The recogniser says that it owes words; this outlives the turn.
+        # The recogniser says that it owes words; a turn that waited for them in vain ends this.
         self._is_owed = False
         # End of the voice at this pause; the facts about the caller's own voice outlive the turn.
         self._voice_end: VoiceEnd | None = None
@@ -492,6 +492,7 @@ class TurnSilence(ABC):
         if deadline_ms is None or self._silent_since_ms is None or at_ms < deadline_ms:
             return None
         self._done = True
+        self._is_owed = False
         self._ended_ms = at_ms, self._silent_since_ms
         self._ended_on = self.grounds()
         kind = EndpointKind.COMPLETE if self._text else EndpointKind.EMPTY

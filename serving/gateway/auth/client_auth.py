@@ -355,11 +355,11 @@ class Access:
             """Return a token for one call by OpenAI's realtime protocol, as its clients read it."""
             wanted = body or SecretRequest()
             grants = TokenRequest(surfaces=["openai_realtime"]).grants(self._settings.clients.user.grants())
-            # The requested time is checked and not kept: a token begins a call within its own time, and the
-            # call may last longer.
+            # The time in which it begins a call, at most that of any token; the call may last longer.
+            begin_s = min(CALL_TOKEN_S, wanted.expires_after.seconds)
             return {
-                "value": self._keys.mint(application, grants=grants),
-                "expires_at": int(self._keys.now_s + CALL_TOKEN_S),
+                "value": self._keys.mint(application, grants=grants, begin_s=begin_s),
+                "expires_at": int(self._keys.now_s + begin_s),
                 "session": {
                     "type": "realtime",
                     "object": "realtime.session",

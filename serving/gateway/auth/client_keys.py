@@ -126,6 +126,7 @@ class ClientKeys:
         user: str | None = None,
         grants: Grants | None = None,
         for_s: float | None = None,
+        begin_s: float = CALL_TOKEN_S,
     ) -> str:
         """Return a token for one user of an application.
 
@@ -135,13 +136,14 @@ class ClientKeys:
             grants: of the user; None: the deployment's default.
             for_s: time for which the user is served, at most that of the deployment; None: that of the
                 deployment.
+            begin_s: time in which the token begins a conversation, at most ``CALL_TOKEN_S``.
 
         Raises:
             TokenError: the grants are too long for a token.
         """
         now_s, renewed_s = self.now_s, CALL_TOKEN_RENEWED_S
         until_s = now_s + (renewed_s if for_s is None else min(for_s, renewed_s))
-        begin_until_s = now_s + CALL_TOKEN_S
+        begin_until_s = now_s + min(begin_s, CALL_TOKEN_S)
         if for_s is not None:
             begin_until_s = min(begin_until_s, now_s + for_s)
         granted = narrowed(grants or self._settings.clients.user.grants(), self.grants_of_key())

@@ -622,6 +622,43 @@ def test_a_response_has_the_metadata_of_its_request_from_its_first_event_on():
     assert shown == [{"client_event_id": "mine"}] * 2 + [None] * 2
 
 
+def test_a_second_request_before_the_answer_to_the_first_leaves_its_metadata():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"id": "first"}})
+    for item in (None, message("tea")):
+        if item is not None:
+            talk.say("conversation.item.create", item=item)
+        assert talk.say("response.create", response={"metadata": {"id": "second"}}) == []
+        assert talk.error()["code"] == "conversation_already_has_active_response"
+    [created, *_] = talk.report(ReplyBegan("a"))
+    assert created["response"]["metadata"] == {"id": "first"}
+    # The typed words still wait for a request.
+    assert talk.say("response.create") == [Typed("tea")]
+    # One that was cancelled is no reason to refuse the next.
+    talk = Talk()
+    talk.say("response.create")
+    assert talk.say("response.cancel") == [CancelResponse()]
+    assert talk.say("response.create") == [CreateResponse()]
+
+
+@pytest.mark.parametrize(
+    ("response", "param"),
+    [({"instructions": "Rhyme."}, "response.instructions"), ({"tools": [TOOL]}, "response.tools")],
+)
+def test_what_an_answer_on_its_own_cannot_have_is_refused(response: dict[str, Any], param: str):
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.say("input_audio_buffer.commit")
+    assert talk.say("response.create", response=response) == []
+    assert (talk.error()["code"], talk.error()["param"]) == ("not_supported", param)
+    # It can still be claimed.
+    assert talk.say("response.create", response={"metadata": {"a": "b"}}) == []
+    talk.report(RecognisedWords("tea", True), CallerStopped())
+    [created, *_] = talk.report(ReplyBegan("a"))
+    assert created["response"]["metadata"] == {"a": "b"}
+
+
 def test_metadata_and_passages_share_the_room():
     talk = Talk()
     given = {f"key_{number}": "x" for number in range(15)}
@@ -742,6 +779,30 @@ def test_answers_outside_of_the_conversation_are_few_at_a_time():
     for _ in range(6):
         talk.text(json.dumps({"type": "response.create", "response": asked}), refuse=OutOfBandRequest)
     assert len(talk.say("response.create", response=asked)) == 1
+
+
+def test_the_input_of_an_answer_outside_of_the_conversation_is_bounded():
+    talk = Talk()
+    part = {"type": "input_text", "text": "x" * 30_000}
+    body = {"type": "message", "role": "user", "content": [part] * 4, "id": "long"}
+    talk.say("conversation.item.create", item=body)
+    asked = {"conversation": "none", "output_modalities": ["text"]}
+    reference = {"type": "item_reference", "id": "long"}
+    [request] = talk.say("response.create", response={**asked, "input": [reference]})
+    assert isinstance(request, OutOfBandRequest) and request.most_tokens == 1_024
+    assert talk.say("response.create", response={**asked, "input": [reference] * 2}) == []
+    assert (talk.error()["code"], talk.error()["param"]) == ("too_large", "response.input")
+    many = {**body, "content": [{"type": "input_text", "text": ""}] * 65, "id": "many"}
+    assert talk.say("response.create", response={**asked, "input": [many]}) == []
+    assert talk.error()["code"] == "too_large"
+
+
+@pytest.mark.parametrize(("count", "chars"), [(65, 1), (5, 30_000)])
+def test_an_item_of_too_many_parts_is_refused(count: int, chars: int):
+    talk = Talk()
+    content = [{"type": "input_text", "text": "x" * chars}] * count
+    talk.say("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+    assert (talk.error()["code"], talk.error()["param"]) == ("too_large", "item.content")
 
 
 @pytest.mark.parametrize(

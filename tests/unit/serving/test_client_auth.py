@@ -132,6 +132,18 @@ async def test_a_token_gets_too_old_and_is_renewed_for_so_long(
     assert 28_700 <= clock.now_s - began_s <= 28_800 + 200
 
 
+async def test_a_token_for_a_shorter_time_begins_no_call_after_it(
+    access: Access, keys: ClientKeys, clock: Clock
+):
+    token, late = mint(keys, begin_s=30), mint(keys, begin_s=30)
+    clock.now_s += 29
+    admitted = await access.admit(connection(token))
+    clock.now_s += 2
+    assert "expired" in await refused(access.admit(connection(late)))
+    # The call goes on.
+    assert admitted.identity.grants.expires_s is None
+
+
 async def test_a_browser_shows_its_token_as_a_subprotocol(access: Access, keys: ClientKeys):
     offered = ("realtime", f"parley.token.{mint(keys)}")
     assert (await access.admit(connection(subprotocols=offered))).next_token

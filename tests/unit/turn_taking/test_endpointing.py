@@ -110,6 +110,19 @@ def test_a_turn_waits_for_words_that_are_owed():
     assert endpointer.text == "what are your opening hours"
 
 
+def test_words_that_were_awaited_in_vain_delay_no_later_turn():
+    endpointer = Endpointer(SETTINGS)
+    endpointer.on_voice_started(0)
+    endpointer.on_words_owed(True)
+    endpointer.on_voice_stopped(1_000, silence_ms=200)
+    endpoint = endpointer.on_deadline(800 + SETTINGS.owed_wait_ms)
+    assert endpoint is not None and endpoint.kind is EndpointKind.EMPTY
+    endpointer.reset()
+    endpointer.on_voice_started(20_000)
+    endpointer.on_voice_stopped(21_000, silence_ms=200)
+    assert endpointer.next_deadline_ms() == 20_800 + SETTINGS.empty_ms
+
+
 def test_a_turn_for_which_no_words_come_after_all_is_empty():
     endpointer = Endpointer(SETTINGS)
     endpointer.on_voice_started(0)

@@ -325,6 +325,12 @@ def test_words_that_are_given_up_are_owed_no_more() -> None:
     assert owed(down) == [True, "silent", False]
 
 
+def test_words_of_an_engine_that_opens_no_stream_are_owed_for_a_while_only() -> None:
+    down, up = call([*utterance(400), SleepFrame(11)], RecordingEngine(refuse=1_000))
+    assert owed(down) == [True, "silent", False]
+    assert ["opened no stream" in str(error.error) for error in errors(up)].count(True) == 1
+
+
 def test_a_failed_stream_is_replaced_and_its_utterance_heard_again() -> None:
     engine = RecordingEngine(ScriptedSttSettings(raise_after_ms=300), ScriptedSttSettings())
     down, up = call([*utterance(600), SleepFrame(0.5), *utterance(400), SleepFrame(0.5)], engine)

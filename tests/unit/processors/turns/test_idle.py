@@ -29,7 +29,7 @@ from parley.core.call_events import (
 )
 from parley.core.timeline import HeardMark, HeardReply
 from parley.processors.turns.floor import Floor
-from parley.processors.turns.idle import AGAIN_MS, IdleMonitor
+from parley.processors.turns.idle import AGAIN_MS, OWED_MS, IdleMonitor
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 from parley.turn_taking.idle import IdleTuning
@@ -214,11 +214,20 @@ def test_a_possible_voice_puts_a_prompt_off():
 def test_a_caller_whose_words_are_owed_is_not_prompted():
     async def speaks(bench: Bench) -> None:
         bench.publish(WordsOwed, True)
-        await asyncio.sleep(20)
+        await asyncio.sleep(9)
         assert bench.said == []
         bench.publish(WordsOwed, False)
 
-    assert held(Bench, speaks, for_s=1).at_ms == [pytest.approx(20_000, abs=AGAIN_MS)]
+    assert held(Bench, speaks, for_s=1).at_ms == [pytest.approx(9_000, abs=AGAIN_MS)]
+
+
+def test_words_that_never_come_do_not_hold_the_line():
+    async def dies(bench: Bench) -> None:
+        bench.publish(WordsOwed, True)
+
+    made = held(Bench, dies, for_s=200)
+    assert made.at_ms[0] == pytest.approx(OWED_MS, abs=AGAIN_MS)
+    assert isinstance(made.said[-1][1], EndFrame)
 
 
 def test_typed_text_is_the_callers_turn():
