@@ -82,6 +82,11 @@ class CircuitBreaker:
         """True when the service is in use."""
         return self._state is CircuitState.CLOSED
 
+    @property
+    def due_ms(self) -> int:
+        """Moment at which its last cool-down is over."""
+        return self._due_ms
+
     def allows(self, at_ms: int) -> bool:
         """Return whether the service may be used: it works, or its cool-down is over."""
         return self.is_closed or at_ms >= self._due_ms

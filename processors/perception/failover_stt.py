@@ -292,6 +292,9 @@ class FailoverSttService(FrameProcessor):
         except AgentError as error:
             self._fail(FailoverReason.ERROR, str(error))
             return
+        except Exception as error:  # code of a vendor, which may raise any error
+            self._fail(FailoverReason.ERROR, f"it does not open: {type(error).__name__}")
+            return
         self._service_from = self._audio.position - len(self._audio.read(0))
         self._is_open = True
         await self._feed()
@@ -367,6 +370,9 @@ class FailoverSttService(FrameProcessor):
         if isinstance(frame, STTMetadataFrame) and self._state is Transcriber.EMBEDDED:
             await self.push_frame(frame)
         if not isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame) or not frame.text.strip():
+            return
+        if self._state is Transcriber.SERVICE:
+            # The service has brought its words meanwhile: those of the same voice would be there twice.
             return
         self._fail(FailoverReason.SILENT, "it found no words in a voice that has some")
         self._restore_beginning(frame)

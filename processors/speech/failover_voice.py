@@ -7,12 +7,15 @@ the next voice at once. When a cool-down is over, a clause is spoken twice: by t
 and by the broken voice as a probe whose audio is dropped. So no caller waits for a probe. When it succeeds,
 the service voice speaks again from the next reply on; a voice does not change back within a reply.
 
+Where no embedded voice speaks on, a broken service says a clause before the call is given up: the failures of
+other calls close no line.
+
 ``EngineFailedOver`` is published when another voice than before speaks, and ``EnginesGivenUp`` once, when the
 last one has failed. After that the last one is still used: for the words with which the call ends.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import Any
 
 from loguru import logger
@@ -39,7 +42,7 @@ NEXT_AUDIO_S = 1.0
 MOST_SILENCE_MS = 1_500
 # An outage of a provider takes minutes, a lost connection less than a second. Each probe costs a clause.
 COOL_DOWN_MS, LONGEST_COOL_DOWN_MS = 5_000, 120_000
-# Clauses in a row that the last voice may fail with: a busy machine is late with one.
+# Clauses in a row of a call that no voice may say to their end: a busy machine is late with one.
 MOST_FAILURES = 2
 
 
@@ -156,6 +159,7 @@ class FailoverVoices:
         *,
         offset_ms: int = 0,
         failed: tuple[int, FailoverReason] | None = None,
+        tried: Set[int] = frozenset(),
     ) -> tuple[int, "ServiceLeg | ClauseSpeech"] | None:
         """Begin a text with the first voice that works; return its place and its synthesis, or None.
 
@@ -164,25 +168,33 @@ class FailoverVoices:
             context_id: the reply that it is a part of.
             offset_ms: audio of the clause before it.
             failed: place of a voice that has failed with this clause, and the reason.
+            tried: places of all voices that have failed with this clause.
         """
         first = 0 if failed is None else failed[0] + 1
         if context_id == self._context_id:
             first = max(first, self._place)
         self._context_id = context_id
-        chosen = len(self._service_voices)
-        for place, voice in enumerate(self._service_voices):
-            if voice.breaker.is_closed and place >= first:
-                chosen = place
-                break
-            self._request_probe(voice, text)
-        if chosen == len(self._service_voices) and not (self._speaks_on or self._is_given_up):
+        chosen = self._choose(first, tried)
+        if chosen is None:
             return None
+        for voice in self._service_voices[:chosen]:
+            self._request_probe(voice, text)
         self._note_change(chosen, failed[1] if failed is not None else self._known_reason())
         if chosen == len(self._service_voices):
             return chosen, self._start_last(text)
         voice = self._service_voices[chosen]
         progress = ClauseProgress(text, self.rate_hz, offset_ms=offset_ms)
         return chosen, ServiceLeg(voice.speak(text), voice.name, progress)
+
+    def _choose(self, first: int, tried: Set[int]) -> int | None:
+        """Return the place of the voice for a text: from ``first`` on, where one works; None for none."""
+        for place, voice in enumerate(self._service_voices):
+            if voice.breaker.is_closed and place >= first:
+                return place
+        if self._speaks_on or self._is_given_up:
+            return len(self._service_voices)
+        left = [place for place in range(len(self._service_voices)) if place not in tried]
+        return min(left, key=lambda place: self._service_voices[place].breaker.due_ms, default=None)
 
     def has_failed(self, place: int, error: VoiceFailedError) -> None:
         """Note that a service voice has failed with a clause."""
@@ -201,7 +213,7 @@ class FailoverVoices:
         """Note that no voice says the rest of a clause."""
         self._failures += 1
         is_final = isinstance(error, EngineError) and not error.retryable
-        if self._is_given_up or (self._speaks_on and not is_final and self._failures < MOST_FAILURES):
+        if self._is_given_up or (not is_final and self._failures < MOST_FAILURES):
             return
         self._is_given_up = True
         self._events.publish(EnginesGivenUp(self._events.now_ms(), error))
@@ -214,7 +226,7 @@ class FailoverVoices:
         if place == self._place:
             return
         names, before, self._place = self._names, self._place, place
-        if place < before:
+        if place < before and self._service_voices[place].breaker.is_closed:
             reason = FailoverReason.RECOVERED
         self._events.publish(
             EngineFailedOver(self._events.now_ms(), SPEAKING, names[before], names[place], reason)
@@ -269,6 +281,7 @@ class FailoverClause:
         self._text = text
         self._offset_ms = 0
         self._place = 0
+        self._tried: set[int] = set()
         self._leg: ServiceLeg | ClauseSpeech | None = None
         self._ended: Ended | None = None
         self._is_stopped = False
@@ -303,7 +316,9 @@ class FailoverClause:
     def _begin(
         self, failed: tuple[int, FailoverReason] | None = None, error: Exception | None = None
     ) -> None:
-        begun = self._voices.leg(self._text, self._context_id, offset_ms=self._offset_ms, failed=failed)
+        begun = self._voices.leg(
+            self._text, self._context_id, offset_ms=self._offset_ms, failed=failed, tried=self._tried
+        )
         if begun is None:
             broken = error or EngineError("no voice works", engine=SPEAKING)
             self._voices.has_none(broken)
@@ -323,6 +338,7 @@ class FailoverClause:
             self._text = broken.rest
             if any(char.isalnum() for char in broken.rest):
                 self._voices.has_failed(self._place, error)
+                self._tried.add(self._place)
                 leg.stop()
                 self._begin((self._place, error.reason), error)
             else:

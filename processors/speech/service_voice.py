@@ -219,6 +219,8 @@ class ServiceVoice:
             await nested.open(setup, clock=StandingClock())
         except AgentError as error:
             self._on_error(EngineError(str(error), engine=self.name))
+        except Exception as error:  # code of a vendor, which may raise any error
+            self._on_error(EngineError(f"it does not open: {type(error).__name__}", engine=self.name))
         if self._failure is not None:
             self._was_refused = True
             self.breaker.on_failure(self._clock.now_ms())

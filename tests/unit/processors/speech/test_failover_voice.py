@@ -331,7 +331,10 @@ def test_a_call_whose_last_voice_fails_is_given_up_once():
 
 def test_without_an_embedded_voice_in_the_list_the_last_one_says_only_that_the_call_ends():
     async def scenario(call: ScriptedCall) -> None:
-        await call.says(REPLY)
+        await call.says("One two.")
+        await asyncio.sleep(3)
+        assert call.published == []
+        await call.says("Three four.")
         await asyncio.sleep(3)
         assert call.words() == []
         await call.says("Goodbye now.")
@@ -341,3 +344,34 @@ def test_without_an_embedded_voice_in_the_list_the_last_one_says_only_that_the_c
     assert len([each for each in call.published if isinstance(each, EnginesGivenUp)]) == 1
     assert call.words() == ["Goodbye", "now."]
     assert call.embedded.clauses == ["Goodbye now."]
+
+
+def test_without_an_embedded_voice_a_failure_of_another_call_does_not_end_the_line():
+    async def run() -> tuple[ScriptedCall, ScriptedCall]:
+        breaker = new_breaker()
+        first = ScriptedCall([[Fault.ERROR]], breaker=breaker, speaks_on=False)
+        await first.hold(lambda: one_reply_short(first))
+        second = ScriptedCall([[Fault.NONE]], breaker=breaker, speaks_on=False)
+        await second.hold(lambda: one_reply_short(second))
+        return first, second
+
+    first, second = virtual_time.run(run())
+    assert first.published == [] and second.published == []
+    assert second.words() == WORDS and second.tones() == ["service"]
+
+
+def test_without_an_embedded_voice_every_broken_service_is_tried_before_a_clause_is_lost():
+    async def scenario(call: ScriptedCall) -> None:
+        await call.says("One.")
+        await asyncio.sleep(1)
+        await call.says("Two.")
+        await asyncio.sleep(2)
+
+    call = play(
+        lambda: ScriptedCall([[Fault.ERROR], [Fault.NONE]], [[Fault.NONE, Fault.ERROR]], speaks_on=False),
+        scenario,
+    )
+    assert call.words() == ["One.", "Two."]
+    assert call.clauses == [["One.", "Two."], ["One.", "Two."]]
+    assert [change[:2] for change in call.changes()] == [("service0", "service1"), ("service1", "service0")]
+    assert call.changes()[1][2] is FailoverReason.ERROR
