@@ -319,12 +319,6 @@ class Reader:
         is_after_tools = state.owed is Owed.TOOL
         if request.is_out_of_band:
             yield from self._respond_aside(request)
-        elif state.owed is Owed.ASKED:
-            raise ProtocolError(
-                "Conversation already has an active response in progress: the one that was requested before "
-                "has not begun. Wait until it is finished before creating a new one, or cancel it.",
-                code="conversation_already_has_active_response",
-            )
         elif state.typed:
             words = "\n".join(item.words for item in state.typed)
             # A typed message ends the bot's speech, as the caller's voice does.

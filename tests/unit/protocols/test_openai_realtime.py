@@ -622,25 +622,6 @@ def test_a_response_has_the_metadata_of_its_request_from_its_first_event_on():
     assert shown == [{"client_event_id": "mine"}] * 2 + [None] * 2
 
 
-def test_a_second_request_before_the_answer_to_the_first_leaves_its_metadata():
-    talk = Talk()
-    talk.say("response.create", response={"metadata": {"id": "first"}})
-    for item in (None, message("tea")):
-        if item is not None:
-            talk.say("conversation.item.create", item=item)
-        assert talk.say("response.create", response={"metadata": {"id": "second"}}) == []
-        assert talk.error()["code"] == "conversation_already_has_active_response"
-    [created, *_] = talk.report(ReplyBegan("a"))
-    assert created["response"]["metadata"] == {"id": "first"}
-    # The typed words still wait for a request.
-    assert talk.say("response.create") == [Typed("tea")]
-    # One that was cancelled is no reason to refuse the next.
-    talk = Talk()
-    talk.say("response.create")
-    assert talk.say("response.cancel") == [CancelResponse()]
-    assert talk.say("response.create") == [CreateResponse()]
-
-
 @pytest.mark.parametrize(
     ("response", "param"),
     [({"instructions": "Rhyme."}, "response.instructions"), ({"tools": [TOOL]}, "response.tools")],
