@@ -7,7 +7,7 @@ the next voice at once. When a cool-down is over, a clause is spoken twice: by t
 and by the broken voice as a probe whose audio is dropped. So no caller waits for a probe. When it succeeds,
 the service voice speaks again from the next reply on; a voice does not change back within a reply.
 
-Where no embedded voice speaks on, a broken service says a clause before the call is given up: the failures of
+Where no embedded voice speaks on, a broken service is tried with a clause before the call is given up: failures of
 other calls close no line.
 
 ``EngineFailedOver`` is published when another voice than before speaks, and ``EnginesGivenUp`` once, when the
@@ -42,7 +42,7 @@ NEXT_AUDIO_S = 1.0
 MOST_SILENCE_MS = 1_500
 # An outage of a provider takes minutes, a lost connection less than a second. Each probe costs a clause.
 COOL_DOWN_MS, LONGEST_COOL_DOWN_MS = 5_000, 120_000
-# Clauses in a row of a call that no voice may say to their end: a busy machine is late with one.
+# Clauses in a row that the embedded voice may fail with: a busy machine is late with one.
 MOST_FAILURES = 2
 
 
@@ -213,7 +213,8 @@ class FailoverVoices:
         """Note that no voice says the rest of a clause."""
         self._failures += 1
         is_final = isinstance(error, EngineError) and not error.retryable
-        if self._is_given_up or (not is_final and self._failures < MOST_FAILURES):
+        # Where no embedded voice speaks on, every service was tried with this clause: silence would follow.
+        if self._is_given_up or (self._speaks_on and not is_final and self._failures < MOST_FAILURES):
             return
         self._is_given_up = True
         self._events.publish(EnginesGivenUp(self._events.now_ms(), error))

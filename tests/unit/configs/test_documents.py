@@ -24,7 +24,7 @@ FENCED = re.compile(r"```.*?```", re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 # Matches ``hearing.stt``; not ``bot.py``, which is a file.
 SETTING = re.compile(rf"({'|'.join(Deployment.model_fields)})((?:\.[a-z_0-9]+)+)(?!\w)")
-FILES = {"bot.py", "operations.py"}
+FILES = {"bot.py", "operations.py", "recording.json"}
 FOLDERS = (
     "audio changes command configs contracts core docs evals examples knowledge language models pipelines "
     "presets processors protocols recording requirements research runtime scripts sequencer serving "
