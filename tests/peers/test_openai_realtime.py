@@ -531,7 +531,7 @@ async def test_an_answer_outside_of_the_conversation_while_the_bot_speaks(tmp_pa
         await caller.connection.response.create(
             response={"conversation": "none", "output_modalities": ["text"]}
         )
-        await caller.until("response.output_text.done", count=2)
+        await caller.until("response.done", count=3)
         assert "On Sunday" in json.dumps([each for each in llm.requests if not each.get("stream")][-1])
         assert errors(caller) == []
         caller.order.over()
