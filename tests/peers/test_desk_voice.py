@@ -99,7 +99,7 @@ async def test_a_human_and_a_caller_hear_each_other_and_the_agent_is_silent(site
             assert len(site.llm.requests) == asked
             await site.act(session, "return", note="They talked.")
             # The call of the human ends with the tier; that of the caller goes on.
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(30):
                 while human.connection.connectionState != "closed":
                     await asyncio.sleep(0.1)
         caller.microphone.say(say(WORDS))

@@ -99,6 +99,8 @@ class PacedWebRTCClient:
         self._on_packet = on_packet
         self._events = events
         self._is_closing = False
+        # Kept until it has ended; the signaling waits for the connection too, with a deadline.
+        self._hanging_up: asyncio.Task[None] | None = None
         # None before the pipeline is built, and after it has ended.
         self._params: TransportParams | None = None
         self._input_rate_hz = self._output_rate_hz = self._channels = 0
@@ -135,7 +137,10 @@ class PacedWebRTCClient:
         """Hang up, when both the input and the output have released the peer."""
         if self.is_connected and not self._is_closing:
             self._is_closing = True
-            await self._connection.disconnect()
+            # A pipeline that has ended cancels the processor that hangs up. A peer connection that is half
+            # closed cannot be closed any more, and its peer waits half a minute for signs of life.
+            self._hanging_up = asyncio.create_task(self._connection.disconnect(), name="webrtc.hang_up")
+            await asyncio.shield(self._hanging_up)
             await self._on_disconnected(self._connection)
 
     @property
