@@ -1,4 +1,4 @@
-"""A call with a WAV as the caller."""
+"""Hold a call with audio of a file as the caller."""
 
 import asyncio
 from pathlib import Path
@@ -11,6 +11,10 @@ from parley.pipelines.modes import CASCADE, DUPLEX
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
+    from parley.pipelines.call import Call
+    from parley.pipelines.engines.engines import Engines
+    from parley.session_store.conversation import Conversation
+    from parley.transports.local.file import FileCall
 
 
 def call_from_file(
@@ -39,30 +43,15 @@ def call_from_file(
 async def _call_from_pcm(
     deployment: "Deployment", pcm: bytes, output: Path, session_id: str | None, mode: str
 ) -> dict[str, Any]:
-    from parley.pipelines.call import Call, LiveCall
-    from parley.pipelines.dispatch import pipeline_of
     from parley.pipelines.engines.engines import Engines
     from parley.pipelines.sessions import open_conversations
-    from parley.transports.local.file import FileCall, FileTransport, file_call_params
 
     async with (
         await Engines.load(deployment, duplex=mode == DUPLEX) as engines,
         open_conversations(deployment, engines.answering) as conversations,
         conversations.open(session_id) as conversation,
     ):
-        live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
-        try:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            played = FileCall(pcm, rate_hz=FILE_RATE_HZ, output=output, on_packet=live.on_packet)
-        except OSError as error:
-            raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
-        transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
-        rules = ClientRules(OPERATOR)
-        call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
-        try:
-            await pipeline_of(mode)(engines, transport, call)
-        finally:
-            played.recording.close()
+        call, played = await hold_from_file(engines, conversation, pcm, output, mode)
         return {
             "deployment": deployment.name,
             "mode": mode,
@@ -72,3 +61,49 @@ async def _call_from_pcm(
             "engines": engines.describe(),
             "turns": [record.as_message() for record in call.live.turns.finished],
         }
+
+
+async def hold_from_file(
+    engines: "Engines",
+    conversation: "Conversation",
+    pcm: bytes,
+    output: Path,
+    mode: str,
+    *,
+    talks_over: bool = False,
+    begins_ms: int = 0,
+    first_samples: int = 0,
+) -> tuple["Call", "FileCall"]:
+    """Hold a call whose caller is 16-bit mono PCM at ``FILE_RATE_HZ``; return it when it is over.
+
+    ``output`` is the stereo WAV to write; the rest is as for ``FileCall``.
+
+    Raises:
+        ConfigError: the WAV cannot be written.
+    """
+    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.dispatch import pipeline_of
+    from parley.transports.local.file import FileCall, FileTransport, file_call_params
+
+    live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        played = FileCall(
+            pcm,
+            rate_hz=FILE_RATE_HZ,
+            output=output,
+            talks_over=talks_over,
+            begins_ms=begins_ms,
+            first_samples=first_samples,
+            on_packet=live.on_packet,
+        )
+    except OSError as error:
+        raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
+    transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
+    rules = ClientRules(OPERATOR)
+    call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
+    try:
+        await pipeline_of(mode)(engines, transport, call)
+    finally:
+        played.recording.close()
+    return call, played

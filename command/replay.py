@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.command.call_files import FILE_RATE_HZ
-from parley.core.client_rules import OPERATOR, ClientRules
+from parley.command.file_call import hold_from_file
 from parley.core.errors import AgentError, ConfigError, MediaError
 from parley.core.media import float_to_pcm16
 from parley.pipelines.modes import CASCADE, DUPLEX
@@ -173,47 +173,32 @@ async def _replay(
     mode: str,
     opening: asyncio.Lock,
 ) -> ReplayedCall:
-    from parley.pipelines.call import Call, LiveCall
-    from parley.pipelines.dispatch import pipeline_of
-    from parley.transports.local.file import FileCall, FileTransport, file_call_params
-
     then = await asyncio.to_thread(timeline_of, recording)
     samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
     beginning = _beginning(then)
     pcm = float_to_pcm16(samples[beginning.sample :])
-    folder = output / recording.call_id
+    audio = output / recording.call_id / AUDIO
     async with _sessions_of_its_own(deployment, engines, opening) as conversations:
         if before.lines:
             await conversations.store.import_(before.lines)
         async with conversations.open(recording.session_id if before.lines else None) as conversation:
-            live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                played = FileCall(
-                    pcm,
-                    rate_hz=FILE_RATE_HZ,
-                    output=folder / AUDIO,
-                    talks_over=True,
-                    begins_ms=beginning.after_ms,
-                    first_samples=beginning.piece,
-                    on_packet=live.on_packet,
-                )
-            except OSError as error:
-                raise ConfigError(f"{error.filename or folder}: {error.strerror}") from error
-            transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
-            rules = ClientRules(OPERATOR)
-            call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
-            try:
-                await pipeline_of(mode)(engines, transport, call)
-            finally:
-                played.recording.close()
+            call, _ = await hold_from_file(
+                engines,
+                conversation,
+                pcm,
+                audio,
+                mode,
+                talks_over=True,
+                begins_ms=beginning.after_ms,
+                first_samples=beginning.piece,
+            )
             made = session_folder(output, conversation.session_id) / call.call_id
     now = timeline_of(read_recording(made))
     until_ms = math.inf if then.is_over else _last_ms(then)
     pairs = compare(
         turns_of(then.events, then.arrival_ms), turns_of(now.events, now.arrival_ms), until_ms=until_ms
     )
-    return ReplayedCall(recording, folder / AUDIO, tuple(pairs), tuple(_notes(before, then)))
+    return ReplayedCall(recording, audio, tuple(pairs), tuple(_notes(before, then)))
 
 
 def _last_ms(timeline: RecordedTimeline) -> float:

@@ -348,10 +348,19 @@ class RetentionThread:
         folder: see ``clean``.
         retention_days: see ``clean``.
         max_storage_gb: see ``clean``.
+        every_s: interval between two runs.
     """
 
-    def __init__(self, folder: Path, *, retention_days: float | None, max_storage_gb: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        retention_days: float | None,
+        max_storage_gb: float | None,
+        every_s: float = DAY_S,
+    ) -> None:
         self._folder, self._days, self._gb = folder, retention_days, max_storage_gb
+        self._every_s = every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
         self._thread.start()
@@ -367,7 +376,7 @@ class RetentionThread:
             except (MediaError, OSError) as error:
                 # The next one is in a day; the thread must live until then.
                 logger.warning(f"recordings are not cleaned up: {error}")
-            if self._over.wait(DAY_S):
+            if self._over.wait(self._every_s):
                 return
 
     def _clean(self) -> None:

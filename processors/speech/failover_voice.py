@@ -7,8 +7,8 @@ the next voice at once. When a cool-down is over, a clause is spoken twice: by t
 and by the broken voice as a probe whose audio is dropped. So no caller waits for a probe. When it succeeds,
 the service voice speaks again from the next reply on; a voice does not change back within a reply.
 
-Where no embedded voice speaks on, a broken service is tried with a clause before the call is given up: failures of
-other calls close no line.
+Where no embedded voice speaks on, a broken service is tried with a clause before the call is given up:
+failures of other calls close no line.
 
 ``EngineFailedOver`` is published when another voice than before speaks, and ``EnginesGivenUp`` once, when the
 last one has failed. After that the last one is still used: for the words with which the call ends.

@@ -51,6 +51,16 @@ async def only_recording(folder: Path, *, within_s: float = 15) -> CallRecording
     return read_recording(file.parent)
 
 
+async def hold_call(url: str, question: str) -> None:
+    """Hold a browser's call: a question, and another one that interrupts the answer where it is long."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client, greeted(client) as caller:
+        caller.microphone.say(speech(question) + bytes(32_000 * 3))
+        await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2, within_s=30)
+        await asyncio.sleep(1.5)
+        caller.microphone.say(speech("Stop. What about Sunday?") + bytes(32_000 * 6))
+        await caller.until(lambda: len(caller.of_type("bot-stopped-speaking")) >= 3, within_s=30)
+
+
 def stereo_of(path: Path, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarray]:
     """Return caller and bot of the stereo file at a rate that its own is a multiple of, or at its own."""
     import soxr

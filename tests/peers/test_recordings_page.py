@@ -15,9 +15,7 @@ from playwright.async_api import expect
 
 from tests.peers.server import running_server
 from tests.peers.test_browser import chromium, lines_are_free, visit
-from tests.peers.test_command import speech
-from tests.peers.test_recording import only_recording, recording_deployment
-from tests.peers.webrtc_caller import greeted
+from tests.peers.test_recording import hold_call, only_recording, recording_deployment
 from tests.recorded_call import record_call
 
 __all__ = ["chromium"]
@@ -31,15 +29,7 @@ OPENED_MS = 2_000
 async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chromium: str, tmp_path: Path):
     config = recording_deployment(tmp_path)
     async with running_server("--config", str(config)) as server:
-        async with (
-            httpx.AsyncClient(base_url=server.url, timeout=30) as client,
-            greeted(client) as caller,
-        ):
-            caller.microphone.say(speech("How do I report a lost card?") + bytes(32_000 * 3))
-            await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2, within_s=30)
-            await asyncio.sleep(1.5)
-            caller.microphone.say(speech("Stop. What about Sunday?") + bytes(32_000 * 6))
-            await caller.until(lambda: len(caller.of_type("bot-stopped-speaking")) >= 3, within_s=30)
+        await hold_call(server.url, "How do I report a lost card?")
         recording = await only_recording(tmp_path)
         await lines_are_free(server.url, within_s=10)
         address = server.url.replace("127.0.0.1", "localhost")

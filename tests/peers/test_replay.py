@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 import pytest_asyncio
 import yaml
@@ -17,9 +16,7 @@ import yaml
 from parley.session_store.settings import StoreSettings
 from parley.session_store.store import SessionReader
 from tests.peers.server import ROOT, running_server
-from tests.peers.test_command import speech
-from tests.peers.test_recording import only_recording, recording_deployment
-from tests.peers.webrtc_caller import greeted
+from tests.peers.test_recording import hold_call, only_recording, recording_deployment
 
 pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
 
@@ -42,15 +39,7 @@ async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Re
     folder = tmp_path_factory.mktemp("recorded")
     config = recording_deployment(folder)
     async with running_server("--config", str(config)) as server:
-        async with (
-            httpx.AsyncClient(base_url=server.url, timeout=30) as client,
-            greeted(client) as caller,
-        ):
-            caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 3))
-            await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2, within_s=30)
-            await asyncio.sleep(1.5)
-            caller.microphone.say(speech("Stop. What about Sunday?") + bytes(32_000 * 6))
-            await caller.until(lambda: len(caller.of_type("bot-stopped-speaking")) >= 3, within_s=30)
+        await hold_call(server.url, "What are your opening hours on Saturday?")
         recording = await only_recording(folder)
     yield RecordedSession(folder, recording.session_id)
 

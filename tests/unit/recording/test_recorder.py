@@ -1,9 +1,7 @@
 """The recorder of a call, on real time and a real disk."""
 
 import asyncio
-import errno
 import json
-import os
 import threading
 import uuid
 import wave
@@ -26,7 +24,6 @@ from parley.core.call_events import (
     VoiceStarted,
 )
 from parley.core.errors import MediaError
-from parley.recording import recorder as recorder_module
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
 from parley.recording.merge import main, merge_call
@@ -114,28 +111,20 @@ async def test_both_sides_are_in_segments_and_in_one_stereo_file(tmp_path: Path)
     assert np.abs(stereo[2_000:20_000, 0] - 500).max() <= 5
 
 
-async def test_a_full_disk_is_an_event_and_the_next_segment_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_segment_that_cannot_be_written_is_an_event_and_the_next_one_is(tmp_path: Path):
     call = OneCall(tmp_path)
     call.recorder.start()
-    written = recorder_module.replace_file
-    is_full = threading.Event()
-
-    def on_disk(path: Path, content: bytes) -> None:
-        if is_full.is_set() and path.suffix == ".flac":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written(path, content)
-
-    monkeypatch.setattr(recorder_module, "replace_file", on_disk)
-    is_full.set()
+    # A file in place of the folder: every write below it fails.
+    obstacle = call.path / BOT_AUDIO
+    await until(call.path.is_dir)
+    obstacle.touch()
     call.play(5.0)
     await until(lambda: RecordingDegraded in call.kinds())
-    is_full.clear()
+    obstacle.unlink()
     call.play(5.0, at_s=5.0)
     await call.close()
     degraded = next(each for each in call.seen if isinstance(each, RecordingDegraded))
-    assert "No space left" in degraded.reason and degraded.lost_ms == 5_000
+    assert degraded.reason == "the disk: File exists" and degraded.lost_ms == 5_000
     ended = call.seen[-1]
     assert isinstance(ended, RecordingEnded) and (ended.duration_ms, ended.lost_ms) == (10_000, 5_000)
     timeline = json.loads((call.path / "recording.json").read_bytes())
@@ -283,23 +272,13 @@ async def test_a_call_whose_session_was_deleted_writes_nothing_any_more(tmp_path
     assert list((tmp_path / "sessions").iterdir()) == []
 
 
-async def test_a_disk_that_is_full_when_a_call_begins_does_not_make_the_call_unreadable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_disk_that_refuses_when_a_call_begins_does_not_make_the_call_unreadable(tmp_path: Path):
+    obstacle = tmp_path / "sessions"
+    obstacle.touch()
     call = OneCall(tmp_path)
-    written = recorder_module.replace_file
-    is_full = threading.Event()
-
-    def on_disk(path: Path, content: bytes) -> None:
-        if is_full.is_set():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written(path, content)
-
-    monkeypatch.setattr(recorder_module, "replace_file", on_disk)
-    is_full.set()
     call.recorder.start()
     await until(lambda: RecordingDegraded in call.kinds())
-    is_full.clear()
+    obstacle.unlink()
     call.play(5.0)
     await until(lambda: (call.path / BOT_AUDIO / "000000.flac").exists())
     # Now, and not only at the end: a call that is killed can be read.

@@ -216,10 +216,9 @@ def test_a_failure_of_the_disk_does_not_end_the_daily_cleaning(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         complete(folder)
 
-    monkeypatch.setattr(retention, "DAY_S", 0.01)
     monkeypatch.setattr(retention, "complete_removals", fail_once)
     # As at a server without bounds: only removals are completed.
-    thread = RetentionThread(tmp_path, retention_days=None, max_storage_gb=None)
+    thread = RetentionThread(tmp_path, retention_days=None, max_storage_gb=None, every_s=0.01)
     old.rename(old.with_name(f".removed-{old.name}"))
     until_s = time.monotonic() + 5
     while list((tmp_path / "sessions").iterdir()) and time.monotonic() < until_s:
