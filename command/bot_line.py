@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_files(parser)
     options.add_session(parser)
     options.add_replay(parser)
+    options.add_hear_again(parser)
     parser.add_argument(
         "--print-config",
         action="store_true",

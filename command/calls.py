@@ -51,6 +51,7 @@ def replay(arguments: list[str]) -> int:
     parser.add_argument(
         "--output", type=Path, help="folder of the page and the audio (default: replays/SESSION)"
     )
+    options.add_hear_again(parser)
     options.add_mode(parser, (CASCADE, DUPLEX))
     options.add_config(parser)
     return _run(parser, arguments)

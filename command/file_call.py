@@ -1,6 +1,7 @@
 """Hold a call with audio of a file as the caller."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from parley.pipelines.modes import CASCADE, DUPLEX
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
+    from parley.core.call_events import UtteranceRead
     from parley.pipelines.call import Call
     from parley.pipelines.engines.engines import Engines
     from parley.session_store.conversation import Conversation
@@ -73,10 +75,11 @@ async def hold_from_file(
     talks_over: bool = False,
     begins_ms: int = 0,
     first_samples: int = 0,
+    recorded_words: Sequence["UtteranceRead"] = (),
 ) -> tuple["Call", "FileCall"]:
     """Hold a call whose caller is 16-bit mono PCM at ``FILE_RATE_HZ``; return it when it is over.
 
-    ``output`` is the stereo WAV to write; the rest is as for ``FileCall``.
+    ``output`` is the stereo WAV to write; ``recorded_words`` are as for ``Call``, others for ``FileCall``.
 
     Raises:
         ConfigError: the WAV cannot be written.
@@ -101,7 +104,15 @@ async def hold_from_file(
         raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
     transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
     rules = ClientRules(OPERATOR)
-    call = Call(conversation, "file", live, rules=rules, rtvi=False, finished=played.finished)
+    call = Call(
+        conversation,
+        "file",
+        live,
+        rules=rules,
+        rtvi=False,
+        finished=played.finished,
+        recorded_words=recorded_words,
+    )
     try:
         await pipeline_of(mode)(engines, transport, call)
     finally:

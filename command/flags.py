@@ -28,6 +28,8 @@ def check_flags(options: argparse.Namespace) -> None:
     if options.replay is not None:
         _check_replay(options)
         return
+    if options.hear_again:
+        raise ConfigError("--hear-again can only be used with --replay")
     if options.mode == "text" and options.transport is not None:
         raise ConfigError(f"--mode text talks in this terminal: leave out --transport {options.transport}")
     if command is Command.RECORDING and len(given) < 2:

@@ -28,6 +28,7 @@ NONE_GIVEN: Mapping[str, Any] = MappingProxyType(
         "output": None,
         "session": None,
         "replay": None,
+        "hear_again": False,
         "print_config": False,
         "all": False,
     }
@@ -110,6 +111,15 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         metavar="SESSION",
         help="run the recorded calls of a session again through this deployment and print what changed; "
         "--output is the folder of the page and the audio (default: replays/SESSION)",
+    )
+
+
+def add_hear_again(parser: argparse.ArgumentParser) -> None:
+    """Add ``--hear-again``."""
+    parser.add_argument(
+        "--hear-again",
+        action="store_true",
+        help="with --replay: recognise the caller anew, also where the recording has this recogniser's words",
     )
 
 

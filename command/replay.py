@@ -30,6 +30,7 @@ from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording,
 from parley.recording.library import recordings_of
 from parley.recording.merge import track_samples
 from parley.recording.timeline import RecordedTimeline, timeline_of
+from parley.recording.words import utterances_of
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
@@ -58,8 +59,17 @@ class Before:
     note: str = ""
 
 
-def replay_session(deployment: "Deployment", session_id: str, output: Path, *, mode: str = CASCADE) -> int:
+def replay_session(
+    deployment: "Deployment",
+    session_id: str,
+    output: Path,
+    *,
+    mode: str = CASCADE,
+    hears_again: bool = False,
+) -> int:
     """Replay the recorded calls of a session; print what changed, and write a page about it.
+
+    ``hears_again`` is as for ``replay_calls``.
 
     Returns:
         0 when the same was decided, 1 otherwise, also where a call cannot be replayed.
@@ -75,7 +85,7 @@ def replay_session(deployment: "Deployment", session_id: str, output: Path, *, m
     if not recordings:
         where = session_folder(deployment.recording.folder, session_id)
         raise ConfigError(f"--replay: nothing was recorded in {where}")
-    replayed = asyncio.run(replay_calls(deployment, recordings, output, mode=mode))
+    replayed = asyncio.run(replay_calls(deployment, recordings, output, mode=mode, hears_again=hears_again))
     page = write_page(replayed, output / PAGE, deployment.name)
     for call in replayed:
         print(console_table(call))
@@ -90,11 +100,13 @@ async def replay_calls(
     *,
     mode: str = CASCADE,
     at_once: int = 1,
+    hears_again: bool = False,
     on_replayed: Callable[[ReplayedCall], object] = lambda _call: None,
 ) -> list[ReplayedCall]:
     """Replay calls with one set of engines, up to ``at_once`` at the same time; return them in order.
 
-    ``on_replayed`` is called after each of them.
+    ``hears_again`` has the recogniser read utterances anew also where the recording has its words of them.
+    ``on_replayed`` is called after each call.
 
     Raises:
         ConfigError: the output cannot be written.
@@ -120,7 +132,9 @@ async def replay_calls(
             async with free:
                 before = await _before(deployment, each)
                 try:
-                    replayed = await _replay(engines, deployment_now, each, before, output, mode, opening)
+                    replayed = await _replay(
+                        engines, deployment_now, each, before, output, mode, opening, hears_again
+                    )
                 except MediaError as error:
                     # The others are replayed nevertheless.
                     replayed = ReplayedCall(each, None, failure=str(error))
@@ -172,6 +186,7 @@ async def _replay(
     output: Path,
     mode: str,
     opening: asyncio.Lock,
+    hears_again: bool,
 ) -> ReplayedCall:
     then = await asyncio.to_thread(timeline_of, recording)
     samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
@@ -191,6 +206,7 @@ async def _replay(
                 talks_over=True,
                 begins_ms=beginning.after_ms,
                 first_samples=beginning.piece,
+                recorded_words=() if hears_again else utterances_of(then.events, then.arrival_ms),
             )
             made = session_folder(output, conversation.session_id) / call.call_id
     now = timeline_of(read_recording(made))

@@ -33,7 +33,9 @@ def run(options: argparse.Namespace) -> int:
         from parley.command.replay import replay_session
 
         output = options.output or Path("replays") / options.replay
-        return replay_session(deployment, options.replay, output, mode=options.mode)
+        return replay_session(
+            deployment, options.replay, output, mode=options.mode, hears_again=options.hear_again
+        )
     if options.print_config:
         return print_config(deployment, with_engines=options.all)
     if deployment.telemetry.log_format == "json":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from parley.core.failover import FailoverReason
+from parley.core.media import WordTime
 from parley.core.passage_notes import CitedPassage
 from parley.core.tiers import Tier
 from parley.core.timeline import (
@@ -100,6 +101,35 @@ class FinalWords(CallEvent):
 
     text: str
     confidences: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceRead(CallEvent):
+    """The embedded recogniser has read an utterance to its end; published in calls that are recorded.
+
+    Attributes:
+        recogniser: its name and settings; words of another one are other words.
+        since_ms: time since the beginning of the utterance.
+        audio_ms: length of its audio.
+        took_ms: time from its end to the final words.
+        partials: texts while it was spoken, each after the time since the beginning, in ms.
+        text, words, confidence, floor_log_odds: its final transcript.
+    """
+
+    recogniser: str
+    since_ms: int
+    audio_ms: int
+    took_ms: int
+    partials: tuple[tuple[int, str], ...]
+    text: str
+    words: tuple[WordTime, ...]
+    confidence: float
+    floor_log_odds: float | None
+
+    @property
+    def began_ms(self) -> int:
+        """Time at which the utterance began."""
+        return self.at_ms - self.since_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
-from parley.core.call_events import AnswerHeard
+from parley.core.call_events import AnswerHeard, UtteranceRead
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.clock import Clock
 from parley.models.tools import Tool
@@ -195,6 +195,8 @@ class Call:
         pass_on: passes the call on to a person, who hears the reason, and returns True; returns False where
             there is no way to one. None where no call is passed on.
         voicemail: settings for an answering machine; None when the answering party is not checked.
+        recorded_words: utterances of the call that is held again, which keep their words; times count from
+            the caller's arrival.
         call_id: unique id.
     """
 
@@ -214,6 +216,7 @@ class Call:
     tools: Sequence[Tool] = ()
     pass_on: Callable[[str], bool] | None = None
     voicemail: VoicemailSettings | None = None
+    recorded_words: Sequence[UtteranceRead] = ()
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property

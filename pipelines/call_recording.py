@@ -75,6 +75,11 @@ class CallRecordings:
         """Phrase that is spoken at the beginning of a call; empty for none."""
         return self._settings.announcement if self._settings.enabled else ""
 
+    @property
+    def are_made(self) -> bool:
+        """True when calls are recorded."""
+        return self._settings.enabled
+
     def tapped(
         self, processors: Sequence[FrameProcessor], transport: BaseTransport, call: Call
     ) -> list[FrameProcessor]:

@@ -57,6 +57,7 @@ from parley.core.call_events import (
     TurnStarted,
     TurnTranscribed,
     UnplayedReported,
+    UtteranceRead,
     VoiceEnded,
     VoiceStarted,
 )
@@ -80,6 +81,7 @@ from parley.recording.retention import RemovedSessions, only_one
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
+from parley.recording.words import as_message
 from parley.runtime.atomic_file import replace_file
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -113,6 +115,7 @@ IN_TIMELINE: tuple[type[CallEvent], ...] = (
     TurnEndDecided,
     TurnEnded,
     TurnTranscribed,
+    UtteranceRead,
     TextTyped,
     ToolsCalled,
     ReplyStarted,
@@ -253,6 +256,7 @@ class CallRecorder:
         self._bot = _Side(BOT_AUDIO, is_live=False)
         self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._early = _EarlyVoice()
+        self._started_ms = 0
         self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
         self._waiting = self._waiting_pictures = 0
@@ -277,6 +281,7 @@ class CallRecorder:
         call, self.is_started = self._call, True
         self._happened.clear()
         self._early.begin()
+        self._started_ms = self._events.now_ms()
         self._meta = {
             "version": VERSION,
             "session_id": call.session_id,
@@ -446,6 +451,10 @@ class CallRecorder:
         facts = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "at_ms"}
         if isinstance(event, ReplyFinished):
             facts = dict(event.heard.as_message())
+        elif isinstance(event, UtteranceRead):
+            if event.began_ms < self._started_ms:
+                return
+            facts = as_message(event)
         at_ms = event.at_ms - self._call.began_loop_us // _US_PER_MS
         self._happened.append({"at_ms": at_ms, "event": type(event).__name__, **facts})
 

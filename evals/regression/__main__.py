@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("folder", type=Path, help="recording.folder of the deployment that recorded the calls")
     root.add_argument("--config", help=f"deployment (default: FOLDER/{RECORDED_BY} or embedded)")
     root.add_argument("--mode", choices=[CASCADE, DUPLEX], default=CASCADE)
+    root.add_argument("--hear-again", action="store_true", help="recognise the callers' words anew")
     root.add_argument("--at-once", type=positive, default=1, help="calls that are replayed at the same time")
     root.add_argument("--most", type=positive, help="replay this many calls, the oldest ones")
     root.add_argument("--allowed", type=count, default=0, help="changed calls that are no failure")
@@ -167,6 +168,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         arguments.output.absolute(),
         mode=arguments.mode,
         at_once=arguments.at_once,
+        hears_again=arguments.hear_again,
         on_replayed=lambda call: progress.step("alike" if call.is_decided_alike else "changed"),
     )
     page = await asyncio.to_thread(write_page, replayed, arguments.output / PAGE, deployment.name)

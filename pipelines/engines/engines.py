@@ -6,6 +6,8 @@ recognisers that would hold the interpreter (``loading``); nothing embedded is l
 """
 
 import asyncio
+import hashlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -17,6 +19,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.audio.resample import Resampler
 from parley.configs.deployment import Deployment
+from parley.core.call_events import UtteranceRead
 from parley.core.errors import AgentError
 from parley.core.media import float_to_pcm16, pcm16_to_float
 from parley.core.usage import Stage
@@ -65,6 +68,7 @@ from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.processors.perception.recorded_words import NotedUtterances, ReplayedUtterances
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.processors.turns.looks import VoiceLooks
@@ -93,6 +97,13 @@ MEASURED_PHRASE = "hello, i would like to know when you are open"
 MEASURE_S = 1.0
 # A caller's piece takes milliseconds. Its priority is below the loop that paces audio, and above recognisers.
 FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
+
+
+def _recogniser_of(deployment: Deployment) -> str:
+    """Return the name of the recogniser with a digest of its settings."""
+    chosen = deployment.hearing.stt
+    digest = hashlib.sha256(chosen.model_dump_json().encode()).hexdigest()
+    return f"{chosen.name} {digest[:12]}"
 
 
 class Engines:
@@ -469,7 +480,11 @@ class Engines:
         return self._specialists.camera is not None
 
     async def build_stt(
-        self, *, audio_passthrough: bool = True, events: CallEvents | None = None
+        self,
+        *,
+        audio_passthrough: bool = True,
+        events: CallEvents | None = None,
+        recorded: Sequence[UtteranceRead] = (),
     ) -> FrameProcessor:
         """Return the recogniser of one call.
 
@@ -477,6 +492,8 @@ class Engines:
             audio_passthrough: an embedded recogniser passes the audio on to processors after it.
             events: events of the call, which report when another recogniser takes over; None: nothing reads
                 them.
+            recorded: utterances of the call that is held again; those that an embedded recogniser of the same
+                settings has read keep their words.
         """
         stt = self._loaded.stt
         if isinstance(stt, ServiceRecogniser):
@@ -484,6 +501,11 @@ class Engines:
             return stt.build(shared, events or CallEvents(), audio_passthrough=audio_passthrough)
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
+        if events is not None and self.recordings.are_made:
+            recogniser = _recogniser_of(self.deployment)
+            same = [each for each in recorded if each.recogniser == recogniser]
+            stt = ReplayedUtterances(stt, same, events) if same else stt
+            stt = NotedUtterances(stt, events, recogniser)
         return EngineSttService(stt, audio_passthrough=audio_passthrough)
 
     async def build_stop_words(self) -> StopWords | None:

@@ -86,7 +86,7 @@ async def _build(
     context, events = LLMContext(), call.events
     front, stt, thinking, tts = await asyncio.gather(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
-        engines.build_stt(audio_passthrough=False, events=events),
+        engines.build_stt(audio_passthrough=False, events=events, recorded=call.recorded_words),
         engines.answering.build(
             tools=tools,
             context=context,

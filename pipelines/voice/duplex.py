@@ -106,7 +106,7 @@ async def _build(
     front, stt, tts, thinking = await asyncio.gather(
         # A stop word is best detected in one signal: the output of echo control switches between two.
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
-        engines.build_stt(events=events),
+        engines.build_stt(events=events, recorded=call.recorded_words),
         engines.build_tts(events),
         engines.answering.build(
             tools=tools,

@@ -23,6 +23,11 @@ def test_flags_that_do_not_belong_to_a_replay_are_refused(
     assert reason in capsys.readouterr().err
 
 
+def test_hearing_again_belongs_to_a_replay(capsys: pytest.CaptureFixture[str]):
+    assert main(["--hear-again"]) == 2
+    assert "--hear-again can only be used with --replay" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("session", [str(uuid.UUID(int=1)), "..", "x"])
 def test_a_session_without_recordings_is_one_line(capsys: pytest.CaptureFixture[str], session: str):
     assert main(["--replay", session]) == 2

@@ -20,6 +20,7 @@ from parley.core.call_events import (
     TurnEndDecided,
     TurnEnded,
     TurnStarted,
+    UtteranceRead,
     VoiceEnded,
     VoiceStarted,
 )
@@ -335,6 +336,32 @@ async def test_words_from_before_the_recording_are_not_in_its_timeline(tmp_path:
         *("VoiceStarted", "TurnStarted", "VoiceEnded", "TurnEnded"),
     ]
     assert events[-1]["text"] == "hello again"
+
+
+def read(at_ms: int, since_ms: int, text: str) -> UtteranceRead:
+    return UtteranceRead(
+        at_ms,
+        recogniser="one",
+        since_ms=since_ms,
+        audio_ms=since_ms,
+        took_ms=0,
+        partials=(),
+        text=text,
+        words=(),
+        confidence=1.0,
+        floor_log_odds=None,
+    )
+
+
+async def test_an_utterance_that_began_before_the_recording_is_not_in_its_timeline(tmp_path: Path):
+    call = OneCall(tmp_path)
+    call.recorder.start()
+    now_ms = call.events.now_ms()
+    call.events.publish(read(now_ms + 400, 500, "my card number is 4 1 1 1"))
+    call.events.publish(read(now_ms + 900, 300, "hello"))
+    await call.close()
+    events = read_recording(call.path).timeline()["events"]
+    assert [each["text"] for each in events] == ["hello"]
 
 
 async def test_a_cough_before_the_recording_takes_no_turn_out_of_it(tmp_path: Path):

@@ -1,0 +1,296 @@
+"""Words of the embedded recogniser, kept while a call is recorded and given again when it is replayed.
+
+A recogniser that works in real time does not read the same words twice: which drafts it makes depends on the
+time that the processor has for them, and each draft influences the next one. A replay that compares prompts
+and settings gives it no part: an utterance that begins and ends where a recorded one did has its words, at
+the same moments. Every other utterance is read anew.
+
+``NotedUtterances`` is between the recogniser and a recorded call, and publishes ``UtteranceRead``.
+``ReplayedUtterances`` is between the recogniser and a call that is held again. It keeps the audio of an
+utterance until that has its words, and opens a stream of the recogniser with the call.
+
+Both run on the loop, own no task, and pass on what the recogniser does: failures, drops, deadlines.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from parley.core.call_events import CallerJoined, UtteranceRead
+from parley.core.errors import EngineError
+from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.models.stt import Transcript
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.utterances import UtteranceEngine, UtteranceStream
+
+# Voice activity reports in windows of 32 ms, and a busy loop delays it.
+SAME_BEGINNING_MS = 150
+SAME_LENGTH_MS = 150
+# Longest utterance whose audio is kept for the recogniser; a longer one is read anew.
+MOST_KEPT_MS = 60_000
+# Partial texts of an utterance that are noted: those of a minute.
+MOST_PARTIALS = 300
+
+
+@dataclass(slots=True)
+class _Reading:
+    """An utterance that is being read."""
+
+    began_ms: int
+    audio_bytes: int = 0
+    partials: list[tuple[int, str]] = field(default_factory=list)
+
+
+class NotedUtterances:
+    """Recogniser of a call that is recorded.
+
+    Args:
+        engine: the recogniser.
+        events: events of the call.
+        recogniser: its name and settings, for the event.
+    """
+
+    def __init__(self, engine: UtteranceEngine[Transcript], events: CallEvents, recogniser: str) -> None:
+        self._engine = engine
+        self.events = events
+        self.recogniser = recogniser
+
+    @property
+    def rate_hz(self) -> int:
+        return self._engine.rate_hz
+
+    async def open_stream(
+        self, on_partial: Callable[[Transcript], None], on_failure: Callable[[EngineError], None]
+    ) -> UtteranceStream[Transcript]:
+        """Return a stream of the recogniser whose utterances are published.
+
+        Raises:
+            EngineError: no engine became ready by the deadline.
+        """
+        noted = _NotedStream(self, on_partial)
+        noted.stream = await self._engine.open_stream(noted.on_partial, on_failure)
+        return noted
+
+
+class _NotedStream:
+    """Stream of the recogniser; what passes is noted."""
+
+    stream: UtteranceStream[Transcript]
+
+    def __init__(self, owner: NotedUtterances, on_partial: Callable[[Transcript], None]) -> None:
+        self._owner = owner
+        self._on_partial = on_partial
+        self._reading: _Reading | None = None
+
+    @property
+    def failure(self) -> EngineError | None:
+        return self.stream.failure
+
+    @property
+    def dropped_ms(self) -> int:
+        return self.stream.dropped_ms
+
+    @property
+    def waiting_ms(self) -> int:
+        return self.stream.waiting_ms
+
+    def start(self) -> None:
+        self.stream.start()
+        self._reading = _Reading(self._owner.events.now_ms())
+
+    def feed(self, pcm: bytes) -> None:
+        self.stream.feed(pcm)
+        if self._reading is not None:
+            self._reading.audio_bytes += len(pcm)
+
+    def finish(self) -> "asyncio.Future[Transcript]":
+        reading, self._reading = self._reading, None
+        result = self.stream.finish()
+        if reading is not None:
+            result.add_done_callback(partial(self._publish, reading, self._owner.events.now_ms()))
+        return result
+
+    def discard(self) -> None:
+        self._reading = None
+        self.stream.discard()
+
+    def close(self) -> None:
+        self._reading = None
+        self.stream.close()
+
+    def on_partial(self, transcript: Transcript) -> None:
+        if self._reading is not None and len(self._reading.partials) < MOST_PARTIALS:
+            after_ms = self._owner.events.now_ms() - self._reading.began_ms
+            self._reading.partials.append((after_ms, transcript.text))
+        self._on_partial(transcript)
+
+    def _publish(self, reading: _Reading, ended_ms: int, result: "asyncio.Future[Transcript]") -> None:
+        if result.cancelled() or result.exception() is not None:
+            return
+        final, events = result.result(), self._owner.events
+        now_ms = events.now_ms()
+        events.publish(
+            UtteranceRead(
+                now_ms,
+                recogniser=self._owner.recogniser,
+                since_ms=now_ms - reading.began_ms,
+                audio_ms=reading.audio_bytes * 1_000 // (PCM_BYTES_PER_SAMPLE * self._owner.rate_hz),
+                took_ms=now_ms - ended_ms,
+                partials=tuple(reading.partials),
+                text=final.text,
+                words=final.words,
+                confidence=final.confidence,
+                floor_log_odds=final.floor_log_odds,
+            )
+        )
+
+
+class ReplayedUtterances:
+    """Recogniser of a call that is held again.
+
+    Args:
+        engine: the recogniser, for utterances that differ from the recorded ones.
+        utterances: of the recorded call, with times from the arrival of its caller.
+        events: events of the call; times count from its ``CallerJoined``.
+    """
+
+    def __init__(
+        self, engine: UtteranceEngine[Transcript], utterances: Sequence[UtteranceRead], events: CallEvents
+    ) -> None:
+        self._engine = engine
+        self._waiting = list(utterances)
+        self._events = events
+        self._arrival_ms: int | None = None
+        events.subscribe(CallerJoined, self._on_joined)
+
+    @property
+    def rate_hz(self) -> int:
+        return self._engine.rate_hz
+
+    async def open_stream(
+        self, on_partial: Callable[[Transcript], None], on_failure: Callable[[EngineError], None]
+    ) -> UtteranceStream[Transcript]:
+        """Return a stream that gives the recorded words, and otherwise those of the recogniser.
+
+        Raises:
+            EngineError: no engine became ready by the deadline.
+        """
+        stream = await self._engine.open_stream(on_partial, on_failure)
+        return _ReplayedStream(self, stream, on_partial)
+
+    def take(self) -> UtteranceRead | None:
+        """Return the recorded utterance that began at this moment, once; None where there is none."""
+        if self._arrival_ms is None:
+            return None
+        now_ms = self._events.now_ms() - self._arrival_ms
+        for place, each in enumerate(self._waiting):
+            if abs(each.began_ms - now_ms) <= SAME_BEGINNING_MS:
+                return self._waiting.pop(place)
+        return None
+
+    def _on_joined(self, event: CallerJoined) -> None:
+        self._arrival_ms = event.at_ms
+
+
+class _ReplayedStream:
+    """Stream that gives recorded words at their moments."""
+
+    def __init__(
+        self,
+        owner: ReplayedUtterances,
+        stream: UtteranceStream[Transcript],
+        on_partial: Callable[[Transcript], None],
+    ) -> None:
+        self._owner = owner
+        self._stream = stream
+        self._on_partial = on_partial
+        self._loop = asyncio.get_running_loop()
+        self._bytes_per_ms = PCM_BYTES_PER_SAMPLE * owner.rate_hz // 1_000
+        # The recorded utterance, and the audio that the recogniser has not got.
+        self._recorded: UtteranceRead | None = None
+        self._kept = bytearray()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._finals: set[asyncio.Future[Transcript]] = set()
+
+    @property
+    def failure(self) -> EngineError | None:
+        return self._stream.failure
+
+    @property
+    def dropped_ms(self) -> int:
+        return self._stream.dropped_ms
+
+    @property
+    def waiting_ms(self) -> int:
+        return self._stream.waiting_ms
+
+    def start(self) -> None:
+        self._forget()
+        self._recorded = self._owner.take()
+        if self._recorded is None:
+            self._stream.start()
+            return
+        for after_ms, text in self._recorded.partials:
+            self._timers.append(self._loop.call_later(after_ms / 1_000, self._on_partial, Transcript(text)))
+
+    def feed(self, pcm: bytes) -> None:
+        if self._recorded is None:
+            self._stream.feed(pcm)
+            return
+        self._kept += pcm
+        if len(self._kept) > self._bytes_per_ms * min(self._recorded.audio_ms + SAME_LENGTH_MS, MOST_KEPT_MS):
+            self._read_anew()
+
+    def finish(self) -> "asyncio.Future[Transcript]":
+        recorded = self._recorded
+        if recorded is not None:
+            length_ms = len(self._kept) // self._bytes_per_ms
+            if abs(length_ms - recorded.audio_ms) <= SAME_LENGTH_MS:
+                self._forget()
+                return self._final(recorded)
+            self._read_anew()
+        return self._stream.finish()
+
+    def discard(self) -> None:
+        self._forget()
+        self._stream.discard()
+
+    def close(self) -> None:
+        self._forget()
+        for final in self._finals:
+            final.cancel()
+        self._stream.close()
+
+    def _final(self, recorded: UtteranceRead) -> "asyncio.Future[Transcript]":
+        final: asyncio.Future[Transcript] = self._loop.create_future()
+        self._finals.add(final)
+        final.add_done_callback(self._finals.discard)
+        result = Transcript(
+            recorded.text,
+            recorded.words,
+            recorded.confidence,
+            final=True,
+            floor_log_odds=recorded.floor_log_odds,
+        )
+        self._loop.call_later(recorded.took_ms / 1_000, _resolve, final, result)
+        return final
+
+    def _read_anew(self) -> None:
+        """Give the audio so far to the recogniser: this utterance is not the recorded one."""
+        kept = bytes(self._kept)
+        self._forget()
+        self._stream.start()
+        self._stream.feed(kept)
+
+    def _forget(self) -> None:
+        self._recorded = None
+        self._kept.clear()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+
+def _resolve(final: "asyncio.Future[Transcript]", result: Transcript) -> None:
+    if not final.done():
+        final.set_result(result)

@@ -1,0 +1,180 @@
+"""Words of a recorded call, given again to a call that is held again; on virtual time."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from parley.core.call_events import CallerJoined, UtteranceRead
+from parley.core.errors import EngineError
+from parley.core.media import WordTime
+from parley.models.stt import Transcript
+from parley.processors.perception.recorded_words import NotedUtterances, ReplayedUtterances
+from parley.recording.words import as_message, utterances_of
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.utterances import UtteranceEngine
+from tests import virtual_time
+from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
+from tests.in_place_engine import InPlaceEngine, as_transcript
+from tests.voices import silence, tone
+
+PIECE_MS = 20
+RECOGNISER = "scripted 1"
+# Where an utterance begins, and how long it is.
+FIRST, SECOND = (1_000, 800), (3_000, 400)
+
+
+def engine(*words: str) -> UtteranceEngine[Transcript]:
+    return InPlaceEngine(ScriptedStt(ScriptedSttSettings(words=words, floor_log_odds=0.5)), as_transcript)
+
+
+async def spoken(
+    engine: UtteranceEngine[Transcript], events: CallEvents, utterances: Sequence[tuple[int, int]]
+) -> list[tuple[int, Transcript]]:
+    """Return everything that the recogniser says of these utterances, each after its time in the call."""
+    loop = asyncio.get_running_loop()
+    heard: list[tuple[int, Transcript]] = []
+    began_s = loop.time()
+
+    def on_words(transcript: Transcript) -> None:
+        heard.append((round((loop.time() - began_s) * 1_000), transcript))
+
+    stream = await engine.open_stream(on_words, lambda error: pytest.fail(str(error)))
+    events.publish(CallerJoined(events.now_ms()))
+    for start_ms, length_ms in utterances:
+        await asyncio.sleep(began_s + start_ms / 1_000 - loop.time())
+        stream.start()
+        for _ in range(length_ms // PIECE_MS):
+            stream.feed(tone(PIECE_MS))
+            await asyncio.sleep(PIECE_MS / 1_000)
+        on_words(await asyncio.wait_for(stream.finish(), 5))
+    stream.close()
+    return heard
+
+
+def texts(heard: Sequence[tuple[int, Transcript]]) -> list[tuple[int, str]]:
+    return [(at_ms, transcript.text) for at_ms, transcript in heard]
+
+
+async def recorded(*utterances: tuple[int, int]) -> tuple[list[tuple[int, Transcript]], list[UtteranceRead]]:
+    """Return what the recogniser of a recorded call says, and the events of the recording."""
+    events, noted = CallEvents(), list[UtteranceRead]()
+    events.subscribe(UtteranceRead, noted.append)
+    heard = await spoken(NotedUtterances(engine("a", "b"), events, RECOGNISER), events, utterances)
+    return heard, noted
+
+
+def kept(noted: Sequence[UtteranceRead], arrival_ms: int) -> tuple[UtteranceRead, ...]:
+    """Return the events as a replay reads them from the file of the recording."""
+    lines = [{"event": "UtteranceRead", "at_ms": each.at_ms, **as_message(each)} for each in noted]
+    return utterances_of(json.loads(json.dumps(lines)), arrival_ms)
+
+
+def replayed(
+    *utterances: tuple[int, int], then: Sequence[tuple[int, int]] = (FIRST, SECOND)
+) -> tuple[list[tuple[int, Transcript]], list[tuple[int, Transcript]]]:
+    async def scenario() -> tuple[list[tuple[int, Transcript]], list[tuple[int, Transcript]]]:
+        arrival_ms = CallEvents().now_ms()
+        first, noted = await recorded(*then)
+        await asyncio.sleep(7)
+        events = CallEvents()
+        again = ReplayedUtterances(engine("x", "y"), kept(noted, arrival_ms), events)
+        return first, await spoken(again, events, utterances)
+
+    return virtual_time.run(scenario())
+
+
+def test_utterances_of_the_recording_have_their_words_at_their_moments():
+    first, again = replayed(FIRST, SECOND)
+    assert again == first
+    assert texts(again)[-1] == (3_400, "a b") and again[-1][1].words[1].start_ms == 200
+
+
+def test_an_utterance_a_few_windows_later_is_the_same():
+    first, again = replayed((FIRST[0] + 60, FIRST[1] + 40))
+    finals = [transcript for _, transcript in (first[4], again[-1])]
+    assert finals[0] == finals[1] and finals[0].final
+
+
+@pytest.mark.parametrize("utterance", [(FIRST[0] + 400, FIRST[1]), (FIRST[0], 400), (FIRST[0], 1_600)])
+def test_an_utterance_that_differs_is_read_anew(utterance: tuple[int, int]):
+    _, again = replayed(utterance)
+    assert again[-1][1].text.split() == ["x", "y", "x", "y", "x", "y", "x", "y"][: utterance[1] // 200]
+
+
+def test_an_utterance_that_goes_on_is_read_with_its_beginning_and_says_nothing_old_then():
+    _, again = replayed((SECOND[0], 1_600))
+    later = [text for at_ms, text in texts(again) if at_ms > SECOND[0] + SECOND[1] + 200]
+    assert later and not any("a" in text for text in later)
+
+
+def test_words_are_given_once():
+    _, again = replayed(FIRST, (FIRST[0] + FIRST[1] + 1, 200), then=[FIRST])
+    assert [transcript.text for _, transcript in again if transcript.final] == ["a b a b", "x"]
+
+
+def test_a_discarded_utterance_says_nothing_more():
+    async def scenario() -> list[str]:
+        events, heard = CallEvents(), list[str]()
+        utterance = UtteranceRead(
+            300,
+            recogniser=RECOGNISER,
+            since_ms=300,
+            audio_ms=200,
+            took_ms=100,
+            partials=((100, "a"), (150, "a b")),
+            text="a b",
+            words=(WordTime("a", 0, 100), WordTime("b", 100, 200)),
+            confidence=0.9,
+            floor_log_odds=None,
+        )
+        replay = ReplayedUtterances(engine("x"), [utterance], events)
+        stream = await replay.open_stream(lambda partial: heard.append(partial.text), pytest.fail)
+        events.publish(CallerJoined(events.now_ms()))
+        stream.start()
+        stream.feed(silence(100))
+        await asyncio.sleep(0.12)
+        stream.discard()
+        await asyncio.sleep(1)
+        return heard
+
+    assert virtual_time.run(scenario()) == ["a"]
+
+
+def test_a_final_that_fails_is_not_noted():
+    async def scenario() -> list[UtteranceRead]:
+        events, noted = CallEvents(), list[UtteranceRead]()
+        events.subscribe(UtteranceRead, noted.append)
+        broken = InPlaceEngine(ScriptedStt(ScriptedSttSettings(raise_after_ms=100)), as_transcript)
+        failures: list[EngineError] = []
+        noting = NotedUtterances(broken, events, RECOGNISER)
+        stream = await noting.open_stream(lambda _partial: None, failures.append)
+        stream.start()
+        stream.feed(tone(300))
+        with pytest.raises(EngineError):
+            await stream.finish()
+        assert failures
+        return noted
+
+    assert virtual_time.run(scenario()) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"words": [["a", 0, 10]]},
+        {"confidence": 7},
+        {"partials": [[0, 0, "a"]] * 2_000},
+        {"since_ms": -1},
+        {"text": None},
+    ],
+)
+def test_an_utterance_in_another_form_is_left_out(broken: dict[str, object]):
+    async def scenario() -> list[UtteranceRead]:
+        return (await recorded(FIRST))[1]
+
+    (noted,) = virtual_time.run(scenario())
+    line = {"event": "UtteranceRead", "at_ms": noted.at_ms, **as_message(noted)}
+    assert len(utterances_of([line], 0)) == 1
+    assert utterances_of([{**line, **broken}], 0) == ()
