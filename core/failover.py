@@ -75,7 +75,7 @@ class CircuitBreaker:
         self._longest_cool_down_ms = longest_cool_down_ms or cool_down_ms
         self._state = CircuitState.CLOSED
         self._failures = 0
-        self._due_ms = 0
+        self._opened_ms = self._due_ms = 0
 
     @property
     def is_closed(self) -> bool:
@@ -118,10 +118,16 @@ class CircuitBreaker:
         if not self.is_closed:
             self._cool_down_ms = min(2 * self._cool_down_ms, self._longest_cool_down_ms)
         self._step(CircuitStep.BROKE)
-        self._due_ms = at_ms + self._cool_down_ms
+        self._opened_ms, self._due_ms = at_ms, at_ms + self._cool_down_ms
 
-    def on_success(self) -> None:
-        """Record a use or a probe that worked."""
+    def on_success(self, began_ms: int) -> None:
+        """Record a use or a probe that worked.
+
+        A use that began before the breaker opened does not close it: its connection may be
+        older than the failure.
+        """
+        if not self.is_closed and began_ms < self._opened_ms:
+            return
         self._failures = 0
         self._cool_down_ms = self._first_cool_down_ms
         self._step(CircuitStep.WORKED)

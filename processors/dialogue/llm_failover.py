@@ -335,7 +335,7 @@ class LlmFailover:
         rest = reply.said.flush()
         if rest:
             await self._push_text(rest, like=reply.last_text)
-        self._circuit.on_success()
+        self._circuit.on_success(reply.asked_ms)
         await self._finish(frame)
 
     async def _finish(self, frame: LLMFullResponseEndFrame | None = None) -> None:

@@ -17,6 +17,7 @@ tries the service.
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
+from functools import partial
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -55,6 +56,8 @@ FINAL_S = 2.0
 ONSET_MS = 500
 # The embedded recogniser needs at most 0.4 s for each second of speech on a small machine.
 CHECK_S = 3.0
+# A silent caller's call probes the service no longer than this: other calls may.
+PROBE_S = 30.0
 FORWARDED = (
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
@@ -113,6 +116,9 @@ class FailoverSttService(FrameProcessor):
         # Position of the service's first audio, and up to which each of the two has it.
         self._service_from = self._service_has = self._embedded_has = 0
         self._is_open = self._is_muted = self._has_worked = self._is_probing = False
+        # Event time at which the service was opened.
+        self._opened_ms = 0
+        self._probe_end: asyncio.TimerHandle | None = None
         # Words of the voice have come, final or not.
         self._has_words = False
         # Loop time at which the kept audio was played, and how long ago its first sample came.
@@ -150,13 +156,12 @@ class FailoverSttService(FrameProcessor):
         """Close both recognisers."""
         await super().cleanup()
         self._set_timer(None)
+        self._end_probe(is_abandoned=True)
         running, self._running = self._running, None
         if running is not None:
             await self.cancel_task(running)
         await self._close_service()
         await self._close_embedded()
-        if self._is_probing:
-            self._breaker.on_abandoned()
 
     # The caller.
 
@@ -240,13 +245,21 @@ class FailoverSttService(FrameProcessor):
         logger.warning(f"the recogniser {self._row_name} failed ({reason.value}): {message}")
         if reason is not FailoverReason.BROKEN:
             self._breaker.on_failure(self._events.now_ms())
-            self._is_probing = False
+            self._end_probe()
         self._state = Transcriber.EMBEDDED
         self._set_timer(None)
         self._news.set()
         self._events.publish(
             EngineFailedOver(self._events.now_ms(), HEARING, self._row_name, self._fallback_name, reason)
         )
+
+    def _end_probe(self, *, is_abandoned: bool = False) -> None:
+        """End the probe of this call, with an outcome or without: another call may make the next one."""
+        if self._probe_end is not None:
+            self._probe_end.cancel()
+        was_probing, self._is_probing, self._probe_end = self._is_probing, False, None
+        if was_probing and is_abandoned:
+            self._breaker.on_abandoned()
 
     def _set_timer(self, wait_s: float | None, then: Callable[[], None] | None = None) -> None:
         if self._timer is not None:
@@ -258,9 +271,13 @@ class FailoverSttService(FrameProcessor):
     # The recognisers.
 
     async def _run(self) -> None:
+        self._opened_ms = self._events.now_ms()
         if not self._breaker.is_closed:
-            self._is_probing = self._breaker.take_probe(self._events.now_ms())
-            if not self._is_probing:
+            self._is_probing = self._breaker.take_probe(self._opened_ms)
+            if self._is_probing:
+                loop = asyncio.get_running_loop()
+                self._probe_end = loop.call_later(PROBE_S, partial(self._end_probe, is_abandoned=True))
+            else:
                 self._fail(FailoverReason.BROKEN, "it failed in another call")
         if self._state is not Transcriber.EMBEDDED:
             self._opening = self.create_task(self._open_service(), name=self._row_name)
@@ -355,8 +372,9 @@ class FailoverSttService(FrameProcessor):
         self._has_words = True
         self._clear()
         if not self._has_worked:
-            self._has_worked, self._is_probing = True, False
-            self._breaker.on_success()
+            self._has_worked = True
+            self._end_probe()
+            self._breaker.on_success(self._opened_ms)
         if isinstance(frame, TranscriptionFrame):
             words = hosted_words(frame.result)
             end = self._audio.bytes_to(self._service_from, words[-1].end_ms) if words else None

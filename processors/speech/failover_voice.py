@@ -196,6 +196,10 @@ class FailoverVoices:
         left = [place for place in range(len(self._service_voices)) if place not in tried]
         return min(left, key=lambda place: self._service_voices[place].breaker.due_ms, default=None)
 
+    def now_ms(self) -> int:
+        """Return the time on the clock of the call's events."""
+        return self._events.now_ms()
+
     def has_failed(self, place: int, error: VoiceFailedError) -> None:
         """Note that a service voice has failed with a clause."""
         voice = self._service_voices[place]
@@ -203,11 +207,11 @@ class FailoverVoices:
         voice.give_up()
         voice.breaker.on_failure(self._events.now_ms())
 
-    def has_worked(self, place: int) -> None:
-        """Note that the voice at this place has said a text to its end."""
+    def has_worked(self, place: int, began_ms: int) -> None:
+        """Note that the voice at this place has said a text to its end, which it began at this time."""
         self._failures = 0
         if place < len(self._service_voices):
-            self._service_voices[place].breaker.on_success()
+            self._service_voices[place].breaker.on_success(began_ms)
 
     def has_none(self, error: Exception) -> None:
         """Note that no voice says the rest of a clause."""
@@ -251,7 +255,7 @@ class FailoverVoices:
                 self._probe_due[0].breaker.on_abandoned()
 
     async def _probe(self, voice: ServiceVoice, text: str) -> None:
-        clause = voice.speak(text)
+        began_ms, clause = self._events.now_ms(), voice.speak(text)
         leg = ServiceLeg(clause, voice.name, ClauseProgress(text, voice.rate_hz))
         item = await leg.take()
         while not isinstance(item, Ended):
@@ -261,7 +265,7 @@ class FailoverVoices:
             voice.breaker.on_abandoned()
         elif item.error is None:
             logger.info(f"the voice {voice.name} works again")
-            voice.breaker.on_success()
+            voice.breaker.on_success(began_ms)
         else:
             voice.give_up()
             voice.breaker.on_failure(self._events.now_ms())
@@ -281,7 +285,7 @@ class FailoverClause:
         self._context_id = context_id
         self._text = text
         self._offset_ms = 0
-        self._place = 0
+        self._place = self._began_ms = 0
         self._tried: set[int] = set()
         self._leg: ServiceLeg | ClauseSpeech | None = None
         self._ended: Ended | None = None
@@ -326,6 +330,7 @@ class FailoverClause:
             self._ended = Ended(broken)
             return
         self._place, self._leg = begun
+        self._began_ms = self._voices.now_ms()
 
     def _end_leg(self, leg: "ServiceLeg | ClauseSpeech", ended: Ended) -> SpeechPiece | None:
         """Handle the end of a voice's part; return the last words of a part that broke off."""
@@ -348,7 +353,7 @@ class FailoverClause:
             return SpeechPiece(b"", broken.words) if broken.words else None
         self._ended = ended
         if error is None:
-            self._voices.has_worked(self._place)
+            self._voices.has_worked(self._place, self._began_ms)
         else:
             self._voices.has_none(error)
         return None

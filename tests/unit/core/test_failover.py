@@ -6,7 +6,7 @@ from parley.core.failover import TRANSITIONS, CircuitBreaker, CircuitState, Circ
 def test_the_circuit_opens_after_consecutive_failures_only():
     circuit = CircuitBreaker(max_failures=2, cool_down_ms=100)
     circuit.on_failure(0)
-    circuit.on_success()
+    circuit.on_success(5)
     circuit.on_failure(10)
     assert circuit.allows(10)
     circuit.on_failure(20)
@@ -15,7 +15,7 @@ def test_the_circuit_opens_after_consecutive_failures_only():
     circuit.on_failure(130)
     assert not circuit.allows(229)
     assert circuit.allows(230)
-    circuit.on_success()
+    circuit.on_success(230)
     assert circuit.allows(231)
 
 
@@ -34,7 +34,7 @@ def test_one_probe_at_a_time_is_due_after_the_cool_down():
     assert breaker.take_probe(100)
     assert not breaker.take_probe(101)
     assert not breaker.is_closed
-    breaker.on_success()
+    breaker.on_success(100)
     assert breaker.is_closed and not breaker.take_probe(500)
 
 
@@ -47,7 +47,7 @@ def test_the_cool_down_doubles_with_each_failed_probe_up_to_its_bound_and_begins
         at_ms = due_ms
         breaker.on_failure(at_ms)
     assert waits == [100, 200, 350, 350]
-    breaker.on_success()
+    breaker.on_success(at_ms)
     breaker.on_failure(at_ms)
     assert breaker.allows(at_ms + 100)
 
@@ -61,12 +61,31 @@ def test_uses_that_began_before_it_opened_do_not_prolong_the_cool_down():
     assert not breaker.take_probe(299) and breaker.take_probe(300)
 
 
+def test_a_use_that_began_before_it_opened_does_not_close_it():
+    breaker = CircuitBreaker(max_failures=1, cool_down_ms=100)
+    breaker.on_failure(20)
+    breaker.on_success(10)
+    assert not breaker.is_closed
+    assert breaker.take_probe(120)
+    breaker.on_success(10)
+    assert not breaker.is_closed
+    breaker.on_success(120)
+    assert breaker.is_closed
+
+
+def test_a_use_that_began_after_it_opened_closes_it():
+    # Where no engine works, the one that failed first is tried before its cool-down is over.
+    breaker = opened()
+    breaker.on_success(30)
+    assert breaker.is_closed
+
+
 def test_a_probe_that_ends_with_its_call_is_due_again_at_once():
     breaker = opened()
     assert breaker.take_probe(100)
     breaker.on_abandoned()
     assert breaker.take_probe(100)
-    breaker.on_success()
+    breaker.on_success(100)
     breaker.on_abandoned()
     assert breaker.is_closed
 

@@ -17,9 +17,12 @@ from pipecat.services.stt_service import STTService
 
 from parley.core.call_events import EngineFailedOver
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.processors.perception.failover_stt import ANSWER_S, FINAL_S, WORDLESS_MS
+from parley.processors.perception.failover_stt import ANSWER_S, FINAL_S, PROBE_S, WORDLESS_MS
 from tests import virtual_time
 from tests.fakes.recogniser_line import EMBEDDED, ONSET_MS, RecogniserLine
+from tests.voices import silence
+
+COOL_DOWN_MS = 60_000
 
 
 class SlowSttService(STTService):
@@ -52,13 +55,20 @@ class SlowSttService(STTService):
 
 
 def play(
-    partial_s: float | None, final_s: float | None, script: Callable[[RecogniserLine], Awaitable[None]]
+    partial_s: float | None,
+    final_s: float | None,
+    script: Callable[[RecogniserLine], Awaitable[None]],
+    *,
+    has_failed: bool = False,
 ) -> RecogniserLine:
     async def run() -> RecogniserLine:
         async def build() -> FrameProcessor:
             return SlowSttService(partial_s, final_s)
 
-        breaker = CircuitBreaker(max_failures=1, cool_down_ms=60_000)
+        breaker = CircuitBreaker(max_failures=1, cool_down_ms=COOL_DOWN_MS)
+        if has_failed:
+            # In another call, a cool-down ago.
+            breaker.on_failure(round(virtual_time.START_S * 1_000) - COOL_DOWN_MS)
         line = RecogniserLine("slow", build, breaker)
         await line.hold(lambda: script(line))
         return line
@@ -103,3 +113,22 @@ def test_a_service_that_is_slow_is_not_given_up(partial_s: float | None, final_s
 def test_a_voice_that_is_shorter_than_a_word_is_not_checked():
     line = play(None, None, lambda line: line.speaks(1, pause_ms=5_000))
     assert line.finals() == [] and line.reasons() == []
+
+
+def test_a_silent_call_does_not_keep_the_probe_from_others():
+    probes: list[bool] = []
+
+    async def script(line: RecogniserLine) -> None:
+        def takes_probe() -> bool:
+            return line.breaker.take_probe(round(asyncio.get_running_loop().time() * 1_000))
+
+        await line.sends(silence(round(PROBE_S * 1_000) - 1_000))
+        probes.append(takes_probe())
+        await line.sends(silence(2_000))
+        probes.append(takes_probe())
+        await line.speaks(8)
+
+    line = play(0.3, 0.3, script, has_failed=True)
+    assert probes == [False, True]
+    # The service has worked since: the other call's probe is no longer needed.
+    assert line.finals() == ["hello"] and line.breaker.is_closed
