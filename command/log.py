@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from parley.telemetry.json_log import JsonLog, is_without_words
+from parley.telemetry.standard_log import take_standard_log
 
 if TYPE_CHECKING:
     from loguru import Record
@@ -21,6 +22,7 @@ def configure_log(verbosity: int, *, as_json: bool = False) -> None:
         as_json: each line is a JSON object (``telemetry.json_log``).
     """
     logger.remove()
+    take_standard_log()
     level = ("WARNING", "INFO", "DEBUG", "TRACE")[min(verbosity, 3)]
     if as_json:
         logger.add(JsonLog(_write), level=level, filter=lambda record: _is_for_json(record, verbosity))

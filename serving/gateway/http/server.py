@@ -123,6 +123,8 @@ def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
         http=type("GatewayHttp", (GuardedHttp,), {**bounds, "tenant_of": tenant_of}),
         ws=type("GatewaySocket", (GuardedSocket,), bounds),
         backlog=BACKLOG,
+        # Its lines are written as all others (``telemetry.standard_log``).
+        log_config=None,
         log_level="warning",
         lifespan="on",
         ws_max_size=MAX_SOCKET_BYTES,

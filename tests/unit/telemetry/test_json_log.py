@@ -1,6 +1,7 @@
 """Lines of the log as JSON."""
 
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from loguru import logger
 
 from parley.telemetry.json_log import JsonLog, is_without_words
+from parley.telemetry.standard_log import StandardLog
 
 WORDS = "walrus"
 
@@ -62,3 +64,30 @@ def test_messages_of_libraries_below_a_warning_are_left_out(
 ):
     logger.patch(lambda record: record.update(name=name)).log(level, f"Generating TTS [{WORDS}]")
     assert len(lines) == is_kept
+
+
+def test_what_libraries_log_has_the_same_form_and_not_their_objects(lines: list[dict[str, Any]]):
+    log = logging.Logger("asyncio")
+    log.addHandler(StandardLog(logging.WARNING))
+    log.info("nothing new")
+    try:
+        raise KeyError(WORDS)
+    except KeyError:
+        log.exception("Task exception was never retrieved\nfuture: <Task exception=KeyError('%s')>", WORDS)
+    [line] = lines
+    assert (line["module"], line["level"]) == ("asyncio", "error")
+    assert line["message"] == "Task exception was never retrieved"
+    assert line["error"] == "KeyError" and line["function"] == (
+        "test_what_libraries_log_has_the_same_form_and_not_their_objects"
+    )
+    assert WORDS not in str(line)
+
+
+@pytest.mark.parametrize(
+    ("number", "level"), [(30, "warning"), (35, "warning"), (40, "error"), (99, "critical")]
+)
+def test_a_level_that_is_no_usual_one_is_the_one_below(lines: list[dict[str, Any]], number: int, level: str):
+    log = logging.Logger("one")
+    log.addHandler(StandardLog(logging.WARNING))
+    log.log(number, "late {by}")
+    assert [(line["level"], line["message"]) for line in lines] == [(level, "late {by}")]

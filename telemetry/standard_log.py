@@ -1,0 +1,40 @@
+"""Handler that passes records of Python's ``logging`` to the log of the program, from warnings on.
+
+Libraries (asyncio, uvicorn, aiortc) log there. Of a message only the first line is passed on: asyncio adds
+objects in further lines, whose text may quote what was said.
+"""
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+if TYPE_CHECKING:
+    from loguru import Record
+
+
+class StandardLog(logging.Handler):
+    """Handler for the root of ``logging``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record on with its place, and with its exception."""
+        message = record.getMessage().partition("\n")[0]
+        passed = logger.patch(partial(_place, record))
+        passed.opt(exception=record.exc_info).log(_level(record.levelno), "{}", message)
+
+
+def _place(record: logging.LogRecord, own: "Record") -> None:
+    own["name"], own["function"], own["line"] = record.name, record.funcName, record.lineno
+
+
+def _level(number: int) -> str:
+    """Return the program's level for a level of ``logging``, which may be any number."""
+    if number >= logging.CRITICAL:
+        return "CRITICAL"
+    return "ERROR" if number >= logging.ERROR else "WARNING"
+
+
+def take_standard_log() -> None:
+    """Have warnings and errors of all libraries written to the log of the program."""
+    logging.basicConfig(handlers=[StandardLog(logging.WARNING)], level=logging.WARNING, force=True)
