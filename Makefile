@@ -119,8 +119,9 @@ nemo: .venv-nemo/.done
 VIRTUAL := $(PURE:%=tests/unit/%) tests/sim
 VIRTUAL_LOG := out/virtual_tests.log
 
-# Two tests at a time; then those with servers and callers, and in the processor time that they leave those of
-# virtual time; then, one by one, those that measure short times.
+# Two tests at a time; then, three at a time, those with servers and callers, which mostly wait, and in the
+# processor time that they leave those of virtual time; then in pairs those whose moments many processes would
+# delay; then, one by one, those that measure short times.
 # A part that fails does not keep the next from running, so that one run shows all failures.
 unit: setup nemo
 	@mkdir -p out; failed=0; export PARLEY_TESTS_COMPLETE=1; \
@@ -128,8 +129,9 @@ unit: setup nemo
 		|| failed=1; \
 	nice -n 19 $(PYTEST) $(VIRTUAL) --durations=15 > $(VIRTUAL_LOG) 2>&1 & virtual=$$!; \
 	trap "kill $$virtual; exit 130" INT TERM; \
-	$(PYTEST) tests/peers -m "not alone" --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
+	$(PYTEST) tests/peers -m "not alone and not paired" --numprocesses=3 --dist=loadfile --durations=25 || failed=1; \
 	wait $$virtual || failed=1; trap - INT TERM; cat $(VIRTUAL_LOG); \
+	$(PYTEST) tests/peers -m paired --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
 	$(PYTEST) tests/peers tests/contracts/test_documented_commands.py -m alone --durations=25 || failed=1; \
 	exit $$failed
 

@@ -23,17 +23,18 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
-# The Makefile looks here for tests that run alone: collecting all tests takes longer than some of them.
-ALONE = (
-    "tests/peers/",
-    "tests/contracts/test_documented_commands.py",
-)
+# The Makefile looks here for tests that run alone or in pairs: collecting all tests takes longer than some.
+PLACES = {
+    "alone": ("tests/peers/", "tests/contracts/test_documented_commands.py"),
+    "paired": ("tests/peers/",),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("alone") and not item.nodeid.startswith(ALONE):
-            raise pytest.UsageError(f"{item.nodeid}: the Makefile runs no test alone there")
+        for mark, places in PLACES.items():
+            if item.get_closest_marker(mark) and not item.nodeid.startswith(places):
+                raise pytest.UsageError(f"{item.nodeid}: the Makefile looks for no {mark!r} test there")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -421,7 +421,7 @@ async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_pa
         await person.state("live", within_s=5)
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_page_that_no_one_sees_asks_for_nothing(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
         asked: list[str] = []

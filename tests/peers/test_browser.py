@@ -219,7 +219,7 @@ async def lines_are_free(address: str, *, within_s: float) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 @pytest.mark.parametrize("path", ["/", "/duplex"])
 async def test_a_person_speaks_and_types_and_hears_the_answers(
     chromium: str, server: str, tmp_path: Path, path: str
@@ -283,7 +283,7 @@ async def units_are_heard(worker: Any, count: int) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_that(
     chromium: str, tmp_path: Path
 ):
@@ -324,7 +324,7 @@ async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_th
             assert person.complaints == []
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_person_wants_that(
     chromium: str, tmp_path: Path
 ):
@@ -443,7 +443,7 @@ async def test_a_typed_turn_is_answered_in_writing_and_is_there_after_a_reload(c
         assert person.complaints == []
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_what_is_said_elsewhere_appears_at_once_and_nothing_appears_twice(chromium: str, server: str):
     async with visit(chromium, f"{server}/s/new") as person:
         await person.state("ready", within_s=5)
@@ -595,7 +595,7 @@ async def test_an_address_that_is_no_session_leads_to_a_new_conversation(chromiu
         await expect(person.part("end-link")).to_have_attribute("href", "/s/new")
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_reader_finds_every_event_in_the_timeline(chromium: str, server: str):
     session = await new_session(server)
     await post_message(server, session, "What are your opening hours on Saturday?")
@@ -661,7 +661,7 @@ async def test_of_a_long_conversation_the_end_is_shown_and_more_on_demand(
         assert await said(person) == [f"Number {n}" for n in range(130, 150)]
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_an_answer_that_is_stopped_is_kept_as_far_as_it_came(chromium: str, tmp_path: Path):
     async with OpenAiServer([Turn(pieces=["We ", "open ", *["late "] * 30], between_ms=300)]) as model:
         with serving(tmp_path, answered_by(model)) as served:

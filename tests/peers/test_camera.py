@@ -92,7 +92,7 @@ def strange(**settings: str) -> str:
     return f"{{name: 'tests.fakes.specialists:StrangeWatcher', settings: {json.dumps(settings)}}}"
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_what_is_pointed_at_stands_behind_the_words_of_its_moment_and_replays(tmp_path: Path):
     async with watched(tmp_path, strange(), GREY) as call:
         status = (await call.client.get("/status")).json()
@@ -136,7 +136,7 @@ async def test_a_strange_specialist_costs_the_call_nothing_but_its_findings(faul
                 assert "[" not in said
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_frozen_camera_says_nothing_about_the_present(tmp_path: Path):
     async with watched(tmp_path, strange(), RED) as call:
         assert "[pointing up]" in await call.ask(QUESTION, RED)
@@ -146,7 +146,7 @@ async def test_a_frozen_camera_says_nothing_about_the_present(tmp_path: Path):
         assert "[" not in await call.ask(QUESTION)
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_the_networks_see_a_hand_in_a_call(tmp_path: Path):
     require_weights()
     async with watched(tmp_path, "{name: vision}", empty()) as call:

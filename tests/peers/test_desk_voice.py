@@ -17,7 +17,7 @@ from tests.peers.webrtc_caller import Caller
 from tests.voices import RATE_HZ, say, tone
 
 # Connections close late on a busy machine.
-pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.paired, pytest.mark.asyncio(loop_scope="module")]
 
 HUMAN_HZ, CALLER_HZ = 440.0, 700.0
 WORDS = "What are your opening hours on Saturday?"

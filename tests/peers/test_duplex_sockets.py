@@ -141,7 +141,7 @@ def in_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield at
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it(one_line: Site):
     await one_line.is_free()
     at, model = one_line.served, one_line.model
@@ -244,7 +244,7 @@ async def test_a_picture_that_is_none_costs_its_chunk_nothing(two_lines: Site):
         assert [len(chunk["frames"]) for chunk in model.chunks[before:]] == [0, 0, 1, 1]
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_pause_holds_the_conversation_and_ends(one_line: Site):
     await one_line.is_free()
     at = one_line.served
@@ -268,7 +268,7 @@ async def test_a_pause_holds_the_conversation_and_ends(one_line: Site):
         assert (await one.ended())[0] == 1000
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
     with minicpm_server() as model:
         more = pooled(model.url) + "sockets: {prepare_s: 1}\n"
@@ -281,7 +281,7 @@ async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
                 await other.prepared()
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_second_client_waits_and_gets_the_place_of_the_first(in_pool: Site):
     await in_pool.is_free()
     served = in_pool.served
@@ -307,7 +307,7 @@ async def test_a_second_client_waits_and_gets_the_place_of_the_first(in_pool: Si
                 await three.next("result")
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(in_pool: Site):
     await in_pool.is_free()
     at, model = in_pool.served, in_pool.model
@@ -486,7 +486,7 @@ async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path
         assert "ten until two" in page
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_page_plays_a_reply_without_silence_in_it(tmp_path: Path):
     """The page sends a second at a time, and begins to play 200 ms after the first sound of a reply."""
     with serving(tmp_path, "llm: {name: documents}") as served:
@@ -532,7 +532,7 @@ async def test_our_own_client_of_that_server_takes_parley_for_one(two_lines: Sit
     host.close()
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_handshake_is_refused_with_the_reason(one_line: Site):
     await one_line.is_free()
     served = one_line.served

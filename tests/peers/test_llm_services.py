@@ -32,7 +32,7 @@ from tests.peers.llm_script import ModelServer, Turn
 from tests.peers.openai_server import OpenAiServer
 
 # Deadlines of well under a second are tested, and starting another process takes as long.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.paired
 
 # Half of the product's deadlines: the relations between them stay.
 LIMITS = GuardTuning(

@@ -32,7 +32,7 @@ from tests.peers.test_browser import serving
 from tests.peers.test_duplex_sockets import client
 from tests.peers.test_pool import until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.paired
 
 SECOND = np.zeros(16_000, np.float32)
 # Short intervals, so that timeouts are reached soon.

@@ -120,7 +120,7 @@ def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refus
         patient_recogniser(url)
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_a_worker_says_how_it_stands_while_it_imports_its_packages(tmp_path: Path) -> None:
     model = tmp_path / "broken.nemo"
     model.write_bytes(b"no model")

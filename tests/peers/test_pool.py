@@ -26,7 +26,7 @@ from tests.fakes.omni import ScriptedOmniHost
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.peers.minicpm_server import minicpm_server
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.paired
 
 NUMBERS = itertools.count()
 

@@ -19,7 +19,7 @@ from tests.peers.test_recording import hold_call, only_recording, recording_depl
 from tests.recorded_call import record_call
 
 __all__ = ["chromium"]
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = [pytest.mark.browser, pytest.mark.paired]
 
 HOUR_S = 3_600
 # Asked of the viewer for a session of an hour.

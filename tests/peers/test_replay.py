@@ -18,7 +18,7 @@ from parley.session_store.store import SessionReader
 from tests.peers.server import ROOT, running_server
 from tests.peers.test_recording import hold_call, only_recording, recording_deployment
 
-pytestmark = [pytest.mark.alone, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.paired, pytest.mark.asyncio(loop_scope="module")]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tests.peers.server import running_server
 from tests.peers.test_webrtc_call import call
 from tests.peers.webrtc_caller import Caller
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.paired
 
 
 def heard_by(caller: Caller) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ async def closed_with(socket) -> tuple[str, int, str]:
 
 
 # Three calls are compared with the expected audio.
-@pytest.mark.alone
+@pytest.mark.paired
 @pytest.mark.parametrize("mode", ["cascade", "duplex"])
 async def test_every_caller_hears_that_the_server_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str

@@ -27,7 +27,7 @@ from parley.pipelines.engines.plan import plan as plan_of
 from parley.serving.pool.settings import PoolTuning, WorkerSpec
 from tests.voices import say, silence
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.paired
 
 QUESTION = "how much is a replacement card"
 AUDIO = silence(400) + say(QUESTION) + silence(200)

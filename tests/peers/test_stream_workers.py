@@ -71,7 +71,7 @@ def listener(pieces: list[bytes]):
     return sink
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> None:
     with started("--engine", "flite") as (process, url):
         hosted, pieces = mouth(url), list[bytes]()
@@ -83,7 +83,7 @@ def test_flite_is_hosted_in_an_environment_with_the_workers_packages_alone() -> 
         assert process.wait(10) == 0
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
     arguments = ("--set", "common_words=500", "--set", "cache_dir=out/test-cache", "--limit", "streams=2")
     with started("--engine", "pocketsphinx", *arguments, modules=("pocketsphinx",)) as (process, url):
@@ -95,7 +95,7 @@ def test_pocketsphinx_is_hosted_with_its_package_alone() -> None:
         assert process.wait(10) == 0
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_kokoro_is_hosted_with_its_packages_which_no_one_else_needs(tmp_path: Path) -> None:
     write_kokoro(tmp_path)
     arguments = ("--engine", "kokoro", "--set", f"models_dir={tmp_path}")
@@ -151,7 +151,7 @@ def test_the_bots_environment_has_no_package_of_an_engine_in_a_worker(package: s
 # Workers that are killed, stopped, started again
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_a_voice_that_is_killed_is_replaced_by_the_one_after_it_and_comes_back() -> None:
     with started("--engine", "flite") as (process, url):
         hosted = mouth(url)
@@ -178,7 +178,7 @@ def test_a_voice_that_is_killed_is_replaced_by_the_one_after_it_and_comes_back()
         hosted.close()
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_then_at_once() -> None:
     with started("--engine", "flite") as (process, url):
         hosted = mouth(url)
@@ -195,7 +195,7 @@ def test_a_voice_that_is_stopped_in_a_clause_is_given_up_at_the_deadline_and_the
         process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 def test_a_recogniser_that_is_killed_or_stopped_is_known_within_its_deadline() -> None:
     arguments = ("--engine", "pocketsphinx", "--set", "common_words=500", "--set", "cache_dir=out/test-cache")
     for sent, at_least_s, at_most_s in ((signal.SIGKILL, 0.0, 1.4), (signal.SIGSTOP, 1.4, 3.5)):

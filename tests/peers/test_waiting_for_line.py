@@ -289,7 +289,7 @@ async def test_a_full_duplex_client_waits_for_a_line_and_then_for_an_engine_in_o
 
 
 @pytest.mark.browser
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, tmp_path: Path):
     flags = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream")
     with serving(tmp_path, "llm: {name: documents}", calls=1, of_one_address=2) as served:
