@@ -27,6 +27,7 @@ def install_tiny_qwen3(
     seed: int = 0,
     layers: int = 2,
     width: int = 32,
+    heads: int = 4,
     is_ascii: bool = False,
     window: int | None = None,
 ) -> Path:
@@ -37,6 +38,7 @@ def install_tiny_qwen3(
         seed: of its weights.
         layers: number of layers.
         width: of each layer.
+        heads: of each layer; half as many have keys and values.
         window: positions that its second half of layers attends to. None for all.
         is_ascii: true when it reads and writes no other characters, so that its output consists of whole
             ones.
@@ -64,9 +66,9 @@ def install_tiny_qwen3(
         hidden_size=width,
         intermediate_size=2 * width,
         num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=width // 4,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
+        head_dim=width // heads,
         max_position_embeddings=65_536,
         eos_token_id=vocabulary["<|im_end|>"],
         bos_token_id=None,

@@ -11,9 +11,10 @@ still speaking, and at its end only the new tokens remain. A question that was r
 token at once. Of an answer, the tokens that went through the model count, however much of it the caller
 heard; each token's text is yielded before the token goes through.
 
-Blocks. Threads with a conversation each take turns, a token or ``prefill_tokens`` at a time. Two concurrent
-questions of the same conversation have two contexts, of which the later is kept. ``is_stopped`` is called
-once a token and once in ``prefill_tokens``.
+Blocks. Threads with a conversation each take turns, a token or ``prefill_tokens`` at a time; answers that are
+written at the same time get their tokens from one pass of the model (``batching``). Two concurrent questions
+of the same conversation have two contexts, of which the later is kept. ``is_stopped`` is called once a token
+and once in ``prefill_tokens``.
 
 Unused contexts are kept up to ``kept_tokens`` and ``kept_bytes`` in all. The context that is dropped is the
 least loss: cheap to read again, or not used for long. Full: a dialogue of more than ``context_tokens`` is
@@ -26,6 +27,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +41,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.strict_model import StrictModel
 from parley.models.library_internals import attention_of
 from parley.models.llm import Message
+from parley.models.llm.kv.batching import ATTENTION, StepBatcher, is_batchable
 from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
 from parley.models.llm.kv.growable_cache import growing
 from parley.models.llm.kv.segments import Fed, Scope, extended
@@ -78,6 +81,12 @@ class CausalSettings(StrictModel):
         ge=0,
         le=1_099_511_627_776,
         description="bytes of the keys and values of all cached contexts that are not in use",
+    )
+    batch_rows: int = Field(
+        16,
+        ge=1,
+        le=256,
+        description="answers that get a token from one pass of the model; 1: each on its own",
     )
     temperature: float = Field(0.0, ge=0, le=5, description="sampling temperature; 0: the likeliest token")
     seed: int | None = Field(
@@ -172,12 +181,22 @@ class CausalLm:
         self._template = hashlib.sha256(
             f"{self._tokenizer.chat_template}{sorted(settings.template.items())}".encode()
         ).hexdigest()
-        self._layout = f"{dtype}, {attention_of(self._model)}"
+        attention = attention_of(self._model)
+        self._layout = f"{dtype}, {attention}"
         # Contexts that are not in use.
         self._contexts: dict[str, _Context] = {}
         self._lock = threading.Lock()
         # Grants turns on the device, and on the tokenizer, whose library is not thread-safe.
         self._turn = FairLock()
+        self._batcher: StepBatcher | None = None
+        if settings.batch_rows > 1 and attention == "sdpa":
+            self._model.set_attn_implementation(ATTENTION)
+            self._batcher = StepBatcher(self._model, self._turn, device, most_rows=settings.batch_rows)
+
+    @property
+    def mean_rows(self) -> float:
+        """Mean number of answers in a pass of the model that had several; 0 before there was one."""
+        return self._batcher.mean_rows if self._batcher is not None else 0.0
 
     @property
     def kept_tokens(self) -> int:
@@ -416,13 +435,28 @@ class CausalLm:
     def _write(
         self, context: _Context, logits: Any, writing: "_Writing", is_stopped: Callable[[], bool]
     ) -> Iterator[str]:
+        batcher = self._batcher if is_batchable(context.cache) else None
+        with batcher.writing() if batcher is not None else nullcontext():
+            is_whole = yield from self._tokens_of(context, logits, writing, is_stopped, batcher)
+        if is_whole and (piece := writing.end()):
+            yield piece
+
+    def _tokens_of(
+        self,
+        context: _Context,
+        logits: Any,
+        writing: "_Writing",
+        is_stopped: Callable[[], bool],
+        batcher: StepBatcher | None,
+    ) -> Generator[str, None, bool]:
+        """Yield the pieces of an answer; return False when it was stopped."""
         room = self.settings.context_tokens - context.fed.tokens
         for _ in range(min(self.settings.answer_tokens, room)):
             if is_stopped():
-                return
+                return False
             token = self._drawn(logits)
             if token in self._ends:
-                break
+                return True
             piece = writing.add(token)
             try:
                 if piece:
@@ -431,9 +465,11 @@ class CausalLm:
                 # The piece was yielded, but its token was never read by the model.
                 writing.fed.pop()
                 raise
-            logits = self._forward(context, [token])
-        if piece := writing.end():
-            yield piece
+            if batcher is not None and batcher.has_several:
+                logits = batcher.step(context.cache, token)
+            else:
+                logits = self._forward(context, [token])
+        return True
 
     def _drawn(self, logits: Any) -> int:
         temperature = self.settings.temperature
