@@ -195,6 +195,8 @@ class Call:
         pass_on: passes the call on to a person, who hears the reason, and returns True; returns False where
             there is no way to one. None where no call is passed on.
         voicemail: settings for an answering machine; None when the answering party is not checked.
+        reconnected: first words to a caller whose call goes on after its stream was lost, before the rest
+            of what was being said; None for a call that begins.
         call_id: unique id.
     """
 
@@ -214,6 +216,7 @@ class Call:
     tools: Sequence[Tool] = ()
     pass_on: Callable[[str], bool] | None = None
     voicemail: VoicemailSettings | None = None
+    reconnected: str | None = None
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
