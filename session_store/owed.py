@@ -18,7 +18,7 @@ TEXT = "text"
 
 @dataclass(frozen=True, slots=True)
 class OwedWords:
-    """What is still to be said.
+    """Part of a conversation that is still to be said.
 
     Attributes:
         rest: of the reply; empty where nothing of it is known.

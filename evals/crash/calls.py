@@ -121,7 +121,7 @@ async def run_calls(kills: int, seed: int, *, network: str = PROXY, store: str |
 
 
 class _Rounds:
-    """One port and one store, over all servers."""
+    """Servers of a run, one after the other on one port and one store."""
 
     def __init__(self, folder: Path, findings: CallFindings, store: str | None) -> None:
         self._port, self._folder, self._findings = free_port(), folder, findings

@@ -1,4 +1,4 @@
-"""What a call that broke off still owed its caller."""
+"""Rest of a reply, or the answer, that a call owed its caller when it broke off."""
 
 import pytest
 
