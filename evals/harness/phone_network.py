@@ -101,7 +101,7 @@ class _Caller:
         start: first message of the caller.
         call_sid, stream_sid: as the caller knows them.
         held: messages on their way to the present stream; None between two streams.
-        stream: the present one, to the server; None between two streams.
+        lost: ends the present stream without a word to its server; None between two streams.
         is_connected: true once it has had a stream.
         is_gone: true when the caller has hung up, or the call was redirected.
     """
@@ -111,7 +111,7 @@ class _Caller:
     call_sid: str
     stream_sid: str
     held: Held | None = None
-    stream: ClientConnection | None = None
+    lost: asyncio.Event | None = None
     is_connected: bool = False
     is_gone: bool = False
 
@@ -190,6 +190,8 @@ class Front:
     failed: list[str] = field(default_factory=list)
     hung_up: int = 0
     _calls: dict[str, _Caller] = field(default_factory=dict)
+    # Sockets of lost streams, open until the front ends.
+    _abandoned: list[ClientConnection] = field(default_factory=list)
 
     def redirect(self, call_sid: str) -> None:
         """Redirect the call: its stream ends, on both sides."""
@@ -200,11 +202,16 @@ class Front:
             caller.held.put_nowait((0.0, json.dumps(stop)))
         caller.socket.transport.close()
 
-    async def lose_streams(self) -> None:
-        """Lose the streams of all calls, as a network does; the calls go on."""
+    def lose_streams(self) -> None:
+        """Lose the streams of all calls as a network does: their server is not notified. The calls go on."""
         for caller in self._calls.values():
-            if caller.stream is not None:
-                await caller.stream.close()
+            if caller.lost is not None:
+                caller.lost.set()
+
+    async def close(self) -> None:
+        """Close the sockets of lost streams."""
+        for socket in self._abandoned:
+            await socket.close()
 
     def headers(self, address: str, form: dict[str, str] | None = None) -> dict[str, str]:
         """Return Twilio's headers of a request."""
@@ -331,20 +338,29 @@ class Front:
         stream = _Stream(caller.stream_sid if is_first else f"MZ{secrets.token_hex(16)}", is_first)
         start = caller.start
         facts = start["start"] | {"customParameters": parameters, "streamSid": stream.sid}
-        async with socket:
+        lost = asyncio.Event()
+        try:
             await socket.send(connected)
             await socket.send(json.dumps(start | {"start": facts, "streamSid": stream.sid}))
             held, marks = Held(), _Marks()
-            caller.held, caller.stream = held, socket
-            up = asyncio.create_task(self._hold_back(held, socket, marks, stream), name="front.up")
-            down = asyncio.create_task(self._down(socket, caller, held, marks), name="front.down")
+            caller.held, caller.lost = held, lost
+            tasks = [
+                asyncio.create_task(self._hold_back(held, socket, marks, stream), name="front.up"),
+                asyncio.create_task(self._down(socket, caller, held, marks), name="front.down"),
+                asyncio.create_task(lost.wait(), name="front.lost"),
+            ]
             try:
-                await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                caller.held = caller.stream = None
-                for task in (up, down):
+                caller.held = caller.lost = None
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(up, down, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            if lost.is_set():
+                self._abandoned.append(socket)
+            else:
+                await socket.close()
 
     async def _hear(self, caller: _Caller) -> None:
         """Pass the caller's messages on to the present stream; between two of them they are lost."""
@@ -426,4 +442,7 @@ async def front_of(server: str) -> AsyncIterator[Front]:
     async with serve(front._serve, "127.0.0.1", 0, max_size=None) as listening:
         port = next(iter(listening.sockets)).getsockname()[1]
         front.url = f"ws://127.0.0.1:{port}"
-        yield front
+        try:
+            yield front
+        finally:
+            await front.close()

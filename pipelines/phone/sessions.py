@@ -15,6 +15,7 @@ A store that cannot look a number up does not delay the call, which then has a s
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -33,6 +34,8 @@ from parley.transports.twilio.stream import STOPPED, PhoneStream
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
 TAKEN = "continues in a phone call"
+# Time in which a call whose stream was lost ends; its caller waits for it.
+RECORDED_S = 2.0
 
 
 class HoldOne(Protocol):
@@ -56,8 +59,8 @@ class PhoneSessions:
         self, conversations: Conversations, book: CallerDirectory, links: CallLinks | None = None
     ) -> None:
         self._conversations, self._book, self._links = conversations, book, links
-        # Streams whose session is in a call here.
-        self._streams: dict[str, PhoneStream] = {}
+        # Streams whose session is in a call here, and the end of that call.
+        self._streams: dict[str, tuple[PhoneStream, asyncio.Event]] = {}
 
     @property
     def has_open_code(self) -> bool:
@@ -78,7 +81,7 @@ class PhoneSessions:
             self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat) if is_theirs else None
         )
         session_id = await self._session_of(digest) if digest is not None else phone.session or None
-        await self._end_stream(phone.session)
+        await self._end_stream(phone)
         is_apart = digest is not None and session_id is not None and self._keeps(session_id)
         if is_apart:
             session_id, digest = None, None
@@ -110,9 +113,24 @@ class PhoneSessions:
         work: Sequence[Callable[[str], Coroutine[Any, Any, None]]],
     ) -> str | None:
         """Hold the call in one session; return the session with which it goes on, or None when it is over."""
+        over = asyncio.Event()
+        try:
+            return await self._in_session(session_id, stream, over, codes, hold_one, work)
+        finally:
+            over.set()
+
+    async def _in_session(
+        self,
+        session_id: str | None,
+        stream: PhoneStream,
+        over: asyncio.Event,
+        codes: "_Codes",
+        hold_one: Callable[[Conversation, asyncio.Event], Awaitable[None]],
+        work: Sequence[Callable[[str], Coroutine[Any, Any, None]]],
+    ) -> str | None:
         async with self._conversations.open(session_id, for_call=True) as conversation:
             own_id = conversation.session_id
-            self._streams[own_id] = stream
+            held = self._streams[own_id] = stream, over
             leaving = asyncio.Event()
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -124,15 +142,16 @@ class PhoneSessions:
                         for task in background:
                             task.cancel()
             finally:
-                if self._streams.get(own_id) is stream:
+                if self._streams.get(own_id) is held:
                     del self._streams[own_id]
         return codes.session_id if leaving.is_set() and not stream.gone.is_set() else None
 
     def _keeps(self, session_id: str) -> bool:
         """Return whether a session is that of a call which no other call may take over."""
-        callers, stream = self._book.callers, self._streams.get(session_id)
-        if callers is None or callers.second_call == "takes_over" or stream is None:
+        callers, held = self._book.callers, self._streams.get(session_id)
+        if callers is None or callers.second_call == "takes_over" or held is None:
             return False
+        stream, _ = held
         return not stream.gone.is_set() and stream.quiet_ms < DEAD_MS
 
     async def _session_of(self, digest: str) -> str | None:
@@ -142,11 +161,21 @@ class PhoneSessions:
             logger.warning(f"cannot look up a caller's number: {error}")
             return None
 
-    async def _end_stream(self, session_id: str) -> None:
-        """End the stream of a call that goes on over another one: its end has not been noticed here yet."""
-        stream = self._streams.get(session_id) if session_id else None
-        if stream is not None:
-            await stream.close("the call goes on over another stream")
+    async def _end_stream(self, phone: PhoneCall) -> None:
+        """End the stream that a reconnected call had before, where its loss has not been noticed here yet.
+
+        Returns when the call over it has recorded what was heard, or after ``RECORDED_S``.
+        """
+        held = self._streams.get(phone.session)
+        if held is None:
+            return
+        stream, over = held
+        if stream.started is None or stream.started.call_sid != phone.call_sid:
+            return
+        await stream.close("the call goes on over another stream")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECORDED_S):
+                await over.wait()
 
     async def _link(self, phone: PhoneCall, links: CallLinks, session_id: str) -> None:
         """Link the call to its session, in which it goes on when its stream is lost."""
