@@ -14,12 +14,17 @@ from parley.transports.registry import TRANSPORTS, Command
 
 def serve(arguments: list[str]) -> int:
     """Run a server; return its exit status."""
+    return _run(serve_parser(), arguments)
+
+
+def serve_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``parley serve``."""
     parser = _parser("parley serve", "Serve browsers, phones and programs until Ctrl-C or SIGTERM.")
     options.add_mode(parser, (CASCADE, DUPLEX))
     options.add_config(parser)
     options.add_host(parser)
     options.add_port(parser)
-    return _run(parser, arguments)
+    return parser
 
 
 def text(arguments: list[str]) -> int:

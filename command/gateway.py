@@ -59,6 +59,7 @@ async def gateway(
     from parley.serving.gateway.desk.desk import Desk
     from parley.serving.gateway.http.idle_memory import returning_memory
     from parley.serving.gateway.http.server import http_server
+    from parley.serving.gateway.phone.call_links import CallLinks
     from parley.serving.gateway.phone.caller_directory import CallerDirectory
     from parley.transports.webrtc.signaling import Signaling
 
@@ -77,7 +78,10 @@ async def gateway(
     # The number for a page that offers to go on by telephone.
     number = book.number if book is not None and book.codes is not None else None
     telephone = {} if number is None else {"telephone": number}
-    phones = None if book is None else PhoneSessions(conversations, book)
+    links = None
+    if phone is not None and phone.reconnect is not None:
+        links = CallLinks(conversations.store, phone.reconnect, phone.remember_callers)
+    phones = None if book is None else PhoneSessions(conversations, book, links)
     gate = AdmissionGate(
         deployment.server.max_calls,
         hearing=engines.hearing,
@@ -112,6 +116,7 @@ async def gateway(
         desk=desk,
         human_desk=None if deployment.desk is None else Desk(conversations, deployment.desk),
         book=book,
+        call_links=links,
         operator_token=token.text,
         audit=AuditLog(data_dir / "audit.jsonl"),
         shutdown=engines.shutdown,

@@ -42,6 +42,10 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "check": Subcommand(
         "parley.command.check:main", "check a deployment: settings, keys, packages and files; start nothing"
     ),
+    "doctor": Subcommand(
+        "parley.command.doctor.main:main",
+        "check a deployment before traffic: ports, clocks, disks, engines, a call",
+    ),
     "config": Subcommand("parley.command.config:main", "print every setting of a deployment, or the schema"),
     "models": Subcommand("parley.command.fetch_models:main", "fetch the weights of better local engines"),
     "eval": Subcommand("parley.command.evaluate:main", "run a measurement, or list them all"),

@@ -229,6 +229,7 @@ class HeardSoFar:
         mark: the same as a position.
         at_us: moment on the session clock.
         in_context: true when it is part of the conversation; false for a filler.
+        rest: the rest of the reply as far as the model had written it.
     """
 
     reply_id: str
@@ -236,6 +237,7 @@ class HeardSoFar:
     mark: HeardMark
     at_us: int
     in_context: bool = True
+    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

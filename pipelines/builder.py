@@ -76,6 +76,7 @@ def build(
     refuses_text: str = "",
     take_typed: Callable[[str], float] | None = None,
     greets: bool = True,
+    asks_again: bool = False,
 ) -> PipelineWorker:
     """Return the pipeline of one call, with the parts that every call has around it.
 
@@ -88,6 +89,7 @@ def build(
         refuses_text: see ``call_worker``.
         take_typed: counts a text; None when the session does.
         greets: the bot begins with the deployment's greeting; otherwise a stage greets.
+        asks_again: the pipeline has a model that is asked again for an answer that was lost with a stream.
     """
     usage, client = engines.answering.usage, call.client
     worker = call_worker(
@@ -102,7 +104,8 @@ def build(
     )
     call.live.input.open(worker.queue_frame)
     announcement = engines.recordings.announcement
-    greet(worker, transport, call, engines.deployment.bot, greets=greets, announcement=announcement)
+    bot = engines.deployment.bot
+    greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcement=announcement)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:

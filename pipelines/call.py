@@ -197,6 +197,8 @@ class Call:
         voicemail: settings for an answering machine; None when the answering party is not checked.
         recorded_words: utterances of the call that is held again, which keep their words; times count from
             the caller's arrival.
+        reconnected: first words to a caller whose call goes on after its stream was lost, before the rest
+            of what was being said; None for a call that begins.
         call_id: unique id.
     """
 
@@ -217,6 +219,7 @@ class Call:
     pass_on: Callable[[str], bool] | None = None
     voicemail: VoicemailSettings | None = None
     recorded_words: Sequence[UtteranceRead] = ()
+    reconnected: str | None = None
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property

@@ -27,6 +27,7 @@ from parley.core.call_events import (
     ReplyFinished,
     ReplyOpened,
     ReplyProgressed,
+    ReplyWritten,
     TextGiven,
 )
 from parley.core.passage_notes import CitedPassage, cited_as_json
@@ -42,6 +43,8 @@ CAMERA = "camera"
 MOST_CORRECTED = 16
 MOST_CITED = 16
 MOST_AUTHORS = 32
+# A longer rest of a reply is not stored with each heard clause: the model is asked again after a crash.
+MOST_REST_CHARS = 4_000
 
 
 class CallRecords:
@@ -60,11 +63,14 @@ class CallRecords:
         # Authors of texts that no model wrote, by their words; and replies that the model wrote.
         self._authors: BoundedDict[str, str] = BoundedDict(MOST_AUTHORS)
         self._written: BoundedDict[str, bool] = BoundedDict(MOST_AUTHORS)
+        # Replies of which the model may write more.
+        self._unfinished: BoundedDict[str, None] = BoundedDict(MOST_AUTHORS)
         events = call.events
         events.subscribe(TextGiven, self._on_text_given)
         events.subscribe(PhraseChosen, self._on_phrase_chosen)
         events.subscribe(CameraChanged, self._on_camera_changed)
         events.subscribe(ReplyOpened, self._on_reply_opened)
+        events.subscribe(ReplyWritten, self._on_reply_written)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(ReplyCorrected, self._on_reply_corrected)
@@ -110,6 +116,10 @@ class CallRecords:
 
     def _on_reply_opened(self, event: ReplyOpened) -> None:
         self._written[event.reply_id] = True
+        self._unfinished[event.reply_id] = None
+
+    def _on_reply_written(self, event: ReplyWritten) -> None:
+        self._unfinished.pop(event.reply_id, None)
 
     def _by(self, text: str) -> dict[str, str]:
         """Return the author of a whole reply as payload; empty for the model."""
@@ -152,8 +162,15 @@ class CallRecords:
         reply = event.heard
         if reply.in_context:
             by = self._by_so_far(reply.reply_id, reply.text)
+            is_whole = reply.reply_id not in self._unfinished and len(reply.rest) <= MOST_REST_CHARS
             self._write(
-                Kind.HEARD, reply.reply_id, reply.at_us, text=reply.text, **_position(reply.mark), **by
+                Kind.HEARD,
+                reply.reply_id,
+                reply.at_us,
+                text=reply.text,
+                rest=reply.rest if is_whole else None,
+                **_position(reply.mark),
+                **by,
             )
 
     def _on_reply_finished(self, event: ReplyFinished) -> None:

@@ -1,15 +1,20 @@
-"""Beginning of a call for the other side: the id of its session, the announcement, and the bot's greeting."""
+"""Beginning of a call for the other side: the id of its session, the announcement, and the bot's greeting.
+
+A call that goes on after its stream was lost begins with what is owed in its place (``session_store.owed``).
+"""
 
 from typing import Any
 
-from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.configs.deployment import Bot
+from parley.core.call_events import PhraseChosen, TextGiven
 from parley.pipelines.call import Call
 from parley.session_store.conversation import Conversation
+from parley.session_store.owed import owed_of
 
 
 def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
@@ -23,12 +28,40 @@ def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
 
 def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
     """Return the bot's first words to the caller; None when there are none."""
-    greeting = bot.greeting_again if call.conversation.events else bot.greeting
+    greeting = first_words(call, bot)
     if not greeting or not call.client.greets:
         return None
     spoken = TTSSpeakFrame(greeting, append_to_context=True)
-    spoken.interruptible = bot.greeting_interruptible
+    spoken.interruptible = bot.greeting_interruptible or call.reconnected is not None
     return spoken
+
+
+def first_words(call: Call, bot: Bot) -> str:
+    """Return the bot's first words, or the first ones over a new stream; empty for none."""
+    events = call.conversation.events
+    if not events:
+        return bot.greeting
+    if call.reconnected is None:
+        return bot.greeting_again
+    # In one reply: where it breaks off again, the rest of it is owed again.
+    return " ".join(part for part in (call.reconnected, owed_of(events).rest) if part)
+
+
+def _publish_author(call: Call, words: str) -> None:
+    """Publish who wrote the first words over a new stream, where that is not the model."""
+    if not call.reconnected or not words or not call.conversation.events:
+        return
+    owed, now_ms = owed_of(call.conversation.events), call.events.now_ms()
+    if not owed.rest:
+        # Not an answer to the turn before it.
+        call.events.publish(PhraseChosen(now_ms, words))
+    elif owed.by_human:
+        call.events.publish(TextGiven(now_ms, words, by_human=True))
+
+
+def _asks_again(call: Call) -> bool:
+    """Return whether the last turn of a reconnected call has no answer yet."""
+    return call.reconnected is not None and owed_of(call.conversation.events).answer
 
 
 def greet(
@@ -38,21 +71,27 @@ def greet(
     bot: Bot,
     *,
     greets: bool = True,
+    asks_again: bool = False,
     announcement: str = "",
 ) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
 
-    ``greets`` is False when another stage greets. ``announcement`` comes before the greeting and cannot be
-    interrupted.
+    ``greets`` is False when another stage greets. ``asks_again``: the pipeline's model answers a turn that
+    lost its answer with the stream. ``announcement`` comes before the greeting and cannot be interrupted.
     """
-    opening = [greeting_of(call, bot)]
+    opening: list[Frame | None] = []
     if announcement:
         spoken = TTSSpeakFrame(announcement, append_to_context=True)
         spoken.interruptible = False
-        opening.insert(0, spoken)
+        opening.append(spoken)
+    if greets:
+        is_owed = asks_again and _asks_again(call)
+        opening += [greeting_of(call, bot), LLMRunFrame() if is_owed else None]
     phrases = [phrase for phrase in opening if phrase is not None] if greets and call.client.greets else []
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
+        if phrases:
+            _publish_author(call, first_words(call, bot))
         while phrases:
             await worker.queue_frame(phrases.pop(0))

@@ -27,13 +27,33 @@ class Verbs:
 TWIML = Verbs("Say", "Pause")
 
 
-def connect(address: str, parameters: Mapping[str, str], *, status_address: str = "") -> str:
-    """Return the document that connects the call to a media stream, both ways. The call ends with its socket.
+@dataclass(frozen=True, slots=True)
+class AfterStream:
+    """Request for the next instructions once the stream is over.
+
+    Attributes:
+        address: to which the request is sent.
+        pause_s: silence before it.
+    """
+
+    address: str
+    pause_s: int = 0
+
+
+def connect(
+    address: str,
+    parameters: Mapping[str, str],
+    *,
+    status_address: str = "",
+    after: AfterStream | None = None,
+) -> str:
+    """Return the document that connects the call to a media stream, both ways.
 
     Args:
         address: wss:// without a query.
         parameters: returned by Twilio in ``start``; longer values than Twilio accepts are cut.
         status_address: notified of the start and the end of the stream.
+        after: where the call goes on when its socket is closed; None: the call ends with its socket.
     """
     response = ElementTree.Element("Response")
     stream = ElementTree.SubElement(ElementTree.SubElement(response, "Connect"), "Stream", url=address)
@@ -43,6 +63,10 @@ def connect(address: str, parameters: Mapping[str, str], *, status_address: str 
     for name, value in parameters.items():
         room = MOST_PARAMETER_CHARS - len(name)
         ElementTree.SubElement(stream, "Parameter", name=name, value=value[:room])
+    if after is not None:
+        if after.pause_s:
+            ElementTree.SubElement(response, "Pause", length=str(after.pause_s))
+        ElementTree.SubElement(response, "Redirect", method="POST").text = after.address
     return document(response)
 
 
@@ -112,6 +136,23 @@ def confer(name: str) -> str:
         maxParticipants="2",
     )
     conference.text = name
+    return document(response)
+
+
+def dial(words: str, to: str, *, caller: str) -> str:
+    """Return the document that speaks, and then connects the call to another number.
+
+    Args:
+        words: may be empty.
+        to: number, or a SIP address.
+        caller: one of the account's own numbers, which the other side sees.
+    """
+    response = _saying(words, TWIML)
+    dialled = ElementTree.SubElement(response, "Dial", callerId=caller)
+    if to.startswith("sip:"):
+        ElementTree.SubElement(dialled, "Sip").text = to
+    else:
+        ElementTree.SubElement(dialled, "Number").text = to
     return document(response)
 
 

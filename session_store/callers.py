@@ -53,6 +53,13 @@ def drop_callers(connection: sa.Connection, *, session_id: str) -> int:
     return connection.execute(sa.delete(caller_table).where(_caller.session_id == session_id)).rowcount
 
 
+def drop_caller(connection: sa.Connection, *, tenant: str, digest: str) -> int:
+    """Delete the link of one digest; return how many there were."""
+    return connection.execute(
+        sa.delete(caller_table).where(_caller.tenant == tenant, _caller.digest == digest)
+    ).rowcount
+
+
 def put_code(
     connection: sa.Connection,
     *,

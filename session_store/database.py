@@ -69,6 +69,10 @@ class RefusedError(StoreError):
     """The database does not accept these rows, now or later."""
 
 
+class UnpreparedStoreError(ConfigError):
+    """There is no store yet, or one of an older release: the start of a server prepares it."""
+
+
 class LockedError(StoreUnavailableError):
     """Another process holds the row: try again at once."""
 
@@ -240,7 +244,7 @@ class SqliteReader:
         with self._explained():
             header = self._header()
             if not header:
-                raise ConfigError(f"there is no session store {self._path}")
+                raise UnpreparedStoreError(f"there is no session store {self._path}")
             self._readers = self._make_readers(self._untouched(header))
             with self._readers.connect() as connection:
                 self._inspect(connection, existed=True)
@@ -292,7 +296,7 @@ class SqliteReader:
         except ConfigError as error:
             if str(self._path) in str(error):
                 raise
-            raise ConfigError(f"{self._path}: {error}") from error
+            raise type(error)(f"{self._path}: {error}") from error
         except DBAPIError as error:
             match _sqlite_code(error):
                 case sqlite3.SQLITE_NOTADB:
@@ -576,7 +580,7 @@ class PostgresDatabase:
         try:
             yield
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            raise type(error)(f"{where}: {error}") from error
         except (OSError, TimeoutError) as error:
             raise StoreUnavailableError(f"{where}: does not answer ({type(error).__name__})") from error
         except DBAPIError as error:
@@ -591,12 +595,13 @@ def _check_readable(connection: sa.Connection) -> None:
     """Check the schema where it may not be migrated.
 
     Raises:
-        ConfigError: it is not the newest one.
+        UnpreparedStoreError: it is not the newest one.
+        ConfigError: a newer release or another program wrote it.
     """
     if not migrations.check_version(connection):
         if migrations.version(connection) is None:
-            raise ConfigError("does not contain a session store")
-        raise ConfigError("was written by an older release; start Parley on it once to upgrade it")
+            raise UnpreparedStoreError("does not contain a session store")
+        raise UnpreparedStoreError("was written by an older release; start Parley on it once to upgrade it")
 
 
 @contextmanager

@@ -39,8 +39,8 @@ class Kind(StrEnum):
     # Picture that the person showed; a USER_TURN after it names its key. media_type, width, height, data (the
     # file in base64)
     PICTURE = "picture"
-    # Part of a reply heard so far; the last one of a reply counts until its BOT_TURN. reply_id, text,
-    # audio_ms, last_word, source
+    # Part of a reply heard so far; the last one of a reply counts until its BOT_TURN. reply_id, text, rest
+    # (what is still to be said; null while the model may write more), audio_ms, last_word, source
     HEARD = "heard"
     # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
     # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where

@@ -34,7 +34,14 @@ from parley.core.durations import DurationCounts
 from parley.core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
 from parley.core.tuning import tuned
 from parley.runtime.loop_clock import LoopClock
-from parley.session_store.callers import drop_callers, put_caller, put_code, read_caller, take_code
+from parley.session_store.callers import (
+    drop_caller,
+    drop_callers,
+    put_caller,
+    put_code,
+    read_caller,
+    take_code,
+)
 from parley.session_store.claim import SessionClock, SessionWriter, wall_us
 from parley.session_store.committing import (
     claim_session,
@@ -517,6 +524,14 @@ class SessionStore(SessionReader):
         """
         since_us = self._wall_us() - round(within_days * US_PER_DAY)
         return await self._read(partial(read_caller, tenant=tenant, digest=digest, since_us=since_us))
+
+    async def unlink_caller(self, digest: str, *, tenant: str = "default") -> None:
+        """Delete the link of one caller, or of one call.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        await self._run_for_person(partial(drop_caller, tenant=tenant, digest=digest))
 
     async def unlink_callers(self, session_id: str) -> int:
         """Delete the numbers of a session; return how many there were.

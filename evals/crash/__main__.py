@@ -8,6 +8,9 @@ checks:
 * that no effect took place twice, even when the unanswered message is sent again with the same key;
 * that the reopened session has the fact that was given before the kill, by text and in a new call.
 
+With ``--calls`` it kills the server of phone calls instead, each in the middle of a reply (``calls``): every
+call must go on in its session with no word lost or repeated.
+
 Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not run.
 """
 
@@ -15,6 +18,8 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
+from parley.core.errors import ConfigError
+from parley.evals.crash.calls import FALLBACK, PROXY, run_calls
 from parley.evals.crash.rounds import run
 from parley.evals.harness.command import exit_code, machine, positive
 from parley.evals.harness.progress import say
@@ -33,6 +38,12 @@ def parser() -> argparse.ArgumentParser:
         "--store", metavar="URL", help="address of an empty or test database; default: a new SQLite file"
     )
     root.add_argument("--voice", action="store_true", help="keep a call of the same session in progress")
+    root.add_argument(
+        "--calls",
+        choices=(PROXY, FALLBACK),
+        help="kill the server of phone calls; the network reaches the new one through a proxy that waits for "
+        "it, or by the number's fallback document",
+    )
     add_outputs(root, with_table=False)
     return root
 
@@ -45,12 +56,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     check_outputs(options)
+    if options.calls is not None:
+        return _run_calls(options)
     findings = asyncio.run(run(options.kills, options.seed, store=options.store, voice=options.voice))
     figures = {**findings.as_json(), "seed": options.seed, "machine": machine()}
     publish(options, figures, lambda _figures: findings.table())
     for detail in [*findings.refused, *findings.details]:
         say(detail)
     return 0 if findings.passed() else 1
+
+
+def _run_calls(options: argparse.Namespace) -> int:
+    if options.voice:
+        raise ConfigError("--calls has calls of its own: leave out --voice")
+    calls = asyncio.run(run_calls(options.kills, options.seed, network=options.calls, store=options.store))
+    publish(
+        options,
+        {**calls.as_json(), "seed": options.seed, "machine": machine()},
+        lambda _figures: calls.table(),
+    )
+    for detail in calls.details:
+        say(detail)
+    return 0 if calls.passed() else 1
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ from typing import Any
 from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 
-from parley.audio.resample import Resampler
 from parley.configs.deployment import Deployment
 from parley.core.call_events import UtteranceRead
 from parley.core.errors import AgentError
-from parley.core.media import float_to_pcm16, pcm16_to_float
 from parley.core.usage import Stage
 from parley.models.front_end import FrontEndEngines
 from parley.models.keyword_spotting import COMMANDS
@@ -29,7 +27,7 @@ from parley.models.omni import OmniHost, Preparation
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from parley.models.stt import STT, Transcript
 from parley.models.stt.hosted.engine import WorkerSttSettings
-from parley.models.tts import SpeechPiece, TextToSpeech
+from parley.models.tts import TextToSpeech
 from parley.models.turn import TURN
 from parley.models.vad import VAD
 from parley.pipelines.call_recording import CallRecordings
@@ -59,6 +57,7 @@ from parley.pipelines.engines.service_fallbacks import (
     new_breaker,
 )
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
+from parley.pipelines.engines.speech_trial import MEASURED_PHRASE, spoken_pcm
 from parley.pipelines.live_annotations import LiveAnnotations
 from parley.pipelines.modes import DUPLEX, REALTIME
 from parley.pipelines.voice_bridges import VoiceBridges
@@ -91,9 +90,6 @@ from parley.telemetry.trace_export import TraceExport, check_traces
 from parley.telemetry.usage_ledger import UsageLedger
 from parley.transports.speech_encoder import OPUS_RATES_HZ
 
-# Phrase with which the recogniser is measured when a server starts: as long as a short question, of common
-# words.
-MEASURED_PHRASE = "hello, i would like to know when you are open"
 MEASURE_S = 1.0
 # A caller's piece takes milliseconds. Its priority is below the loop that paces audio, and above recognisers.
 FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
@@ -315,7 +311,7 @@ class Engines:
         with suppress(AgentError, TimeoutError):
             async with asyncio.timeout(MEASURE_S):
                 pcm = await asyncio.get_running_loop().run_in_executor(
-                    self.executors.speech, _spoken, voice, MEASURED_PHRASE, stt.rate_hz
+                    self.executors.speech, spoken_pcm, voice, MEASURED_PHRASE, stt.rate_hz
                 )
             async with asyncio.timeout(MEASURE_S):
                 stream = await stt.open_stream(lambda _partial: None, lambda _error: None)
@@ -594,18 +590,3 @@ class Engines:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
-
-
-def _spoken(voice: TextToSpeech, text: str, rate_hz: int) -> bytes:
-    """Return 16-bit PCM of a text, at another rate than the voice's."""
-    pieces: list[bytes] = []
-
-    def take(piece: SpeechPiece) -> bool:
-        pieces.append(piece.pcm)
-        return True
-
-    voice.synthesize(text, take)
-    samples = pcm16_to_float(b"".join(pieces))
-    if voice.rate_hz != rate_hz:
-        samples = Resampler(voice.rate_hz, rate_hz).feed(samples)
-    return float_to_pcm16(samples)

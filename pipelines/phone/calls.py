@@ -57,6 +57,7 @@ async def hold_phone(
     settings: PhoneRoutesSettings,
     on_call: Callable[[Call], None] | None = None,
     has_open_code: Callable[[], bool] = lambda: False,
+    is_reconnected: bool = False,
 ) -> None:
     """Hold one call until it ends.
 
@@ -72,6 +73,7 @@ async def hold_phone(
         settings: settings of phone calls.
         on_call: called with the call when it begins; must not block.
         has_open_code: returns whether keys may be those of a code.
+        is_reconnected: the call goes on after its stream was lost.
     """
     # A longer silence has ended the stream.
     stall_ms = round(stream.settings.silent_s * 1000) + STALL_MS
@@ -105,7 +107,9 @@ async def hold_phone(
         answers=control.answer,
         tools=control.tools() if engines.answering.calls_tools else (),
         pass_on=control.pass_on,
-        voicemail=_voicemail(engines, facts),
+        # A call that goes on was answered by a person, as far as that is known.
+        voicemail=None if is_reconnected else _voicemail(engines, facts),
+        reconnected=_phrase_of(settings) if is_reconnected else None,
     )
     transport = PhoneTransport(
         stream,
@@ -128,6 +132,10 @@ async def hold_phone(
     if not stream.gone.is_set() and not (leaving is not None and leaving.is_set()):
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)
+
+
+def _phrase_of(settings: PhoneRoutesSettings) -> str:
+    return "" if settings.reconnect is None else settings.reconnect.phrase
 
 
 def _voicemail(engines: Engines, facts: PhoneFacts) -> VoicemailSettings | None:

@@ -6,28 +6,44 @@ goes on. Decides which call gives way. A code, and a linked or remembered number
 browser's call of it, or an earlier phone call, then ends as if another process had claimed the session.
 With ``second_call: apart`` a second call of a number is a session of its own while the first one is alive.
 
+A call that lost its stream goes on in its session over a new one, which ends the old one where this process
+still has it. While a call is alive it is linked to its session (``call_links``). The link is removed when
+this side ends the call or its caller hangs up, and stays when the stream is lost.
+
 A store that cannot look a number up does not delay the call, which then has a session of its own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
 
 from loguru import logger
 
 from parley.core.errors import StoreError
+from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
+from parley.serving.gateway.phone.carriers.twilio import TwilioCarrier
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.transports.twilio.codes import PressedCodes
-from parley.transports.twilio.stream import PhoneStream
+from parley.transports.twilio.stream import STOPPED, PhoneStream
 
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
 TAKEN = "continues in a phone call"
+# Time in which a call whose stream was lost ends; its caller waits for it.
+RECORDED_S = 2.0
 
-# Holds a call of one session until it ends, or until the event is set because the line goes on elsewhere.
-HoldOne = Callable[[Conversation, asyncio.Event], Awaitable[None]]
+
+class HoldOne(Protocol):
+    """Holder of a call of one session, until it ends or ``leaving`` is set as the line goes on elsewhere."""
+
+    async def __call__(
+        self, conversation: Conversation, leaving: asyncio.Event, *, is_reconnected: bool
+    ) -> None: ...
 
 
 class PhoneSessions:
@@ -36,12 +52,15 @@ class PhoneSessions:
     Args:
         conversations: sessions of the process.
         book: directory of numbers and codes.
+        links: sessions of calls that may lose their stream; None: such calls end with it.
     """
 
-    def __init__(self, conversations: Conversations, book: CallerDirectory) -> None:
-        self._conversations, self._book = conversations, book
-        # Streams whose session is in a call here.
-        self._streams: dict[str, PhoneStream] = {}
+    def __init__(
+        self, conversations: Conversations, book: CallerDirectory, links: CallLinks | None = None
+    ) -> None:
+        self._conversations, self._book, self._links = conversations, book, links
+        # Streams whose session is in a call here, and the end of that call.
+        self._streams: dict[str, tuple[PhoneStream, asyncio.Event]] = {}
 
     @property
     def has_open_code(self) -> bool:
@@ -57,62 +76,82 @@ class PhoneSessions:
             hold_one: holds the call in one session.
         """
         # It is unknown who answers a call placed by us: such a call is a session of its own.
-        is_theirs = phone.direction == "inbound"
+        is_theirs = phone.direction == "inbound" and not phone.session
         digest = (
             self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat) if is_theirs else None
         )
-        session_id = None if digest is None else await self._session_of(digest)
-        is_apart = session_id is not None and self._keeps(session_id)
+        session_id = await self._session_of(digest) if digest is not None else phone.session or None
+        await self._end_stream(phone)
+        is_apart = digest is not None and session_id is not None and self._keeps(session_id)
         if is_apart:
             session_id, digest = None, None
         codes = _Codes(self._book, stream)
-        linked = session_id is not None
+        linked, is_reconnected = session_id is not None, bool(phone.session)
         while True:
             if session_id is not None:
                 await self._conversations.release(session_id, TAKEN)
-            session_id = await self._hold_one(session_id, digest, stream, codes, hold_one, linked=linked)
+            work = [] if digest is None else [partial(self._note, digest, linked=linked)]
+            if self._links is not None and phone.network == TwilioCarrier.name:
+                work.append(partial(self._link, phone, self._links))
+            held = partial(hold_one, is_reconnected=is_reconnected)
+            session_id = await self._hold_one(session_id, stream, codes, held, work)
             if session_id is None:
-                return
+                break
             # Speech of the previous session is not played in this one.
             stream.clear()
-            linked = False
+            linked = is_reconnected = False
+        if self._links is not None and (not stream.gone.is_set() or stream.end[0] == STOPPED):
+            # Before the stream is closed: Twilio then asks whether the call goes on.
+            await self._links.over(phone)
 
     async def _hold_one(
         self,
         session_id: str | None,
-        digest: str | None,
         stream: PhoneStream,
         codes: "_Codes",
-        hold_one: HoldOne,
-        *,
-        linked: bool,
+        hold_one: Callable[[Conversation, asyncio.Event], Awaitable[None]],
+        work: Sequence[Callable[[str], Coroutine[Any, Any, None]]],
     ) -> str | None:
         """Hold the call in one session; return the session with which it goes on, or None when it is over."""
+        over = asyncio.Event()
+        try:
+            return await self._in_session(session_id, stream, over, codes, hold_one, work)
+        finally:
+            over.set()
+
+    async def _in_session(
+        self,
+        session_id: str | None,
+        stream: PhoneStream,
+        over: asyncio.Event,
+        codes: "_Codes",
+        hold_one: Callable[[Conversation, asyncio.Event], Awaitable[None]],
+        work: Sequence[Callable[[str], Coroutine[Any, Any, None]]],
+    ) -> str | None:
         async with self._conversations.open(session_id, for_call=True) as conversation:
             own_id = conversation.session_id
-            self._streams[own_id] = stream
+            held = self._streams[own_id] = stream, over
             leaving = asyncio.Event()
             try:
                 async with asyncio.TaskGroup() as tasks:
                     background = [tasks.create_task(codes.watch(own_id, leaving), name="phone.codes")]
-                    if digest is not None:
-                        noting = self._note(digest, own_id, linked=linked)
-                        background.append(tasks.create_task(noting, name="phone.caller"))
+                    background += [tasks.create_task(each(own_id), name="phone.caller") for each in work]
                     try:
                         await hold_one(conversation, leaving)
                     finally:
                         for task in background:
                             task.cancel()
             finally:
-                if self._streams.get(own_id) is stream:
+                if self._streams.get(own_id) is held:
                     del self._streams[own_id]
         return codes.session_id if leaving.is_set() and not stream.gone.is_set() else None
 
     def _keeps(self, session_id: str) -> bool:
         """Return whether a session is that of a call which no other call may take over."""
-        callers, stream = self._book.callers, self._streams.get(session_id)
-        if callers is None or callers.second_call == "takes_over" or stream is None:
+        callers, held = self._book.callers, self._streams.get(session_id)
+        if callers is None or callers.second_call == "takes_over" or held is None:
             return False
+        stream, _ = held
         return not stream.gone.is_set() and stream.quiet_ms < DEAD_MS
 
     async def _session_of(self, digest: str) -> str | None:
@@ -121,6 +160,29 @@ class PhoneSessions:
         except StoreError as error:
             logger.warning(f"cannot look up a caller's number: {error}")
             return None
+
+    async def _end_stream(self, phone: PhoneCall) -> None:
+        """End the stream that a reconnected call had before, where its loss has not been noticed here yet.
+
+        Returns when the call over it has recorded what was heard, or after ``RECORDED_S``.
+        """
+        held = self._streams.get(phone.session)
+        if held is None:
+            return
+        stream, over = held
+        if stream.started is None or stream.started.call_sid != phone.call_sid:
+            return
+        await stream.close("the call goes on over another stream")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECORDED_S):
+                await over.wait()
+
+    async def _link(self, phone: PhoneCall, links: CallLinks, session_id: str) -> None:
+        """Link the call to its session, in which it goes on when its stream is lost."""
+        try:
+            await links.began(phone, session_id)
+        except StoreError as error:
+            logger.warning(f"a call cannot go on if its stream is lost: {error}")
 
     async def _note(self, digest: str, session_id: str, *, linked: bool) -> None:
         """Link the number to the session when a call begins, as a caller who is cut off calls again."""

@@ -13,6 +13,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from parley.core.call_events import CallerJoined
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.greeting import first_words
 from parley.pipelines.lifecycle import history_of
 from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
@@ -73,7 +74,7 @@ def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginni
     return beginning(
         row.opening,
         prompt=bot.system_prompt,
-        greeting=bot.greeting_again if conversation.events else bot.greeting,
+        greeting=first_words(call, bot),
         history=history_of(conversation),
     )
 

@@ -144,7 +144,7 @@ async def _build(
         # Their frames are guesses, or come again from the tail.
         unseen=[dialogue.speculation.head, *thinking],
     )
-    worker = build(engines, transport, call, stages, greets=not screening.is_on)
+    worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
     publish_turns(events, turns.user, call.live.input.flush)
     reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
     Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)

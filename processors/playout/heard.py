@@ -460,7 +460,9 @@ class HeardClock:
             )
             if clause is not None:
                 mark = self._mark(reply, words, heard, reply.sent_us)
-                news.append(HeardSoFar(reply.reply_id, _joined(words[:heard]), mark, at_us, reply.in_context))
+                rest = _unheard(reply, words, heard)
+                text = _joined(words[:heard])
+                news.append(HeardSoFar(reply.reply_id, text, mark, at_us, reply.in_context, rest))
                 reply.reported = heard
             ahead = (self._due_us(words, n, reply) for n in _clause_ends(words, heard))
             reply.alarm_us = next(ahead, reply.queued_us)

@@ -58,6 +58,7 @@ from parley.serving.gateway.metrics_api import MetricsPage, metrics_api
 from parley.serving.gateway.openai_routes import openai_router
 from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
+from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
@@ -110,6 +111,7 @@ def create_app(
     desk: CallManager | None = None,
     human_desk: Desk | None = None,
     book: CallerDirectory | None = None,
+    call_links: CallLinks | None = None,
     operator_token: str = "",
     usage: UsageLimits | None = None,
     audit: AuditLog | None = None,
@@ -141,6 +143,7 @@ def create_app(
         desk: controls phone calls.
         human_desk: desk at which humans take sessions over; None: there is none.
         book: links phone callers to sessions; without it no session continues by phone.
+        call_links: sessions of phone calls that may lose their stream; None: such a call ends with it.
         operator_token: used where the environment has none.
         usage: model requests and sessions of each client, shared with the code that makes requests in calls.
         audit: records wrong tokens, deletions and actions of operators.
@@ -322,6 +325,7 @@ def create_app(
                 desk=desk,
                 check=operators.check,
                 audit=audit,
+                links=call_links,
                 clock_s=_loop_s,
             ).router()
         )

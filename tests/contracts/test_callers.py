@@ -30,6 +30,16 @@ async def test_the_session_of_a_number_is_the_last_one(store: SessionStore):  # 
     assert await store.session_of_caller("d1", within_days=1) is None
 
 
+async def test_one_link_of_a_session_is_deleted_and_its_others_stay(store: SessionStore):  # noqa: F811
+    session = await store.create()
+    for digest in ("d1", "d2"):
+        await store.link_caller(session.id, digest, forget_days=1)
+    await store.unlink_caller("d1")
+    await store.unlink_caller("unknown")
+    assert await store.session_of_caller("d1", within_days=1) is None
+    assert await store.session_of_caller("d2", within_days=1) == session.id
+
+
 async def test_a_number_that_was_not_seen_for_long_is_forgotten(opening: Opener, url: str):  # noqa: F811
     time = Times(NOW_US)
     store = await opening(url, now_us=time.wall_us, clock=time)  # noqa: F811

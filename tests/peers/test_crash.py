@@ -2,6 +2,7 @@
 
 import pytest
 
+from parley.evals.crash.calls import run_calls
 from parley.evals.crash.rounds import run
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
@@ -15,3 +16,9 @@ async def test_a_killed_server_loses_nothing_and_does_nothing_twice(
     assert findings.kills == 2
     assert findings.acknowledged.total() > 0
     assert findings.passed(), findings
+
+
+async def test_a_phone_call_goes_on_when_its_server_was_killed():
+    findings = await run_calls(1, 7)
+    assert findings.passed(), findings.details
+    assert findings.kills == len(findings.gaps_ms) == len(findings.silences_ms) == 1

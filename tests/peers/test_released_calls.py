@@ -80,7 +80,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[str, Any]]:
 async def place(url: str, calls: Any) -> dict[str, Any]:
     """Place a call of each kind from another process, and wait until all lines are free again."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "parley.evals.memory_soak.callers", url, "--calls", "1"),
+        *(sys.executable, "-m", "parley.evals.soak.callers", url, "--calls", "1"),
         cwd=Path(__file__).resolve().parents[2],
         stdout=asyncio.subprocess.PIPE,
         env=os.environ,
@@ -103,7 +103,10 @@ async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: P
     async with served(tmp_path) as (url, calls):
         # The first calls start threads that stay.
         received = await place(url, calls)
-        assert received == {"held": {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1}, "failed": {}}
+        held = {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1, "text": 1}
+        assert received["held"] == held and received["failed"] == {}
+        # Typed answers and greetings are measured.
+        assert {kind: len(each) for kind, each in received["latencies"].items()} == {"phone": 1, "text": 1}
         gc.collect()
         before, threads = alive(), threads_of_calls()
         gc.disable()

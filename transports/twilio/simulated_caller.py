@@ -7,7 +7,9 @@ every 20 ms. The server's audio is played in real time. A mark goes back when th
 played; ``clear`` drops unplayed audio and sends its marks back at once.
 
 The caller lets the bot greet, says everything, listens until the bot has been silent for ``tail_ms``, and
-hangs up. Owns two tasks while the call lasts: the receiver, and the clock of the line.
+hangs up. A server that checks signatures is reached with a signature for each address (``sign``), by its
+public address or, as behind its proxy, by a local one. Owns two tasks while the call lasts: the receiver, and
+the clock of the line.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ import secrets
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 from xml.etree import ElementTree
@@ -40,6 +42,14 @@ POST_S, OPEN_S, CLOSE_S = 15.0, 10.0, 5.0
 WRITE_PACKETS = 250
 
 
+# Returns the headers of a request to an address with the fields of a form.
+Sign = Callable[[str, Mapping[str, str]], Mapping[str, str]]
+
+
+def _unsigned(_address: str, _form: Mapping[str, str]) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Behaviour of a caller.
@@ -50,6 +60,7 @@ class Caller:
         tail_ms: silence of the bot after which the caller hangs up.
         limit_ms: longest call beyond the caller's speech.
         keys: keys that the caller presses before speaking, 200 ms apart.
+        listens_only: hang up as soon as the bot has spoken.
     """
 
     number: str = CALLER
@@ -58,6 +69,7 @@ class Caller:
     tail_ms: int = 3_000
     limit_ms: int = 120_000
     keys: str = ""
+    listens_only: bool = False
 
 
 @dataclass
@@ -67,6 +79,7 @@ class SimulatedCallResult:
     Attributes:
         ended: side that ended it: "caller", "server".
         duration_ms: length of the call.
+        voice_at_ms: when the bot was first heard; None: it was not.
         marks: number of marks sent back as played.
         clears: number of ``clear`` messages received.
         violations: messages of the server that do not follow the protocol.
@@ -74,6 +87,7 @@ class SimulatedCallResult:
 
     ended: str = "caller"
     duration_ms: int = 0
+    voice_at_ms: int | None = None
     marks: int = 0
     clears: int = 0
     violations: list[str] = field(default_factory=list)
@@ -87,6 +101,8 @@ class SimulatedCall:
         speech: speech of the caller, mu-law at 8 kHz.
         caller: behaviour of the caller.
         recording: takes both sides, at 8 kHz; None for none. Closed by its owner.
+        sign: returns the headers of a request to an address with a form; None: nothing is signed.
+        public_url: address that the server has for the network, where that is not ``server``.
     """
 
     def __init__(
@@ -96,8 +112,12 @@ class SimulatedCall:
         *,
         caller: Caller | None = None,
         recording: StereoRecording | None = None,
+        sign: Sign | None = None,
+        public_url: str | None = None,
     ) -> None:
         self._server, self._speech = server.rstrip("/"), speech
+        self._sign = sign or _unsigned
+        self._public_url = self._server if public_url is None else public_url.rstrip("/")
         self._caller = caller or Caller()
         self._recording = recording
         self._clock = LoopClock()
@@ -117,7 +137,13 @@ class SimulatedCall:
         """
         address, parameters = _stream_of(await asyncio.to_thread(self._ask))
         try:
-            socket = await connect(address, open_timeout=OPEN_S, close_timeout=CLOSE_S, max_size=2**20)
+            socket = await connect(
+                self._local(address),
+                additional_headers=self._sign(address, {}),
+                open_timeout=OPEN_S,
+                close_timeout=CLOSE_S,
+                max_size=2**20,
+            )
         except (OSError, TimeoutError, WebSocketException) as error:
             raise PeerError(f"cannot open the stream of the call: {error}") from error
         try:
@@ -149,7 +175,10 @@ class SimulatedCall:
             "Direction": "inbound",
             "CallStatus": "ringing",
         }
-        request = urllib.request.Request(f"{self._server}/twilio/voice", urlencode(form).encode())
+        headers = dict(self._sign(f"{self._public_url}/twilio/voice", form))
+        request = urllib.request.Request(
+            f"{self._server}/twilio/voice", urlencode(form).encode(), headers=headers
+        )
         try:
             with urllib.request.urlopen(request, timeout=POST_S) as answer:
                 return str(answer.read().decode())
@@ -157,6 +186,15 @@ class SimulatedCall:
             raise PeerError(f"the server answered the call with {error.code} {error.reason}") from error
         except OSError as error:
             raise PeerError(f"the server did not answer the call: {error}") from error
+
+    def _local(self, address: str) -> str:
+        """Return the address at which a stream is reached here."""
+        public, local = (each.split("://", 1)[1] for each in (self._public_url, self._server))
+        scheme, rest = address.split("://", 1)
+        if public == local or not rest.startswith(f"{public}/"):
+            return address
+        scheme = "wss" if self._server.startswith("https://") else "ws"
+        return f"{scheme}://{local}{rest.removeprefix(public)}"
 
     async def _talk(self, socket: ClientConnection, parameters: Mapping[str, str]) -> None:
         await self._send(socket, {"event": "connected", "protocol": "Call", "version": "1.0.0"})
@@ -182,7 +220,8 @@ class SimulatedCall:
             if said_ms is None and is_speaking and not keys and said >= len(self._speech):
                 said_ms = at_ms
             limit_ms = self._caller.limit_ms + len(self._speech) * 1000 // RATE_HZ
-            if at_ms > limit_ms or (said_ms is not None and self._is_over(at_ms, said_ms)):
+            is_heard = self._caller.listens_only and self.heard.voice_at_ms is not None
+            if at_ms > limit_ms or is_heard or (said_ms is not None and self._is_over(at_ms, said_ms)):
                 await self._send(socket, {"event": "stop", "stop": self._names()}, is_counted=True)
                 return
 
@@ -230,6 +269,8 @@ class SimulatedCall:
             pcm = self._record(Side.BOT, at_ms, packet)
             if np.sqrt(np.mean(pcm.astype(np.float64) ** 2)) > VOICE_RMS:
                 self._voice_until_ms = at_ms + PACKET_MS
+                if self.heard.voice_at_ms is None:
+                    self.heard.voice_at_ms = at_ms
 
     async def _receive(self, socket: ClientConnection) -> None:
         async for data in socket:

@@ -63,6 +63,8 @@ LATE_MARK_MS = 1_000
 HUSH_MS, PILED_MS = 200, 100
 # Interval at which the line checks whether noise is allowed again.
 HUSH_US = 100_000
+# Reason of the end of a stream after its ``stop``.
+STOPPED = "stopped"
 # Keys of the caller that wait for their reader.
 MOST_KEYS = 64
 # Keys that wait to be pressed.
@@ -471,7 +473,7 @@ class PhoneStream:
         if isinstance(event, Started):
             self._start(event)
         elif isinstance(event, Stopped):
-            self._over("stopped", "the caller has hung up")
+            self._over(STOPPED, "the caller has hung up")
         elif isinstance(event, MarkBack):
             self._mark_back(event.name)
         else:

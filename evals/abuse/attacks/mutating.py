@@ -117,7 +117,14 @@ async def _webhooks(run: AttackRun) -> Outcome:
         async with run.client(number) as client:
             for _ in range(MESSAGES):
                 path = run.dice.choice(
-                    ("voice", "stream-status", "call-status", "transfer/x/answer", "transfer/x/status")
+                    (
+                        "voice",
+                        "reconnect",
+                        "stream-status",
+                        "call-status",
+                        "transfer/x/answer",
+                        "transfer/x/status",
+                    )
                 )
                 form = {**FORM, "CallSid": f"CA{run.dice.getrandbits(128):032x}"}
                 body = mutated_text("&".join(f"{name}={value}" for name, value in form.items()), run.dice)

@@ -117,6 +117,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("DELETE", "/api/queue/{ticket_id}"): _X,
     # Telephone.
     ("POST", "/twilio/voice"): Audience.CARRIER,
+    ("POST", "/twilio/reconnect"): Audience.CARRIER,
     ("POST", "/twilio/stream-status"): Audience.CARRIER,
     ("POST", "/twilio/call-status"): Audience.CARRIER,
     ("POST", "/twilio/transfer/{token}/answer"): Audience.CARRIER,

@@ -37,6 +37,32 @@ class CallerSettings(StrictModel):
     )
 
 
+class ReconnectSettings(StrictModel):
+    """Calls that go on over a new stream when theirs was lost: the server died, or its connection did."""
+
+    phrase: str = Field(
+        "Sorry, we were cut off for a moment.",
+        max_length=250,
+        description="first words over the new stream, before the rest of what was being said; empty: none",
+    )
+    pause_s: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="silence before Twilio asks how a call goes on. A server without a proxy that waits for "
+        "it, and without a fallback address, needs the time of its restart. A call that the server ends by "
+        "closing its stream lasts longer by it",
+    )
+    most: int = Field(5, ge=1, le=20, description="reconnections of one call within within_s; then it ends")
+    within_s: float = Field(300.0, gt=0, le=86_400, description="time in which they count")
+    apology: str = Field(
+        "Sorry, this line keeps breaking. Please call again later.",
+        max_length=250,
+        description="last words to a caller whose call is not connected again; with phone.transfer_to the "
+        "call then goes to that number",
+    )
+
+
 class CallCodeSettings(StrictModel):
     """Codes that a caller presses to continue a session."""
 

@@ -10,8 +10,13 @@ is needed; only this machine may then send requests.
 Full: a caller without a line waits for one in the queue of all callers (``queue``) and hears their
 position, where the network can repeat its request. A caller who cannot wait, or for whom there is no store,
 is refused in the answer. An answered call has its line from then on. One whose stream never comes, or that
-has ended according to Twilio, is removed. No instruction follows the stream in an answer, because it would be
-heard after every call that this side ends. A stream that is refused nevertheless ends the call in silence.
+has ended according to Twilio, is removed.
+
+After the stream Twilio asks how the call goes on (``/twilio/reconnect``). One that this side has ended, and
+one that never had a session, is hung up. Any other lost its stream (this or another process died, or the
+connection did) and gets a new one, in the same session, ``phone.reconnect.most`` times within ``within_s``.
+Then its caller hears an apology, and is passed on or hung up. While the store does not answer, the caller
+waits, for ``MOST_STORE_WAITS`` requests at most.
 """
 
 import asyncio
@@ -19,17 +24,18 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
-from parley.core.errors import AgentError, CapacityError, ConfigError
+from parley.core.errors import AgentError, CapacityError, ConfigError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.carriers.carrier import (
@@ -41,7 +47,7 @@ from parley.serving.gateway.phone.carriers.carrier import (
     base_of,
     secrets_of,
 )
-from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV, TwilioCarrier
+from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV, RECONNECT, TwilioCarrier
 from parley.serving.gateway.phone.queue import LOOK_S, PhoneQueue
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.phone.tokens import TOKEN_S, SpentError, StreamTokens
@@ -53,6 +59,8 @@ from parley.telemetry.log_throttle import LogThrottle
 
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 FORBIDDEN = 403
+# Requests of a reconnecting call while the store does not answer, ``LOOK_S`` apart: a minute.
+MOST_STORE_WAITS = 12
 
 
 @dataclass(kw_only=True)
@@ -84,6 +92,7 @@ class PhoneRoutes:
         desk: controls calls of Twilio.
         check: a dependency for the operator's routes.
         audit: records outbound calls.
+        links: sessions of calls that may lose their stream; None: such a call is hung up.
         clock_s: monotonic.
         token_s: a stream must come within this time after the answer that announced it.
 
@@ -103,13 +112,14 @@ class PhoneRoutes:
         desk: CallManager | None = None,
         check: Callable[[Request], Awaitable[None]] | None = None,
         audit: AuditLog | None = None,
+        links: CallLinks | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         token_s: float = TOKEN_S,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
         self._check_body = check_body
         self._mode = phone.mode or default_mode
-        self._clock_s = clock_s
+        self._clock_s, self._links = clock_s, links
         self._carriers = open_carriers(phone, settings)
         self._queue = None
         if phone.queue is not None and calls.queue is not None:
@@ -151,6 +161,13 @@ class PhoneRoutes:
                 partial(self.media, carrier),
                 name=f"{carrier.name}.media",
             )
+            if isinstance(carrier, TwilioCarrier) and self._phone.reconnect is not None:
+                router.add_api_route(
+                    f"/{carrier.name}{RECONNECT}",
+                    partial(self.reconnect, carrier),
+                    methods=list(carrier.methods),
+                    name=f"{carrier.name}.reconnect",
+                )
         for routes in self._twilio:
             routes.add_to(router)
         return router
@@ -177,9 +194,52 @@ class PhoneRoutes:
             self._note_refusal("call", error)
             # The call of a caller who has waited was answered: it is too late to reject it.
             return _answer((carrier.end if asked.is_answered else carrier.refuse)(self._phone.busy))
+        return self._connect(carrier, request, call, token)
+
+    async def reconnect(self, carrier: TwilioCarrier, request: Request) -> Response:
+        """Answer the request that follows a stream: connect the call again, or end it."""
+        call, links = (await self._asked(carrier, request)).call, self._links
+        try:
+            session = None if links is None else await links.session_of(call)
+            if links is None or session is None:
+                return _answer(carrier.end())
+            call = replace(call, session=session)
+            token = self._tokens.expect(
+                call,
+                within_s=self._tokens.token_s,
+                uses_recogniser=self._uses_recogniser(),
+                is_again=True,
+            )
+            try:
+                is_taken = await links.take(call, session)
+            except BaseException:
+                self._tokens.forget(token)
+                raise
+        except AgentError as error:
+            held = self._hold_reconnecting(carrier, request, call, error)
+            if held is None:
+                self._note_refusal("call", error)
+            return _answer(held or carrier.end(self._phone.busy))
+        if not is_taken:
+            self._tokens.forget(token)
+            logger.warning(f"call {call.call_sid[:40]} lost its stream too often, and is not connected again")
+            return _answer(self._given_up(carrier, call))
+        logger.info(f"call {call.call_sid[:40]} has lost its stream, and is connected again")
+        return self._connect(carrier, request, call, token)
+
+    def _connect(self, carrier: Carrier, request: Request, call: PhoneCall, token: str) -> Response:
         base = base_of(request, self._phone.public_url)
         media = f"{as_socket(base)}/{carrier.name}/media/{token}"
         return _answer(carrier.connect(base, media, call))
+
+    def _given_up(self, carrier: TwilioCarrier, call: PhoneCall) -> CallDocument:
+        """Return the answer to a call that keeps losing its stream."""
+        phone = self._phone
+        words = phone.reconnect.apology if phone.reconnect is not None else ""
+        if phone.transfer_to is None:
+            return carrier.end(words)
+        shown = phone.number or (call.called if call.direction == "inbound" else call.caller)
+        return carrier.dial(words, phone.transfer_to, shown)
 
     async def media(self, carrier: Carrier, websocket: WebSocket, token: str) -> None:
         """Serve the media stream of a call, in the protocol of its network."""
@@ -226,11 +286,26 @@ class PhoneRoutes:
             self._note_unsigned(carrier, websocket.url.path.rsplit("/", 1)[0], error)
             raise
 
-    def _hold(self, carrier: Carrier, request: Request, call: PhoneCall) -> CallDocument | None:
+    def _hold_reconnecting(
+        self, carrier: TwilioCarrier, request: Request, call: PhoneCall, error: AgentError
+    ) -> CallDocument | None:
+        """Return the answer for a call that cannot be connected again now; None: its caller cannot wait."""
+        if isinstance(error, CapacityError):
+            return self._hold(carrier, request, call, RECONNECT)
+        waited = request.query_params.get("waited", "0")
+        count = int(waited) if waited.isdecimal() and len(waited) < 3 else MOST_STORE_WAITS
+        if not isinstance(error, StoreUnavailableError) or count >= MOST_STORE_WAITS:
+            return None
+        again = f"{base_of(request, self._phone.public_url)}/{carrier.name}{RECONNECT}?waited={count + 1}"
+        return carrier.hold("", LOOK_S, again)
+
+    def _hold(
+        self, carrier: Carrier, request: Request, call: PhoneCall, path: str = "/voice"
+    ) -> CallDocument | None:
         """Return the answer for a caller who waits for a line; None: they cannot wait."""
         if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:
             return None
-        again = f"{base_of(request, self._phone.public_url)}/{carrier.name}/voice"
+        again = f"{base_of(request, self._phone.public_url)}/{carrier.name}{path}"
         every_s = LOOK_S
         if carrier.hold("", every_s, again) is None:
             return None

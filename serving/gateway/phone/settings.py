@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
 from parley.protocols.phone_numbers import NUMBER
-from parley.serving.gateway.phone.caller_settings import CallCodeSettings, CallerSettings
+from parley.serving.gateway.phone.caller_settings import CallCodeSettings, CallerSettings, ReconnectSettings
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.queue import PhoneQueueSettings
 
@@ -82,6 +82,11 @@ class PhoneRoutesSettings(StrictModel):
     )
     remember_callers: CallerSettings | None = Field(
         None, description="resume the session of a caller's number; null: every call is a new session"
+    )
+    reconnect: ReconnectSettings | None = Field(
+        ReconnectSettings(),
+        description="connect a call of Twilio again when its stream is lost, in the same session; null: the "
+        "call ends with its stream",
     )
     call_codes: CallCodeSettings | None = Field(
         CallCodeSettings(),

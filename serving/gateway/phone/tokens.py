@@ -2,8 +2,9 @@
 
 Input: calls that were answered. Output: an unguessable token for each, which its stream presents. A call has
 one token, however many requests about it arrive while it waits, and none after its stream: a recorded webhook
-opens nothing. A call whose stream never comes, or that has ended, is removed, and its line is free. A caller
-who waits in the queue leaves it with a token.
+opens nothing. A call that lost its stream gets another token (``call_links``). A call whose stream never
+comes, or that has ended, is removed, and its line is free. A caller who waits in the queue leaves it with a
+token.
 """
 
 import secrets
@@ -66,13 +67,16 @@ class StreamTokens:
     def __contains__(self, token: object) -> bool:
         return token in self._waiting
 
-    def expect(self, call: PhoneCall, *, within_s: float, uses_recogniser: bool) -> str:
+    def expect(
+        self, call: PhoneCall, *, within_s: float, uses_recogniser: bool, is_again: bool = False
+    ) -> str:
         """Return the token for the stream of a call: its present one, or a new one with a promised line.
 
         Args:
             call: that was answered.
             within_s: time limit for the stream.
             uses_recogniser: true when it uses the recogniser.
+            is_again: the stream that the call has had is lost, and it may have another.
 
         Raises:
             SpentError: it has had its stream.
@@ -84,7 +88,7 @@ class StreamTokens:
             for token, (_, waiting) in self._waiting.items():
                 if _name(waiting) == _name(call):
                     return token
-            if _name(call) in self._spent:
+            if _name(call) in self._spent and not is_again:
                 raise SpentError("the call has had its stream already")
         if self._queue is not None:
             if self._queue.was_removed(call.call_sid):

@@ -10,6 +10,7 @@ from parley.core.call_events import (
     ReplyFinished,
     ReplyOpened,
     ReplyProgressed,
+    ReplyWritten,
     TextGiven,
 )
 from parley.core.failover import FailoverReason
@@ -118,3 +119,20 @@ def test_a_reply_of_the_model_that_begins_alike_is_the_models(tmp_path: Path) ->
         ("bot_turn", "We open at ten.", None),
         ("bot_turn", "A colleague comes.", "deployment"),
     ]
+
+
+def test_the_rest_of_a_reply_is_recorded_with_what_was_heard_once_it_is_written(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        def progress(text: str, rest: str) -> None:
+            heard = HeardSoFar("m", text, mark_of("m"), 0, True, rest)
+            events.publish(ReplyProgressed(0, heard))
+
+        events.publish(ReplyOpened(0, "m"))
+        progress("We open at nine.", "Every")
+        events.publish(ReplyWritten(0, "m"))
+        progress("We open at nine. Every day.", "Also on Sundays.")
+        progress("We open at nine. Every day. Also", "on Sundays. " * 1_000)
+
+    rests = [each.payload["rest"] for each in events_of(tmp_path, happen) if each.kind is Kind.HEARD]
+    # While the model writes, and where it is too long, the model is asked again.
+    assert rests == [None, "Also on Sundays.", None]

@@ -14,6 +14,8 @@ ANYTHING = st.text(st.characters(), max_size=50)
 def test_whatever_is_said_or_called_it_is_xml(words: str, name: str, number: str) -> None:
     for text in (
         twiml.connect("wss://talk.example.org/m", {"caller": number}, status_address=name),
+        twiml.connect("wss://talk.example.org/m", {}, after=twiml.AfterStream(name)),
+        twiml.dial(words, number, caller=name),
         twiml.refuse(words),
         twiml.offer(words, "https://talk.example.org/a", wait_s=8),
         twiml.hold(words, 5, name),
@@ -36,3 +38,19 @@ def test_plivo_has_its_own_names_in_documents_of_the_same_shape() -> None:
     assert twiml.hold("", 5, "https://talk.example.org/a") == f'{start}<Pause length="5" />{asked}'
     assert plivo.end("Goodbye.") == f"{start}<Speak>Goodbye.</Speak><Hangup /></Response>"
     assert plivo.end() == twiml.end() == f"{start}<Hangup /></Response>"
+
+
+def test_a_call_goes_on_after_its_stream_where_it_is_asked_to() -> None:
+    after = twiml.AfterStream("https://talk.example.org/again", pause_s=2)
+    connected = ElementTree.fromstring(twiml.connect("wss://talk.example.org/m", {}, after=after))
+    assert [each.tag for each in connected] == ["Connect", "Pause", "Redirect"]
+    assert connected.findtext("Redirect") == after.address
+    assert [each.tag for each in ElementTree.fromstring(twiml.connect("wss://h/m", {}))] == ["Connect"]
+
+
+def test_a_call_is_passed_on_to_a_number_or_a_sip_address() -> None:
+    dialled = ElementTree.fromstring(twiml.dial("Sorry.", "+15550123", caller="+15550199"))
+    assert dialled.findtext("Say") == "Sorry." and dialled.findtext("Dial/Number") == "+15550123"
+    assert dialled.find("Dial").attrib == {"callerId": "+15550199"}  # type: ignore[union-attr]
+    to_sip = ElementTree.fromstring(twiml.dial("", "sip:help@example.org", caller="+15550199"))
+    assert to_sip.findtext("Dial/Sip") == "sip:help@example.org"

@@ -29,6 +29,7 @@ class PhoneCall:
         verstat: the network's attestation of the caller's number, in Twilio's terms; empty where it gives
             none.
         network: name of the call's transport.
+        session: id of the session that a reconnected call goes on with; empty for a call that begins.
     """
 
     call_sid: str
@@ -37,6 +38,7 @@ class PhoneCall:
     direction: Literal["inbound", "outbound"] = "inbound"
     verstat: str = ""
     network: str = field(kw_only=True)
+    session: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

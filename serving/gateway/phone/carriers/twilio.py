@@ -33,6 +33,8 @@ from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
 IN_PROGRESS = "in-progress"
+# Path of the request that follows a stream.
+RECONNECT = "/reconnect"
 # Variables of the environment: the account's auth token, and the secret of a shared key (SHA-256), where
 # there is one.
 AUTH_TOKEN_ENV = "TWILIO_AUTH_TOKEN"
@@ -89,11 +91,18 @@ class TwilioCarrier(Carrier):
         """Return the answer that connects a call (``Carrier.connect``)."""
         numbers = {"caller": call.caller, "called": call.called}
         status = f"{base}/{self.name}/stream-status"
-        return CallDocument(twiml.connect(media, numbers, status_address=status))
+        after = None
+        if (reconnect := self._phone.reconnect) is not None:
+            after = twiml.AfterStream(f"{base}/{self.name}{RECONNECT}", reconnect.pause_s)
+        return CallDocument(twiml.connect(media, numbers, status_address=status, after=after))
 
     def hold(self, words: str, pause_s: int, again: str) -> CallDocument:
         """Return the answer that makes a caller wait (``Carrier.hold``)."""
         return CallDocument(twiml.hold(words, pause_s, again))
+
+    def dial(self, words: str, to: str, caller: str) -> CallDocument:
+        """Return the answer that speaks and connects the call to another number."""
+        return CallDocument(twiml.dial(words, to, caller=caller))
 
     def end(self, words: str = "") -> CallDocument:
         """Return the answer that ends a call (``Carrier.end``)."""

@@ -1,9 +1,10 @@
 """Callers of a soak in a process of their own: one line that is always up, and short calls that overlap.
 
-``python -m evals.memory_soak.callers URL --seconds S`` prints one line of JSON: the number of calls held of
-each kind, and the failures. ``--calls N`` places N calls of each kind, one after the other, without the line
-that is always up. Short calls take turns: WebRTC with the cascade and with full duplex, telephone, OpenAI's
-realtime socket. Each asks one question, receives the answer or part of it, and hangs up.
+``python -m evals.soak.callers URL --seconds S`` prints one line of JSON: the number of calls held of each
+kind, the failures, and the latencies of typed answers and phone greetings with their times. ``--calls N``
+places N calls of each kind, one after the other, without the line that is always up. Short calls take turns:
+WebRTC with the cascade and with full duplex, telephone, OpenAI's realtime socket, and a typed turn in a
+session of its own. Each asks one question, receives the answer or part of it, and hangs up.
 """
 
 import argparse
@@ -18,11 +19,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import numpy as np
 import soxr
 
 from parley.audio import g711
-from parley.core.errors import AgentError
+from parley.core.errors import AgentError, PeerError
 from parley.evals.harness.command import count, positive_number
 from parley.evals.harness.questions import Utterance
 from parley.evals.harness.socket_caller import SocketCaller
@@ -37,7 +39,8 @@ ANSWERED_MS, LISTEN_S = 8_000, 1.5
 CALL_S = 60.0
 LONG_PAUSE_S = 20.0
 
-Call = Callable[[str, Spoken], Awaitable[None]]
+# Returns a latency in ms where the call has measured one.
+Call = Callable[[str, Spoken], Awaitable[float | None]]
 
 
 async def webrtc(url: str, spoken: Spoken, *, mode: str) -> None:
@@ -62,11 +65,14 @@ async def duplex(url: str, spoken: Spoken) -> None:
     await webrtc(url, spoken, mode="duplex")
 
 
-async def phone(url: str, spoken: Spoken) -> None:
-    """Hold a telephone call."""
+async def phone(url: str, spoken: Spoken) -> float:
+    """Hold a telephone call; return the time to the first sound of the greeting."""
     pcm = soxr.resample(spoken.pcm.astype(np.float32) / 32_768, RATE_HZ, PHONE_HZ)
     mu_law = g711.encode(np.rint(pcm * 32_767).astype(np.int16), g711.Law.MU)
-    await SimulatedCall(url, mu_law, caller=Caller(tail_ms=1_500)).hold()
+    heard = await SimulatedCall(url, mu_law, caller=Caller(tail_ms=1_500)).hold()
+    if heard.voice_at_ms is None:
+        raise PeerError("a phone call heard no greeting")
+    return heard.voice_at_ms
 
 
 async def socket(url: str, _spoken: Spoken) -> None:
@@ -74,7 +80,27 @@ async def socket(url: str, _spoken: Spoken) -> None:
     await SocketCaller(f"{url.replace('http', 'ws', 1)}/v1/realtime?model=parley", 1).call()
 
 
-CALLS: Mapping[str, Call] = {"cascade": cascade, "duplex": duplex, "phone": phone, "socket": socket}
+async def text(url: str, _spoken: Spoken) -> float:
+    """Ask a typed question in a session of its own; return the time to the end of the answer."""
+    async with aiohttp.ClientSession(url) as client:
+        async with client.post("/api/sessions") as response:
+            session_id = (await response.json())["id"]
+        begun_s = time.monotonic()
+        message = {"text": QUESTION.text}
+        async with client.post(f"/api/sessions/{session_id}/messages", json=message) as response:
+            body = await response.text()
+            if response.status != 200 or "event: done" not in body:
+                raise PeerError(f"a typed turn is not answered: {response.status}")
+    return (time.monotonic() - begun_s) * 1000
+
+
+CALLS: Mapping[str, Call] = {
+    "cascade": cascade,
+    "duplex": duplex,
+    "phone": phone,
+    "socket": socket,
+    "text": text,
+}
 
 
 class Soak:
@@ -87,6 +113,7 @@ class Soak:
     Attributes:
         held: number of calls of each kind.
         failed: number of failures, by kind of call and of error.
+        latencies: of each kind that measures one: the monotonic time of its end, and the latency in ms.
     """
 
     def __init__(self, url: str, kinds: Sequence[str]) -> None:
@@ -94,6 +121,7 @@ class Soak:
         self._kinds = kinds
         self.held: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
+        self.latencies: dict[str, list[tuple[float, float]]] = {}
         with tempfile.TemporaryDirectory() as folder:
             self._spoken = Speakers(Path(folder)).speak(QUESTION)
 
@@ -118,12 +146,15 @@ class Soak:
     async def _one(self, kind: str) -> None:
         try:
             async with asyncio.timeout(CALL_S):
-                await CALLS[kind](self._url, self._spoken)
-        except (AgentError, OSError, ExceptionGroup, TimeoutError) as error:
+                latency_ms = await CALLS[kind](self._url, self._spoken)
+        except (AgentError, OSError, ExceptionGroup, TimeoutError, aiohttp.ClientError) as error:
             self.failed[f"{kind}: {type(error).__name__}: {error}"[:200]] += 1
             await asyncio.sleep(1)
         else:
             self.held[kind] += 1
+            if latency_ms is not None:
+                measured = self.latencies.setdefault(kind, [])
+                measured.append((time.monotonic(), round(latency_ms, 1)))
 
     async def _line(self, until_s: float) -> None:
         """Hold the line that is always up, with a question now and then."""
@@ -152,7 +183,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
         await soak.place(arguments.calls)
     else:
         await soak.keep_busy(arguments.seconds, arguments.at_a_time)
-    return {"held": dict(soak.held), "failed": dict(soak.failed)}
+    return {"held": dict(soak.held), "failed": dict(soak.failed), "latencies": soak.latencies}
 
 
 def main() -> int:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from parley.evals.memory_soak.__main__ import LIMITS
-from parley.evals.memory_soak.slopes import Slope, Verdict, slope
+from parley.evals.soak.__main__ import LIMITS
+from parley.evals.soak.slopes import Slope, Verdict, slope
 
 SECONDS = [5.0 * number for number in range(120)]
 

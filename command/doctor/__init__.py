@@ -1,0 +1,1 @@
+"""``parley doctor``: real checks of a deployment before it gets traffic."""
