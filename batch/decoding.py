@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.batch.decoder_host import EXIT_DAMAGED, REPLY, REQUEST
-from parley.batch.settings import GB, FileLimits
+from parley.batch.settings import GB, RATE_HZ, FileLimits
 from parley.core.errors import MediaError
 from parley.runtime.engine_hosting.supervisor import child_environment
 from parley.serving.gateway.reference_voices.decoder_child import (
@@ -30,12 +30,17 @@ from parley.serving.gateway.reference_voices.decoder_child import (
     EXIT_TOO_LONG,
 )
 
-RATE_HZ = 16_000
 BLOCK_SAMPLES = 10 * RATE_HZ
 MB = 1_000_000
 # Decoding takes 1 ms of processor time per second of audio, AAC and MP3 2 ms.
 CPU_SHARE = 0.1
 LEAST_CPU_S = 10
+REASONS = {
+    EXIT_NOT_AUDIO: "the file is not audio in a supported format",
+    EXIT_DAMAGED: "the file is damaged; --limit least_share=0 transcribes what can be decoded",
+    EXIT_TOO_LONG: "the audio is longer than {hours:g} h",
+    EXIT_TOO_LARGE: "decoding takes more memory than allowed",
+}
 # Time for the reply after the last audio, and for the end of a killed process.
 REPLY_S = 5.0
 
@@ -181,24 +186,14 @@ class AudioFileDecoder:
         except (OSError, ValueError) as error:
             self.close()
             raise RefusedSource("the decoder ended without a result", may_succeed=True) from error
-        if status == -signal.SIGXCPU:
-            raise RefusedSource("decoding takes more processor time than allowed")
-        if status < 0:
-            raise RefusedSource(f"the decoder crashed ({signal.Signals(-status).name})", may_succeed=True)
-        match status:
-            case 0:
-                return int(cpu_ms)
-            case _ if status == EXIT_NOT_AUDIO:
-                raise RefusedSource("the file is not audio in a supported format")
-            case _ if status == EXIT_DAMAGED:
-                raise RefusedSource(
-                    "the file is damaged; --limit least_share=0 transcribes what can be decoded"
-                )
-            case _ if status == EXIT_TOO_LONG:
-                raise RefusedSource(f"the audio is longer than {self._limits.most_hours:g} h")
-            case _ if status == EXIT_TOO_LARGE:
-                raise RefusedSource("decoding takes more memory than allowed")
-        raise RefusedSource(f"the decoder failed (exit status {status})", may_succeed=True)
+        if status == 0:
+            return int(cpu_ms)
+        if status in REASONS:
+            raise RefusedSource(REASONS[status].format(hours=self._limits.most_hours))
+        if -status in (signal.SIGKILL, signal.SIGXCPU):
+            raise RefusedSource("decoding takes too much processor time or memory", may_succeed=True)
+        how = f"crashed ({signal.Signals(-status).name})" if status < 0 else f"failed ({status})"
+        raise RefusedSource(f"the decoder {how}", may_succeed=True)
 
 
 def open_regular(path: Path, *, most_bytes: int) -> int:

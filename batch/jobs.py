@@ -26,10 +26,10 @@ from typing import Any
 from parley.batch.manifest import Manifest
 from parley.batch.settings import BatchSettings
 from parley.batch.sources import BatchSource
-from parley.batch.worker import BROKEN, DONE, MOST_MESSAGE_BYTES, PROGRESS, READY, REFUSED, WorkItem
+from parley.batch.worker import MOST_MESSAGE_BYTES, ReportKind, WorkItem
 from parley.core.errors import EngineError
 from parley.runtime.engine_hosting.supervisor import child_environment
-from parley.runtime.progress import Progress
+from parley.runtime.progress import Progress, printable
 
 # Loading the engines, on a busy machine.
 LOAD_S = 120.0
@@ -69,10 +69,11 @@ class JobResult:
     def summary(self) -> str:
         """Return the last line of a run."""
         speed = self.real_time_factor
+        audio_s, speech_s = self.audio_ms / 1_000, self.speech_ms / 1_000
         return (
-            f"{self.done} transcribed, {self.parked} parked; {self.audio_ms / 1_000:.1f} s of audio in "
-            f"{self.wall_s:.1f} s: RTFx {speed:.1f}, {speed / self.workers:.1f} per core on {self.workers}; "
-            f"{self.cpu_ms / 1_000:.1f} s of processor time"
+            f"{self.done} transcribed, {self.parked} parked; {audio_s:.1f} s of audio ({speech_s:.1f} s of "
+            f"speech) in {self.wall_s:.1f} s: RTFx {speed:.1f}, {speed / self.workers:.1f} per core on "
+            f"{self.workers}; {self.cpu_ms / 1_000:.1f} s of processor time"
         )
 
 
@@ -137,20 +138,20 @@ class BatchJob:
             self._lose(worker, worker.death(), progress)
             return
         worker.until_s = time.monotonic() + self._settings.limits.stall_s
-        match message["kind"]:
-            case _ if message["kind"] == PROGRESS:
-                progress.note(f"{message['audio_ms'] // 1_000} s of {worker.name}")
-            case _ if message["kind"] == READY:
+        match ReportKind(message["kind"]):
+            case ReportKind.PROGRESS:
+                progress.note(f"{message['audio_ms'] // 1_000} s of {printable(worker.name)}")
+            case ReportKind.READY:
                 worker.is_ready = True
                 self._lost = 0
                 self._began_s = self._began_s or time.monotonic()
                 self._give(worker)
-            case _ if message["kind"] == DONE:
+            case ReportKind.DONE:
                 self._done(worker, message, progress)
-            case _ if message["kind"] == REFUSED:
+            case ReportKind.REFUSED:
                 self._failed(worker, message["reason"], may_succeed=message["may_succeed"], progress=progress)
                 self._give(worker)
-            case _ if message["kind"] == BROKEN:
+            case ReportKind.BROKEN:
                 raise EngineError(message["reason"], engine=self._settings.recogniser.name, retryable=False)
 
     def _give(self, worker: "_WorkerProcess") -> None:
@@ -197,7 +198,7 @@ class BatchJob:
     def _step(self, progress: Progress, note: str) -> None:
         result = self._result
         result.wall_s = time.monotonic() - self._began_s
-        progress.step(f"RTFx {result.real_time_factor:.0f}, {result.parked} parked; {note}")
+        progress.step(f"RTFx {result.real_time_factor:.0f}, {result.parked} parked; {printable(note)}")
 
     def _lose(self, worker: "_WorkerProcess", reason: str, progress: Progress) -> None:
         """Replace a worker that is gone or stalls.

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from parley.batch.settings import RecogniserChoice
+from parley.batch.settings import RATE_HZ, RecogniserChoice
 from parley.configs.engines import checked_settings, settings_model
 from parley.core.errors import ConfigError
 from parley.core.files import MODELS_DIR
@@ -61,6 +61,8 @@ def load_recogniser(choice: RecogniserChoice) -> BatchSpeechToText:
         EngineError: it does not load.
     """
     engine = STT.create(choice.name, check_choice(choice))
+    if engine.rate_hz != RATE_HZ:
+        raise ConfigError(f"--engine: {choice.name!r} takes {engine.rate_hz} Hz, a batch job has {RATE_HZ}")
     return engine if isinstance(engine, BatchSpeechToText) else StreamedPieces(engine)
 
 
@@ -68,11 +70,10 @@ class StreamedPieces:
     """Pieces for a recogniser of streams, one at a time.
 
     Args:
-        engine: recogniser of 16 kHz.
-
-    Raises:
-        ConfigError: the recogniser has another rate.
+        engine: recogniser.
     """
+
+    batch_pieces = 1
 
     def __init__(self, engine: SpeechToText) -> None:
         self.rate_hz = engine.rate_hz

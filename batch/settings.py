@@ -7,6 +7,8 @@ from pydantic import Field
 from parley.core.strict_model import StrictModel
 
 GB = 1_000_000_000
+# Rate of the voice activity detector, which cuts the pieces, and of the recognisers.
+RATE_HZ = 16_000
 MS_PER_HOUR = 3_600_000
 
 ChannelMode = Literal["auto", "mix", "split"]
@@ -50,7 +52,7 @@ class FileLimits(StrictModel):
 
 
 class BatchSettings(StrictModel):
-    """Settings that a worker needs; all but the limits and the number of workers decide what is written."""
+    """Settings that a worker needs; all but the limits decide what is written."""
 
     recogniser: RecogniserChoice
     channels: ChannelMode = Field(
@@ -62,4 +64,3 @@ class BatchSettings(StrictModel):
         (), description="voice specialists to run: speakers (by voice, where channels are mixed), prosody"
     )
     limits: FileLimits = FileLimits()
-    niceness: int = Field(10, ge=0, le=19, description="priority of the processes, below live calls'")

@@ -52,7 +52,7 @@ class BatchSource:
 
     def key(self, settings: BatchSettings) -> str:
         """Return the digest of all that decides the transcript."""
-        made_by = settings.model_dump(mode="json", exclude={"limits", "niceness"})
+        made_by = settings.model_dump(mode="json", exclude={"limits"})
         facts = json.dumps([self.name, self.version, made_by], sort_keys=True)
         return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -22,7 +22,7 @@ from parley.configs.load import load_deployment, parse_settings
 from parley.core.errors import AgentError, ConfigError, EngineError
 from parley.core.yaml_text import parse_yaml_value
 from parley.runtime.atomic_file import replace_file
-from parley.runtime.progress import say
+from parley.runtime.progress import printable, say
 
 PROGRAM = "parley transcribe"
 PARKED_FILE = "parked.json"
@@ -149,7 +149,7 @@ def _report(manifest: Manifest, folder: Path, result: JobResult, names: set[str]
     facts = [{"source": each.name, "reason": each.reason, "tries": each.tries} for each in parked]
     replace_file(folder / PARKED_FILE, (json.dumps(facts, indent=1) + "\n").encode())
     for each in parked[:MOST_LISTED]:
-        print(f"parked: {each.name}: {each.reason}")
+        print(f"parked: {printable(each.name)}: {each.reason}")
     if len(parked) > MOST_LISTED:
         print(f"parked: {len(parked) - MOST_LISTED} more, in {folder / PARKED_FILE}")
     print(f"{result.summary()}; {manifest.count(ItemState.DONE)} done in {folder}")

@@ -1,8 +1,8 @@
 """Transcribe one source: blocks of audio to segments with words, speakers and manner of speaking.
 
-Pieces of speech (``cutting``) are recognised in groups of ``GROUP_PIECES``. A group holds pieces of one
-source only, so a source is transcribed alike whatever else is in the job. Memory does not grow with the
-source, apart from its words. For one thread; blocks.
+Pieces of speech (``cutting``) are recognised in groups of the recogniser's ``batch_pieces``. A group holds
+pieces of one source only, so a source is transcribed alike whatever else is in the job. Memory does not grow
+with the source, apart from its words. For one thread; blocks.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from parley.batch.cutting import PAUSE_WINDOWS, CutPiece, SpeechCutter, detector
-from parley.batch.decoding import RATE_HZ, RefusedSource
+from parley.batch.decoding import RefusedSource
 from parley.batch.recogniser import weights_folder
-from parley.batch.settings import BatchSettings
+from parley.batch.settings import RATE_HZ, BatchSettings
 from parley.batch.transcript import SegmentProsody, TranscribedWord, TranscriptSegment
 from parley.configs.engines import checked_settings
 from parley.core.errors import ConfigError
@@ -24,7 +24,6 @@ from parley.core.timeline import ProsodyPayload, Source
 from parley.models.specialists import SPECIALISTS, VoiceSpecialist, VoiceSpecialistStream, VoiceStretch
 from parley.models.stt import BatchSpeechToText, PieceTranscript, RecordedPiece
 
-GROUP_PIECES = 48
 # Audio that decides whether two channels have the same sound.
 JUDGED_SAMPLES = 60 * RATE_HZ
 # Correlation of two microphones in one room is higher, that of two sides of a call lower.
@@ -92,24 +91,24 @@ class SourceTranscriber:
         first, blocks = _first_minute(blocks)
         is_split = bool(sides) or self._is_split(first)
         names = list(sides) or (["channel 1", "channel 2"] if is_split else [])
-        reading = _Reading(self._recogniser, self._specialists, names)
+        reading = _Reading(self._recogniser, self._specialists, names, on_read=lambda: on_progress(done_ms))
         by_voice = not names and any(each.source is Source.DIAR for each in self._specialists)
         pause = SPEAKER_PAUSE_WINDOWS if by_voice else PAUSE_WINDOWS
         cutters = [SpeechCutter(self._detector, pause_windows=pause) for _ in range(max(1, len(names)))]
-        samples = 0
+        samples = done_ms = 0
         for block in itertools.chain(first, blocks):
             samples += block.shape[1]
-            if samples_to_ms(samples, RATE_HZ) > most_ms:
+            done_ms = samples_to_ms(samples, RATE_HZ)
+            if done_ms > most_ms:
                 raise RefusedSource(f"the audio is longer than {self._settings.limits.most_hours:g} h")
             channels = block if is_split else _mixed(block)
             for place, cutter in enumerate(cutters):
                 reading.add(place, cutter.feed(channels[place].tobytes()))
-            on_progress(samples_to_ms(samples, RATE_HZ))
+            on_progress(done_ms)
         for place, cutter in enumerate(cutters):
             reading.add(place, cutter.finish())
-        duration_ms = samples_to_ms(samples, RATE_HZ)
-        segments = reading.finish(duration_ms)
-        return TranscribedAudio(duration_ms, reading.speech_ms, is_split, segments)
+        segments = reading.finish(done_ms)
+        return TranscribedAudio(done_ms, reading.speech_ms, is_split, segments)
 
     def _is_split(self, first: Sequence[np.ndarray]) -> bool:
         if not first or first[0].shape[0] == 1 or self._settings.channels == "mix":
@@ -121,9 +120,15 @@ class _Reading:
     """Pieces of a source on their way to segments."""
 
     def __init__(
-        self, recogniser: BatchSpeechToText, specialists: Sequence[VoiceSpecialist], names: Sequence[str]
+        self,
+        recogniser: BatchSpeechToText,
+        specialists: Sequence[VoiceSpecialist],
+        names: Sequence[str],
+        *,
+        on_read: Callable[[], None],
     ) -> None:
         self.speech_ms = 0
+        self._on_read = on_read
         self._recogniser = recogniser
         self._names = names
         self._waiting: list[tuple[int, CutPiece]] = []
@@ -141,25 +146,27 @@ class _Reading:
 
     def add(self, channel: int, pieces: Sequence[CutPiece]) -> None:
         self._waiting += [(channel, piece) for piece in pieces]
-        while len(self._waiting) >= GROUP_PIECES:
-            self._read(GROUP_PIECES)
+        while len(self._waiting) >= self._recogniser.batch_pieces:
+            self._read()
 
     def finish(self, duration_ms: int) -> tuple[TranscriptSegment, ...]:
-        self._read(len(self._waiting))
+        while self._waiting:
+            self._read()
         ordered = sorted(self._segments, key=lambda each: (each.start_ms, each.speaker or ""))
         # The last window is padded.
         return tuple(each.model_copy(update={"end_ms": min(each.end_ms, duration_ms)}) for each in ordered)
 
-    def _read(self, count: int) -> None:
+    def _read(self) -> None:
+        count = self._recogniser.batch_pieces
         group, self._waiting = self._waiting[:count], self._waiting[count:]
-        if not group:
-            return
         pieces = [RecordedPiece(piece.samples, piece.voiced) for _, piece in group]
         for (channel, cut), piece, found in zip(
             group, pieces, self._recogniser.transcribe(pieces), strict=True
         ):
             self.speech_ms += samples_to_ms(len(piece.samples), RATE_HZ)
             self._add_segment(channel, cut, piece.samples, found)
+        # A slow recogniser makes progress too.
+        self._on_read()
 
     def _add_segment(self, channel: int, cut: CutPiece, samples: np.ndarray, found: PieceTranscript) -> None:
         start_ms = samples_to_ms(cut.start, RATE_HZ)

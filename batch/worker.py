@@ -17,15 +17,16 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
+from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parley.batch.decoding import RATE_HZ, AudioFileDecoder, RefusedSource
+from parley.batch.decoding import AudioFileDecoder, RefusedSource
 from parley.batch.recogniser import load_recogniser
-from parley.batch.settings import BatchSettings
+from parley.batch.settings import RATE_HZ, BatchSettings
 from parley.batch.sources import SourceKind
 from parley.batch.transcriber import SourceTranscriber, TranscribedAudio
 from parley.batch.transcript import Transcription, write_transcription
@@ -35,11 +36,22 @@ from parley.recording.folder import read_recording
 from parley.recording.merge import side_blocks
 from parley.runtime.parent_death import die_with_the_parent
 
-# Kinds of messages.
-READY, PROGRESS, DONE, REFUSED, BROKEN = "ready", "progress", "done", "refused", "broken"
 MOST_MESSAGE_BYTES = 100_000
 CALL_BLOCK_MS = 10_000
+# Below live calls.
+NICENESS = 10
 CALL_SIDES = ("caller", "agent")
+
+
+class ReportKind(StrEnum):
+    """Kind of a message of a worker."""
+
+    READY = "ready"
+    PROGRESS = "progress"
+    DONE = "done"
+    REFUSED = "refused"
+    # No source can be transcribed.
+    BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +113,20 @@ class BatchWorker:
                 ),
             )
         except RefusedSource as error:
-            self._send(REFUSED, reason=str(error), may_succeed=error.may_succeed)
+            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=error.may_succeed)
         except (MediaError, EngineError) as error:
             # A recogniser that fails on one source may work on the next.
-            self._send(REFUSED, reason=str(error), may_succeed=isinstance(error, EngineError))
+            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=isinstance(error, EngineError))
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                self._send(
-                    REFUSED, reason="its name is too long for the names of its outputs", may_succeed=False
-                )
+                reason = "its name is too long for the names of its outputs"
+                self._send(ReportKind.REFUSED, reason=reason, may_succeed=False)
             else:
-                self._send(BROKEN, reason=f"{item.folder}: cannot be written: {error.strerror or error}")
+                reason = f"{item.folder}: cannot be written: {error.strerror or error}"
+                self._send(ReportKind.BROKEN, reason=reason)
         else:
             cpu_ms = round((time.process_time() - began_s) * 1_000) + decoder_ms
-            self._send(DONE, audio_ms=found.duration_ms, speech_ms=found.speech_ms, cpu_ms=cpu_ms)
+            self._send(ReportKind.DONE, audio_ms=found.duration_ms, speech_ms=found.speech_ms, cpu_ms=cpu_ms)
 
     def _transcribe(self, item: WorkItem) -> tuple[TranscribedAudio, int]:
         """Return the result, and the processor time of the decoder's process."""
@@ -133,9 +145,9 @@ class BatchWorker:
         return found, self._decoder.cpu_ms
 
     def _report(self, audio_ms: int) -> None:
-        self._send(PROGRESS, audio_ms=audio_ms)
+        self._send(ReportKind.PROGRESS, audio_ms=audio_ms)
 
-    def _send(self, kind: str, **facts: Any) -> None:
+    def _send(self, kind: ReportKind, **facts: Any) -> None:
         self._connection.send_bytes(json.dumps({"kind": kind, **facts}).encode())
 
 
@@ -146,14 +158,14 @@ def _call_blocks(path: Path) -> Generator[np.ndarray]:
 
 def _serve(connection: Connection) -> int:
     settings = BatchSettings.model_validate_json(connection.recv_bytes(MOST_MESSAGE_BYTES))
-    os.nice(settings.niceness)
+    os.nice(NICENESS)
     try:
         worker = BatchWorker(connection, settings)
     except AgentError as error:
-        connection.send_bytes(json.dumps({"kind": BROKEN, "reason": str(error)}).encode())
+        connection.send_bytes(json.dumps({"kind": ReportKind.BROKEN, "reason": str(error)}).encode())
         return 1
     with closing(worker):
-        connection.send_bytes(json.dumps({"kind": READY}).encode())
+        connection.send_bytes(json.dumps({"kind": ReportKind.READY}).encode())
         while True:
             worker.work(WorkItem(**json.loads(connection.recv_bytes(MOST_MESSAGE_BYTES))))
 

@@ -8,6 +8,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def printable(text: str) -> str:
+    """Return a foreign text, such as the name of a file, without characters that a terminal obeys."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 class Progress:
     """Count of the steps of long work.
 

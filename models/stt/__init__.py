@@ -100,9 +100,15 @@ class PieceTranscript:
 
 @runtime_checkable
 class BatchSpeechToText(Protocol):
-    """Recogniser that also takes many pieces of recordings at a time, which costs less than one by one."""
+    """Recogniser that also takes many pieces of recordings at a time, which costs less than one by one.
+
+    Attributes:
+        rate_hz: rate of the audio.
+        batch_pieces: number of pieces that it takes best.
+    """
 
     rate_hz: int
+    batch_pieces: int
 
     def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
         """Return the transcript of each piece, in the order of the pieces. Blocks.

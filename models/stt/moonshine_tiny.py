@@ -115,6 +115,8 @@ class MoonshineTinyStt:
     """
 
     rate_hz = RATE_HZ
+    # Batches of similar length are made of them.
+    batch_pieces = 6 * BATCH_LINES
 
     def __init__(
         self,

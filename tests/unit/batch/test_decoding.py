@@ -1,12 +1,14 @@
 import os
 import random
+import signal
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
-from parley.batch.decoding import RATE_HZ, AudioFileDecoder, RefusedSource
-from parley.batch.settings import FileLimits
+from parley.batch.decoding import AudioFileDecoder, RefusedSource
+from parley.batch.settings import RATE_HZ, FileLimits
 from tests.audio_files import ENCODERS, write_audio
 from tests.voices import tone
 
@@ -120,4 +122,17 @@ def test_audio_that_is_not_taken_does_not_hold_the_next_file(decoder: AudioFileD
     blocks = decoder.blocks(path)
     assert next(blocks).shape == (1, 10 * RATE_HZ)
     blocks.close()
+    assert decoded(decoder, path).shape == (1, 30 * RATE_HZ)
+
+
+def test_a_decoder_that_crashes_may_be_tried_again(decoder: AudioFileDecoder, tmp_path: Path):
+    path = write_audio(tmp_path / "a.wav", tone(30_000))
+    blocks = decoder.blocks(path)
+    next(blocks)
+    # The host, and the child that it has forked for the file.
+    *_, child = psutil.Process().children(recursive=True)
+    child.send_signal(signal.SIGSEGV)
+    with pytest.raises(RefusedSource, match=r"crashed \(SIGSEGV\)") as refused:
+        list(blocks)
+    assert refused.value.may_succeed
     assert decoded(decoder, path).shape == (1, 30 * RATE_HZ)

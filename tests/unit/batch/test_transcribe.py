@@ -2,6 +2,7 @@
 
 import json
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -257,3 +258,32 @@ def test_speakers_of_one_channel_are_named_by_their_voices(tmp_path: Path):
     found = transcribed(out, "talk.wav").segments
     assert [each.speaker for each in found] == ["speaker 1", "speaker 2", "speaker 1", "speaker 2"]
     assert (out / "talk.wav.txt").read_text().count("speaker 2: ") == 2
+
+
+def test_an_interrupted_job_says_so_and_goes_on_with_the_same_command(tmp_path: Path):
+    for number in range(6):
+        write_audio(tmp_path / "in" / f"{number}.flac", two_cities())
+    out = tmp_path / "out"
+    line = [sys.executable, "-m", "batch.transcribe", str(tmp_path / "in"), "--out", str(out)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stderr is not None
+        assert "1 of 6" in job.stderr.readline()
+        job.send_signal(signal.SIGTERM)
+        _, rest = job.communicate(timeout=60)
+    assert job.returncode == 130
+    assert "the same command goes on" in rest
+    first = (out / "0.flac.json").stat().st_mtime_ns
+    assert main(line[3:]) == 0
+    assert len(list(out.glob("*.json"))) == 7
+    assert (out / "0.flac.json").stat().st_mtime_ns == first
+
+
+def test_outputs_that_cannot_be_written_end_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    write_audio(tmp_path / "a.wav", opening())
+    out = tmp_path / "out"
+    (out / "a.wav.vtt").mkdir(parents=True)
+    assert main([str(tmp_path / "a.wav"), "--out", str(out)]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    assert not (out / "a.wav.json").exists()
+    (out / "a.wav.vtt").rmdir()
+    assert main([str(tmp_path / "a.wav"), "--out", str(out)]) == 0
