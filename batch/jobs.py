@@ -41,7 +41,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(slots=True)
 class JobResult:
-    """What a run did.
+    """Figures of a run.
 
     Attributes:
         done: sources that were transcribed.
@@ -78,7 +78,7 @@ class JobResult:
 
 
 class BatchJob:
-    """One run over sources.
+    """Run over sources.
 
     Args:
         settings: of the job.

@@ -27,7 +27,7 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS items (
     name TEXT PRIMARY KEY, key TEXT NOT NULL, state TEXT NOT NULL, tries INTEGER NOT NULL DEFAULT 0,
     reason TEXT NOT NULL DEFAULT '', audio_ms INTEGER NOT NULL DEFAULT 0, cpu_ms INTEGER NOT NULL DEFAULT 0
-) STRICT
+)
 """
 
 
@@ -61,7 +61,8 @@ class Manifest:
         folder: of the outputs.
 
     Raises:
-        ConfigError: the file is no manifest, or cannot be written.
+        ConfigError: the file is no manifest.
+        sqlite3.OperationalError: it cannot be read or written; also from every method.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +75,10 @@ class Manifest:
             self._database.execute(
                 "SELECT name, key, state, tries, reason, audio_ms, cpu_ms FROM items LIMIT 1"
             )
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError:
+            # Not writable, or locked by another program.
+            raise
+        except sqlite3.DatabaseError as error:
             raise ConfigError(
                 f"{path}: not a manifest ({error}); remove it: outputs that are there are found again"
             ) from error

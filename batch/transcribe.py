@@ -7,12 +7,13 @@ cannot be transcribed. A run that was interrupted or killed goes on with the sam
 import argparse
 import json
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
 from parley.batch.jobs import BatchJob, JobResult, default_workers
-from parley.batch.manifest import ItemState, Manifest, hold_folder
+from parley.batch.manifest import MANIFEST, ItemState, Manifest, hold_folder
 from parley.batch.recogniser import EMBEDDED, check_choice, recogniser_choice
 from parley.batch.settings import BatchSettings, ChannelMode, FileLimits, RecogniserChoice
 from parley.batch.sources import find_sources
@@ -165,6 +166,9 @@ def main(arguments: list[str] | None = None) -> int:
         return transcribe(given)
     except EngineError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return EXIT_ENGINE
+    except sqlite3.OperationalError as error:
+        print(f"{PROGRAM}: {given.out / MANIFEST}: {error}; the same command goes on", file=sys.stderr)
         return EXIT_ENGINE
     except (AgentError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

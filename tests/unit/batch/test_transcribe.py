@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,19 @@ def test_an_interrupted_job_says_so_and_goes_on_with_the_same_command(tmp_path: 
     assert main(line[3:]) == 0
     assert len(list(out.glob("*.json"))) == 7
     assert (out / "0.flac.json").stat().st_mtime_ns == first
+
+
+def test_a_manifest_that_another_program_holds_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_audio(tmp_path / "a.wav", opening())
+    arguments = [str(tmp_path / "a.wav"), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    with closing(sqlite3.connect(tmp_path / "out" / MANIFEST)) as held:
+        held.execute("BEGIN EXCLUSIVE")
+        assert main(arguments) == 1
+    assert "manifest.db: database is locked; the same command goes on" in capsys.readouterr().err
+    assert main(arguments) == 0
 
 
 def test_outputs_that_cannot_be_written_end_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
