@@ -38,6 +38,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "replay": Subcommand("parley.command.calls:replay", "hold recorded calls again and print what changed"),
     "worker": Subcommand("parley.command.worker_line:main", "host one engine for other processes"),
+    "transcribe": Subcommand(
+        "parley.batch.transcribe:main", "transcribe audio files and recorded calls, apart from live calls"
+    ),
     "init": Subcommand("parley.command.init:main", "write a deployment to start from, parley.yaml"),
     "check": Subcommand(
         "parley.command.check:main", "check a deployment: settings, keys, packages and files; start nothing"

@@ -180,11 +180,11 @@ def unmerged_calls(folder: Path) -> Iterator[Path]:
     for session in session_folders(folder):
         for path in sorted(session.iterdir()):
             with suppress(MediaError, OSError):
-                if is_call(path.name) and not (path / MERGED).exists() and _is_over(read_recording(path)):
+                if is_call(path.name) and not (path / MERGED).exists() and is_over(read_recording(path)):
                     yield path
 
 
-def _is_over(recording: CallRecording) -> bool:
+def is_over(recording: CallRecording) -> bool:
     """Return whether a call has audio and has ended, or was killed: nothing was written since long."""
     if not any(recording.segments(name) for name in (CALLER_AUDIO, BOT_AUDIO)):
         return False
@@ -208,6 +208,28 @@ def track_samples(recording: CallRecording, name: str, rate_hz: int) -> np.ndarr
     if unread:
         raise MediaError(f"{recording.path}: {unread[0]} cannot be read")
     return samples
+
+
+def side_blocks(recording: CallRecording, rate_hz: int, block_ms: int) -> Iterator[np.ndarray]:
+    """Yield both sides of a recorded call, float32 in [-1, 1], (2, samples): the caller first.
+
+    Raises:
+        MediaError: nothing was recorded, or a segment cannot be read.
+    """
+    unread: list[str] = []
+    sides = [_Side(recording, name, unread) for name in (CALLER_AUDIO, BOT_AUDIO)]
+    if not any(side.rate_hz for side in sides):
+        raise MediaError(f"{recording.path}: no audio was recorded")
+    for side in sides:
+        side.open(rate_hz)
+    left = ms_to_samples(max(side.end_ms() for side in sides), rate_hz)
+    while left:
+        count = min(left, ms_to_samples(block_ms, rate_hz))
+        block = np.stack([side.samples(count) for side in sides])
+        if unread:
+            raise MediaError(f"{recording.path}: {unread[0]} cannot be read")
+        yield block
+        left -= count
 
 
 def _add_peaks(peaks: list[list[int]], stereo: np.ndarray, window: int) -> None:

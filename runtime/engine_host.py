@@ -19,7 +19,6 @@ A failing stream ends alone; a stream that cannot start an utterance for lack of
 ``EngineBusyError``.
 """
 
-import ctypes
 import gc
 import os
 import select
@@ -44,10 +43,9 @@ from parley.runtime.engine_hosting.messages import (
     failed,
     resolve,
 )
+from parley.runtime.parent_death import die_with_the_parent
 
 WORK_PIECE_MS = 100
-# Option of Linux's prctl: the signal that this process gets when its parent dies.
-PR_SET_PDEATHSIG = 1
 # Message types of an utterance stream, and types that do not wait for a result. Any other type is a question.
 HEARD = frozenset({MessageType.START, MessageType.AUDIO, MessageType.FINISH, MessageType.DISCARD})
 NOT_WAITED_FOR = HEARD - {MessageType.FINISH} | {MessageType.RELEASE}
@@ -287,7 +285,7 @@ def main(arguments: list[str]) -> int:
     """Run ``python -m runtime.engine_host NICE SOCKET_FD``; return the exit status."""
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, signal.SIG_IGN)
-    _die_with_the_parent()
+    die_with_the_parent()
     os.nice(int(arguments[0]))
     with socket.socket(fileno=int(arguments[1])) as connection:
         try:
@@ -320,14 +318,6 @@ def _host(connection: socket.socket) -> int:
     gc.freeze()
     EngineHost(connection, engine, reader).serve()
     return 0
-
-
-def _die_with_the_parent() -> None:
-    # A long call of the engine does not look at the socket. The kernel refers to the thread that started this
-    # process, which is the thread of the parent's loop. A parent that died before this line is noticed at the
-    # socket.
-    if sys.platform == "linux" and ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError("prctl(PR_SET_PDEATHSIG) failed")
 
 
 if __name__ == "__main__":

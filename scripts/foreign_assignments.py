@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = (
     "core", "language", "audio", "turn_taking", "sequencer", "protocols", "runtime", "models",
     "session_store", "recording", "telemetry", "transports", "processors", "serving", "configs", "pipelines",
-    "command",
+    "batch", "command",
     "bot.py", "runner.py",
 )  # fmt: skip
 # By the library that the module imports: attributes that it documents as set by assignment, and that have no

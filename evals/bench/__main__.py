@@ -13,6 +13,7 @@ from parley.evals.__main__ import listed
 # Name of each benchmark, and the module whose ``main`` is its command.
 BENCHMARKS: Mapping[str, str] = {
     "answer_batching": "parley.evals.bench.answer_batching",
+    "batch": "parley.evals.bench.batch",
     "duplex_jitter": "parley.evals.bench.duplex_jitter.__main__",
     "gateway": "parley.evals.bench.gateway.__main__",
     "kv_cache": "parley.evals.bench.kv_cache.__main__",

@@ -5,8 +5,11 @@ The engine holds the weights; a stream is one caller. A stream works in utteranc
 ``discard`` closes it without. All methods block, and a stream is used from one thread at a time.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from parley.core.media import WordTime
 from parley.core.registry import Registry, Row
@@ -67,6 +70,53 @@ class SpeechToText(Protocol):
     rate_hz: int
 
     def open_stream(self) -> SpeechStream: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedPiece:
+    """Piece of a recording, cut at pauses.
+
+    Attributes:
+        samples: float32, (samples,), in [-1, 1], at the recogniser's rate.
+        voiced: one flag per window of 32 ms: 1 for a voice and its edges, 0 for quiet.
+    """
+
+    samples: np.ndarray
+    voiced: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceTranscript:
+    """Transcript of a piece.
+
+    Attributes:
+        written: the words as the recogniser writes them, with punctuation where it has any.
+        words: the words as in ``Transcript``, with times from the start of the piece.
+    """
+
+    written: str
+    words: tuple[WordTime, ...]
+
+
+@runtime_checkable
+class BatchSpeechToText(Protocol):
+    """Recogniser that also takes many pieces of recordings at a time, which costs less than one by one.
+
+    Attributes:
+        rate_hz: rate of the audio.
+        batch_pieces: number of pieces that it takes best.
+    """
+
+    rate_hz: int
+    batch_pieces: int
+
+    def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
+        """Return the transcript of each piece, in the order of the pieces. Blocks.
+
+        Raises:
+            EngineError: the recogniser failed.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ A greedy decoder can repeat itself without end. A phrase that comes ``LOOP_COPIE
 ``WORD_COPIES`` times, ends the line with its first copy. A line has no more than ``TOKENS_PER_S`` tokens per
 second of audio.
 
+Recordings are decoded in padded batches (``decode_batch``): one run of the decoder takes a token of every
+line. Eight lines at a time take 0.011 s of processor time per second of audio where lines alone take 0.015.
+Activations are quantised per run, so a line's text may depend on the lines it shares a batch with.
+
 ``models.stt.moonshine_tiny`` decides when to read and what to keep.
 """
 
@@ -75,6 +79,19 @@ class DecodedLine:
         return chosen[: len(self.tokens)]
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredLine:
+    """Tokens of a line of a batch.
+
+    Attributes:
+        tokens: token ids of the tokenizer, without marks of the line's beginning and end.
+        probabilities: probability of each token.
+    """
+
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+
 class MoonshineNetwork:
     """Network with shared weights. Thread-safe.
 
@@ -123,9 +140,28 @@ class MoonshineNetwork:
             EngineError: the network failed.
         """
         samples = _bounded(samples)
-        most = int(len(samples) / RATE_HZ * TOKENS_PER_S) + SPARE_TOKENS
+        most = _most_tokens(samples)
         try:
             return self._search(self._encode(samples), list(draft[:most]), most)
+        except Exception as error:  # the errors of onnxruntime have no common base class
+            raise EngineError(f"a decoding pass failed: {type(error).__name__}", engine=ENGINE) from error
+
+    def decode_batch(self, lines: Sequence[np.ndarray]) -> list[ScoredLine]:
+        """Decode lines together. They are padded to the longest, so lines of similar length are cheap.
+
+        Args:
+            lines: float32, (samples,) each, 16 kHz, in [-1, 1].
+
+        Raises:
+            EngineError: the network failed.
+        """
+        if not lines:
+            return []
+        bounded = [_bounded(samples) for samples in lines]
+        most = [_most_tokens(samples) for samples in bounded]
+        try:
+            encoded, mask = self._encode_batch(bounded)
+            return self._search_batch(encoded, mask, most)
         except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"a decoding pass failed: {type(error).__name__}", engine=ENGINE) from error
 
@@ -159,18 +195,8 @@ class MoonshineNetwork:
         return encoded
 
     def _search(self, encoded: np.ndarray, draft: list[int], most: int) -> DecodedLine:
-        feeds: dict[str, np.ndarray] = {
-            # One element is valid for all frames.
-            "encoder_attention_mask": self._ones[:, :1],
-            "encoder_hidden_states": encoded,
-            "input_ids": np.array([[BEGIN, *draft]], np.int64),
-            "use_cache_branch": np.array([False]),
-        }
-        for layer in range(LAYERS):
-            for part, length in (("decoder", 0), ("encoder", encoded.shape[1])):
-                for kind in ("key", "value"):
-                    nothing = np.zeros((1, HEADS, length, HEAD_DIM), np.float32)
-                    feeds[f"past_key_values.{layer}.{part}.{kind}"] = nothing
+        # One element of the mask is valid for all frames.
+        feeds = _first_feeds(encoded, self._ones[:, :1], np.array([[BEGIN, *draft]], np.int64))
         outputs = dict(zip(self._first_outputs, self._decoder.run(None, feeds), strict=True))
         rows = outputs.pop("logits")[0]
         best = rows.argmax(axis=1)
@@ -197,6 +223,73 @@ class MoonshineNetwork:
             for name, value in step.items():
                 feeds[name.replace("present", "past_key_values")] = value
         return DecodedLine(tuple(tokens), tuple(scores))
+
+    def _encode_batch(self, lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the encoder's states of padded lines, and the mask of their samples."""
+        longest = max(map(len, lines))
+        padded = np.zeros((len(lines), longest), np.float32)
+        mask = np.zeros((len(lines), longest), np.int64)
+        for row, samples in enumerate(lines):
+            padded[row, : len(samples)] = samples
+            mask[row, : len(samples)] = 1
+        encoded: np.ndarray = self._encoder.run(None, {"input_values": padded, "attention_mask": mask})[0]
+        return encoded, mask
+
+    def _search_batch(self, encoded: np.ndarray, mask: np.ndarray, most: Sequence[int]) -> list[ScoredLine]:
+        feeds = _first_feeds(encoded, mask, np.full((len(most), 1), BEGIN, np.int64))
+        names = self._first_outputs
+        tokens: list[list[int]] = [[] for _ in most]
+        chosen: list[list[float]] = [[] for _ in most]
+        # Lines that are not at their end, in the order of the rows.
+        open_lines = list(range(len(most)))
+        while open_lines:
+            outputs = dict(zip(names, self._decoder.run(names, feeds), strict=True))
+            rows = outputs.pop("logits")[:, -1]
+            for name, value in outputs.items():
+                feeds[name.replace("present", "past_key_values")] = value
+            best = rows.argmax(axis=1)
+            probabilities = 1.0 / np.exp(rows - rows.max(axis=1, keepdims=True)).sum(axis=1)
+            kept: list[int] = []
+            for row, line in enumerate(open_lines):
+                following = int(best[row])
+                if following == END or len(tokens[line]) >= most[line]:
+                    continue
+                tokens[line].append(following)
+                chosen[line].append(float(probabilities[row]))
+                if copies := looping(tokens[line]):
+                    del tokens[line][-copies:], chosen[line][-copies:]
+                    continue
+                kept.append(row)
+            if len(kept) < len(open_lines):
+                open_lines = [open_lines[row] for row in kept]
+                best = best[kept]
+                for name in feeds:
+                    if name != "use_cache_branch":
+                        feeds[name] = feeds[name][kept]
+            feeds["input_ids"] = best[:, None].astype(np.int64)
+            feeds["use_cache_branch"] = np.array([True])
+            names = self._step_outputs
+        return [ScoredLine(tuple(ids), tuple(scores)) for ids, scores in zip(tokens, chosen, strict=True)]
+
+
+def _first_feeds(encoded: np.ndarray, mask: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the inputs of the decoder's first run, which has no keys and values yet."""
+    feeds = {
+        "encoder_attention_mask": mask,
+        "encoder_hidden_states": encoded,
+        "input_ids": tokens,
+        "use_cache_branch": np.array([False]),
+    }
+    for layer in range(LAYERS):
+        for part, length in (("decoder", 0), ("encoder", encoded.shape[1])):
+            for kind in ("key", "value"):
+                nothing = np.zeros((len(encoded), HEADS, length, HEAD_DIM), np.float32)
+                feeds[f"past_key_values.{layer}.{part}.{kind}"] = nothing
+    return feeds
+
+
+def _most_tokens(samples: np.ndarray) -> int:
+    return int(len(samples) / RATE_HZ * TOKENS_PER_S) + SPARE_TOKENS
 
 
 def _bounded(samples: np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ A word's confidence is the least probability of its tokens. Its times are estima
 the graph has no attention output, so words divide the voiced windows of their line by letters.
 
 One engine serves all streams of a process and keeps no state of any of them. Slow: audio waits in the stream.
+
+Pieces of recordings are read without partials, in padded batches of similar length (``transcribe``).
 """
 
 import threading
@@ -32,6 +34,8 @@ from parley.core.files import MODELS_DIR, require_hashes
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
 from parley.core.pinned_models import PINNED_MODELS
 from parley.core.strict_model import StrictModel
+from parley.models.stt import PieceTranscript, RecordedPiece
+from parley.models.stt.length_batches import length_batches
 from parley.models.stt.looks import LookJudge
 from parley.models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
 from parley.models.stt.pacing import PartialPace
@@ -43,6 +47,8 @@ from parley.runtime.engine_hosting.messages import EngineMessage
 
 # Two windows of voice activity.
 TAIL_QUIET_MS = 64
+# Lines of a recording that are decoded together: twice as many cost as much per line, and more memory.
+BATCH_LINES = 8
 # A line that has to be cut without a pause is cut at the quietest moment of its end.
 CUT_RANGE_MS = 2_000
 
@@ -109,6 +115,8 @@ class MoonshineTinyStt:
     """
 
     rate_hz = RATE_HZ
+    # Batches of similar length are made of them.
+    batch_pieces = 6 * BATCH_LINES
 
     def __init__(
         self,
@@ -145,6 +153,24 @@ class MoonshineTinyStt:
         with self._lock:
             self._pacing.took((self._clock() - began_s) * 1000)
         return decoded
+
+    def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
+        """Return the transcript of each piece of a recording, as ``models.stt.BatchSpeechToText``.
+
+        Raises:
+            EngineError: the network failed.
+        """
+        found: dict[int, PieceTranscript] = {}
+        for batch in length_batches([len(piece.samples) for piece in pieces], BATCH_LINES):
+            lines = self.network.decode_batch([pieces[place].samples for place in batch])
+            for place, line in zip(batch, lines, strict=True):
+                duration_ms = samples_to_ms(len(pieces[place].samples), RATE_HZ)
+                words = plain_words(_scored_words(self.network, line.tokens, line.probabilities))
+                spread = spread_over_voice(words, pieces[place].voiced, _ms(WINDOW_BYTES), duration_ms)
+                found[place] = PieceTranscript(
+                    self.network.text(line.tokens), fit_words(tuple(spread), duration_ms)
+                )
+        return [found[place] for place in range(len(pieces))]
 
     def look(self, question: EngineMessage) -> Answer:
         """Answer a question about the beginning of a voice (``models.stt.looks``).
@@ -268,21 +294,25 @@ class MoonshineTinyStream(VoicedStream):
     def _line_words(self) -> Iterator[WordTime]:
         if self._decoded is None:
             return
-        words = plain_words(_scored_words(self._engine.network, self._decoded))
+        decoded = self._decoded
+        scored = _scored_words(self._engine.network, decoded.tokens, decoded.probabilities())
+        words = plain_words(scored)
         spread = spread_over_voice(words, self._voiced(), _ms(WINDOW_BYTES), _ms(len(self._line)))
         yield from later(spread, _ms(self._start_bytes))
 
 
-def _scored_words(network: MoonshineNetwork, line: DecodedLine) -> list[WordTime]:
+def _scored_words(
+    network: MoonshineNetwork, tokens: Sequence[int], probabilities: Sequence[float]
+) -> list[WordTime]:
     """Return the words of a line with confidences, without times."""
     words: list[tuple[list[int], float]] = []
-    for token, probability in zip(line.tokens, line.probabilities(), strict=True):
+    for token, probability in zip(tokens, probabilities, strict=True):
         if not words or network.begins_word(token):
             words.append(([token], probability))
         else:
-            tokens, least = words[-1]
-            words[-1] = ([*tokens, token], min(least, probability))
-    return [WordTime(network.text(tokens), 0, 1, least) for tokens, least in words]
+            pieces, least = words[-1]
+            words[-1] = ([*pieces, token], min(least, probability))
+    return [WordTime(network.text(pieces), 0, 1, least) for pieces, least in words]
 
 
 def _bytes(duration_ms: int) -> int:

@@ -17,11 +17,12 @@ a failing decoding short.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from faster_whisper import WhisperModel
+import numpy as np
+from faster_whisper import BatchedInferencePipeline, WhisperModel
 from faster_whisper.transcribe import Segment
 from pydantic import Field
 
@@ -29,6 +30,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.files import MODELS_DIR, require_files
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
 from parley.core.strict_model import StrictModel
+from parley.models.stt import PieceTranscript, RecordedPiece
 from parley.models.stt.pacing import PartialPace
 from parley.models.stt.voice import RATE_HZ, VoiceFilter, quietest_cut
 from parley.models.stt.voiced_stream import NOISE_BYTES, VoicedStream
@@ -115,6 +117,8 @@ class WhisperStt:
     """
 
     rate_hz = RATE_HZ
+    # Pieces of a recording that are decoded together: the decoder reads its weights once for all of them.
+    batch_pieces = 8
 
     def __init__(
         self, settings: WhisperSettings | None = None, *, clock: Callable[[], float] = time.perf_counter
@@ -136,6 +140,52 @@ class WhisperStt:
         """Return a stream for a new caller. Costs nothing."""
         return WhisperStream(self)
 
+    def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
+        """Return the transcript of each piece of a recording, as ``models.stt.BatchSpeechToText``.
+
+        Raises:
+            EngineError: decoding failed.
+        """
+        if not pieces:
+            return []
+        # The library takes the pieces as clips of one recording, and marks its segments by their beginnings.
+        ends = np.cumsum([len(piece.samples) for piece in pieces]).tolist()
+        starts = [0, *ends[:-1]]
+        clips = [
+            {"start": start / RATE_HZ, "end": end / RATE_HZ} for start, end in zip(starts, ends, strict=True)
+        ]
+        found: dict[int, list[Segment]] = {}
+        with self._lock:
+            for segment in self._decode_clips(np.concatenate([piece.samples for piece in pieces]), clips):
+                found.setdefault(segment.seek, []).append(segment)
+        transcripts: list[PieceTranscript] = []
+        for piece, start, clip in zip(pieces, starts, clips, strict=True):
+            segments = found.get(int(clip["start"] * self._model.frames_per_second), [])
+            words = later(_timed_words(segments), -samples_to_ms(start, RATE_HZ))
+            duration_ms = samples_to_ms(len(piece.samples), RATE_HZ)
+            written = " ".join(segment.text.strip() for segment in segments)
+            transcripts.append(PieceTranscript(written, fit_words(tuple(words), duration_ms)))
+        return transcripts
+
+    def _decode_clips(self, audio: np.ndarray, clips: Sequence[dict[str, float]]) -> list[Segment]:
+        chosen = self.settings
+        longest_s = max(clip["end"] - clip["start"] for clip in clips)
+        try:
+            segments, _ = BatchedInferencePipeline(model=self._model).transcribe(
+                audio,
+                language=chosen.language,
+                beam_size=chosen.beam_size,
+                temperature=TEMPERATURE,
+                max_new_tokens=_most_tokens(longest_s),
+                word_timestamps=True,
+                vad_filter=False,
+                clip_timestamps=clips,
+                batch_size=self.batch_pieces,
+            )
+            return list(segments)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError("decoding failed", engine=ENGINE) from error
+
     def _speaks(self, change: int) -> None:
         with self._lock:
             self.speakers += change
@@ -149,14 +199,7 @@ class WhisperStt:
     def _words(self, pcm: bytes) -> tuple[WordTime, ...]:
         """Return the words of one segment, with times from its start."""
         with self._lock:
-            segments = self._decode(pcm, word_times=True)
-            words = plain_words(
-                [
-                    timed_word(word.word, word.start, word.end, word.probability)
-                    for segment in segments
-                    for word in segment.words or ()
-                ]
-            )
+            words = _timed_words(self._decode(pcm, word_times=True))
         return fit_words(words, samples_to_ms(len(pcm) // PCM_BYTES_PER_SAMPLE, RATE_HZ))
 
     def _text(self, pcm: bytes) -> str:
@@ -177,9 +220,7 @@ class WhisperStt:
                 temperature=TEMPERATURE,
                 no_speech_threshold=chosen.no_speech_prob,
                 condition_on_previous_text=False,
-                max_new_tokens=min(
-                    TOKENS_AT_LEAST + len(audio) * TOKENS_PER_SECOND // RATE_HZ, TOKENS_AT_MOST
-                ),
+                max_new_tokens=_most_tokens(len(audio) / RATE_HZ),
                 word_timestamps=word_times,
             )
             # transcribe returns a generator: the work is done here.
@@ -246,6 +287,20 @@ class WhisperStream(VoicedStream):
             offset_ms = samples_to_ms(self._before_samples, RATE_HZ)
             self._words.extend(later(self._engine._words(bytes(self._audio[:size_bytes])), offset_ms))
         self._skip(size_bytes)
+
+
+def _most_tokens(duration_s: float) -> int:
+    return min(TOKENS_AT_LEAST + int(duration_s * TOKENS_PER_SECOND), TOKENS_AT_MOST)
+
+
+def _timed_words(segments: Sequence[Segment]) -> tuple[WordTime, ...]:
+    return plain_words(
+        [
+            timed_word(word.word, word.start, word.end, word.probability)
+            for segment in segments
+            for word in segment.words or ()
+        ]
+    )
 
 
 def _bytes(duration_ms: int) -> int:

@@ -1,5 +1,6 @@
 """The embedded recogniser with its real weights on human speech."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import soxr
 from parley.core.errors import ModelFileError
 from parley.core.media import pcm16_to_float
 from parley.core.pinned_models import PINNED_MODELS
+from parley.models.stt import RecordedPiece
 from parley.models.stt.moonshine_tiny import MoonshineTinySettings, MoonshineTinyStt
 from parley.models.stt.voice import RATE_HZ
 from tests.human_speech import OPENING, moonshine_tiny, opening, two_cities
@@ -251,3 +253,36 @@ def test_a_missing_file_is_named(tmp_path: Path):
         ModelFileError, match=r"encoder_model\.ort, which does not exist.*ARGS=moonshine_tiny"
     ):
         MoonshineTinyStt(MoonshineTinySettings(models_dir=tmp_path))
+
+
+def recorded_pieces(*spans_ms: tuple[int, int]) -> list[RecordedPiece]:
+    """Return parts of a reading, wholly voiced."""
+    samples = pcm16_to_float(two_cities())
+    parts = [samples[begin * RATE_HZ // 1_000 : end * RATE_HZ // 1_000] for begin, end in spans_ms]
+    return [RecordedPiece(part, bytes([1]) * -(-len(part) // 512)) for part in parts]
+
+
+def test_pieces_of_a_recording_are_understood_together_in_their_order(engine: MoonshineTinyStt):
+    found = engine.transcribe(recorded_pieces((28_500, 34_000), (900, 6_100), (17_000, 21_000)))
+    assert found[1].written.startswith("It was the best of times")
+    assert errors(" ".join(word.text for word in found[1].words), OPENING) <= 1
+    assert "despair" in found[2].written
+    for each, length_ms in zip(found, (5_500, 5_200, 4_000), strict=True):
+        assert all(before.end_ms <= after.start_ms for before, after in itertools.pairwise(each.words))
+        assert each.words[-1].end_ms <= length_ms
+        assert all(0 < word.confidence <= 1 and word.estimated for word in each.words)
+
+
+def test_a_line_alone_in_a_batch_is_read_as_alone(engine: MoonshineTinyStt):
+    samples = pcm16_to_float(opening())
+    alone, (batched,) = engine.network.decode(samples), engine.network.decode_batch([samples])
+    assert batched.tokens == alone.tokens
+    assert batched.probabilities == pytest.approx(alone.probabilities(), abs=1e-4)
+
+
+def test_short_and_silent_lines_end_before_the_long_ones_of_their_batch(engine: MoonshineTinyStt):
+    samples = pcm16_to_float(opening())
+    lines = engine.network.decode_batch([samples, samples[:400], np.zeros(RATE_HZ, np.float32)])
+    assert errors(engine.network.text(lines[0].tokens).lower().replace(".", ""), OPENING) <= 3
+    assert max(len(line.tokens) for line in lines[1:]) < len(lines[0].tokens)
+    assert engine.network.decode_batch([]) == []

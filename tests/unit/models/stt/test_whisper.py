@@ -3,12 +3,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from parley.command.fetch_models import whisper_files
 from parley.core.errors import ConfigError, EngineError
-from parley.models.stt import Transcript
+from parley.models.stt import RecordedPiece, Transcript
 from parley.models.stt.whisper import WhisperSettings, WhisperStt
 from tests.listening import Ticking, play, understood_in_a_child
 from tests.tiny_whisper import install_whisper
@@ -204,3 +205,19 @@ async def test_the_engine_works_in_a_process_of_its_own(models_dir: Path) -> Non
     final = await understood_in_a_child("parley.models.stt.whisper:WhisperStt", settings, SPEECH)
     assert final.text == "what is your pin"
     assert final.final
+
+
+def test_pieces_of_a_recording_are_decoded_together(models_dir: Path) -> None:
+    engine = engine_of(models_dir)
+    spans_s = (2.0, 0.5, 3.25, *[1.5] * engine.batch_pieces)
+    found = engine.transcribe(
+        [RecordedPiece(np.full(int(span_s * 16_000), 0.1, np.float32), ()) for span_s in spans_s]
+    )
+    assert len(found) == len(spans_s)
+    for each, span_s in zip(found, spans_s, strict=True):
+        assert each.written == "What is your PIN?"
+        assert [word.text for word in each.words] == ["what", "is", "your", "pin"]
+        assert 0 <= each.words[0].start_ms < each.words[-1].end_ms <= span_s * 1_000
+        assert not any(word.estimated for word in each.words)
+    assert found[0].words[1].start_ms == found[2].words[1].start_ms > 0
+    assert engine.transcribe([]) == []

@@ -1,0 +1,184 @@
+"""``python -m batch.transcribe SOURCE --out DEST``, or ``parley transcribe``: audio files and calls to text.
+
+Writes a JSON, a WebVTT and a text file for each source below DEST, and ``parked.json`` with the sources that
+cannot be transcribed. A run that was interrupted or killed goes on with the same command.
+"""
+
+import argparse
+import json
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+from parley.batch.jobs import BatchJob, JobResult, default_workers
+from parley.batch.manifest import MANIFEST, ItemState, Manifest, hold_folder
+from parley.batch.recogniser import EMBEDDED, check_choice, recogniser_choice
+from parley.batch.settings import BatchSettings, ChannelMode, FileLimits, RecogniserChoice
+from parley.batch.sources import find_sources
+from parley.batch.transcriber import check_specialist
+from parley.batch.transcript import sweep_outputs
+from parley.configs.load import load_deployment, parse_settings
+from parley.core.errors import AgentError, ConfigError, EngineError
+from parley.core.yaml_text import parse_yaml_value
+from parley.runtime.atomic_file import replace_file
+from parley.runtime.progress import printable, say
+
+PROGRAM = "parley transcribe"
+PARKED_FILE = "parked.json"
+EXIT_ENGINE, EXIT_USAGE, EXIT_PARKED, EXIT_INTERRUPTED = 1, 2, 3, 130
+MEANING = (
+    "Exit status: 0 when every source is transcribed, 1 when an engine fails or the outputs cannot be "
+    "written, 2 when the command is wrong, 3 when sources are parked, 130 when interrupted."
+)
+# Parked sources that are listed at the end of a run.
+MOST_LISTED = 10
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    root = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Transcribe a file, all audio files below a folder, or recorded calls, at low priority.",
+        epilog=MEANING,
+    )
+    root.add_argument(
+        "source", type=Path, metavar="SOURCE", help="audio file, or folder of files or recordings"
+    )
+    root.add_argument("--out", type=Path, required=True, metavar="DEST", help="folder of the transcripts")
+    root.add_argument(
+        "--engine",
+        default=EMBEDDED,
+        metavar="NAME",
+        help="recogniser, as in hearing.stt (default: %(default)s)",
+    )
+    root.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of the recogniser, with a YAML value; may be repeated",
+    )
+    root.add_argument("--config", metavar="DEPLOYMENT", help="take the recogniser of a deployment")
+    root.add_argument(
+        "--channels",
+        choices=get_args(ChannelMode),
+        default="auto",
+        help="mix: all channels are one signal; split: each of two channels is a speaker; auto (default): "
+        "split, unless both have the same sound",
+    )
+    root.add_argument(
+        "--specialists",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="speakers: name speakers by their voices where channels are mixed; prosody: manner of speaking",
+    )
+    root.add_argument(
+        "--workers", type=int, default=default_workers(), metavar="N", help="processes (default: %(default)s)"
+    )
+    root.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="bound of a source, such as most_hours=2; may be repeated",
+    )
+    root.add_argument("--retry-parked", action="store_true", help="try parked sources again")
+    return root
+
+
+def transcribe(given: argparse.Namespace) -> int:
+    """Run the job of a command line; return the exit status: 0, or 3 when sources are parked.
+
+    Raises:
+        ConfigError: an option or an engine's settings are wrong, or the folder is held by another run.
+        EngineError: an engine does not load, or the outputs cannot be written.
+    """
+    if given.workers < 1:
+        raise ConfigError("--workers: at least 1")
+    settings = BatchSettings(
+        recogniser=_recogniser(given),
+        channels=given.channels,
+        specialists=tuple(given.specialists),
+        limits=parse_settings(FileLimits, _pairs(given.limit, "--limit"), where="--limit"),
+    )
+    check_choice(settings.recogniser)
+    for name in settings.specialists:
+        check_specialist(name)
+    sources = find_sources(given.source)
+    folder = given.out.absolute()
+    with hold_folder(folder) as lock:
+        manifest = Manifest(folder)
+        try:
+            items = [(source, source.key(settings)) for source in sources]
+            to_do = manifest.plan(items, retry_parked=given.retry_parked)
+            if len(to_do) < len(sources):
+                say(f"{len(sources) - len(to_do)} of {len(sources)} sources are done or parked already")
+            sweep_outputs(folder, [source.name for source in to_do])
+            result = BatchJob(settings, folder, manifest, lock).run(to_do, workers=given.workers)
+            return _report(manifest, folder, result, {source.name for source in sources})
+        finally:
+            manifest.close()
+
+
+def _recogniser(given: argparse.Namespace) -> RecogniserChoice:
+    settings = _pairs(given.set, "--set")
+    if given.config is None:
+        return recogniser_choice(given.engine, settings)
+    if given.engine != EMBEDDED:
+        raise ConfigError("--config names the recogniser: leave out --engine")
+    deployment = load_deployment(given.config)
+    chosen = deployment.hearing.stt
+    return recogniser_choice(chosen.name, {**chosen.settings, **settings})
+
+
+def _pairs(given: list[str], option: str) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option}: {each!r}: expected NAME=VALUE")
+        pairs[name] = parse_yaml_value(value, where=f"the value of {each!r}")
+    return pairs
+
+
+def _report(manifest: Manifest, folder: Path, result: JobResult, names: set[str]) -> int:
+    """Write the list of parked sources and print the last lines; return the exit status."""
+    parked = [each for each in manifest.parked() if each.name in names]
+    facts = [{"source": each.name, "reason": each.reason, "tries": each.tries} for each in parked]
+    replace_file(folder / PARKED_FILE, (json.dumps(facts, indent=1) + "\n").encode())
+    for each in parked[:MOST_LISTED]:
+        print(f"parked: {printable(each.name)}: {each.reason}")
+    if len(parked) > MOST_LISTED:
+        print(f"parked: {len(parked) - MOST_LISTED} more, in {folder / PARKED_FILE}")
+    print(f"{result.summary()}; {manifest.count(ItemState.DONE)} done in {folder}")
+    return EXIT_PARKED if parked else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    given = parser().parse_args(arguments)
+    # A service manager's stop is like Ctrl-C.
+    terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return transcribe(given)
+    except EngineError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return EXIT_ENGINE
+    except sqlite3.OperationalError as error:
+        print(f"{PROGRAM}: {given.out / MANIFEST}: {error}; the same command goes on", file=sys.stderr)
+        return EXIT_ENGINE
+    except (AgentError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, terminated)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
