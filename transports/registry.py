@@ -331,6 +331,15 @@ TRANSPORTS = TransportRegistry(
             routes=("/api/sessions/{session_id}/messages",),
         ),
         TransportRow(
+            name="pipecat",
+            summary="a client of Pipecat's over a WebSocket: Protocol Buffers and RTVI",
+            target="parley.transports.websocket.pipecat_socket:open_pipecat",
+            capabilities=Capabilities(cancels_echo=True, queues_callers=True, speaks_rtvi=True),
+            settings="server",
+            routes=("/ws",),
+            arguments=("PipecatSocketArguments",),
+        ),
+        TransportRow(
             name="eval",
             summary="Pipecat's evaluation tool",
             target="parley.transports.pipecat_transports:open_eval",

@@ -221,11 +221,12 @@ class ServerTuning(ServerSettings):
         2, ge=0, le=600, description="longest wait of a stopping server for requests in flight, after drain_s"
     )
     eval_socket: bool = Field(
-        True, description="serve /ws, which only Pipecat's evaluation tool (pipecat eval run) can use"
+        True,
+        description="serve /ws to Pipecat's WebSocket clients and its evaluation tool (pipecat eval run)",
     )
     socket_open_s: float = Field(
         10.0,
         gt=0,
         le=600,
-        description="time within which a socket on /ws has to send eval-connect, or it is closed",
+        description="time within which a socket on /ws has to send its first message, or it is closed",
     )
