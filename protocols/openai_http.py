@@ -19,6 +19,8 @@ from parley.core.pictures import MEDIA_TYPES, PictureFile
 from parley.core.speech_formats import SPEECH_FORMATS, SpeechFormat
 
 MOST_MESSAGES, MOST_PARTS, MOST_CHARS = 512, 64, 32_768
+# Each is decoded once, by one thread for all clients.
+MOST_PICTURES = 16
 # Of OpenAI's speech API.
 MOST_SPEECH_CHARS = 4_096
 # Base64; the length of the whole body usually applies first.
@@ -224,6 +226,12 @@ def completion_parts(request: CompletionRequest) -> CompletionParts:
     if not turns or turns[-1].role != "user":
         raise OpenAiHttpError(
             "Invalid value: 'messages'. The last message must be the user's, and not empty.",
+            param="messages",
+            code="invalid_value",
+        )
+    if sum(len(turn.pictures) for turn in turns) > MOST_PICTURES:
+        raise OpenAiHttpError(
+            f"Invalid value: 'messages'. There may be {MOST_PICTURES} pictures in a request.",
             param="messages",
             code="invalid_value",
         )

@@ -328,7 +328,7 @@ TRANSPORTS = TransportRegistry(
             target="",
             capabilities=Capabilities(audio=False, has_room=False),
             settings="remembering",
-            routes=("/api/sessions/{session_id}/messages",),
+            routes=("/api/sessions/{session_id}/messages", "/v1/chat/completions"),
         ),
         TransportRow(
             name="pipecat",

@@ -121,6 +121,7 @@ class McpServer:
             EngineError: the server is not there; nothing happened.
         """
         from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
 
         client = await self._connected(tool, min(RESTART_WAIT_S, timeout_s))
         try:
@@ -134,19 +135,21 @@ class McpServer:
         except MCPError as error:
             if error.code in NOT_CARRIED_OUT:
                 raise EngineError(f"its server refused: {one_line(error)}", engine=tool) from error
-            self._lose()
+            if error.code == CONNECTION_CLOSED:
+                self._lose(client)
             raise EffectUnknownError(f"its server failed: {one_line(error)}", engine=tool) from error
         except Exception as error:
             # Errors of HTTP, of a result's schema and of streams that are closed, of several libraries.
-            self._lose()
+            self._lose(client)
             raise EffectUnknownError(
                 f"the connection to its server broke: {one_line(error)}", engine=tool
             ) from error
 
-    def _lose(self) -> None:
-        # A server that failed in this way is given up: nothing shows whether it still works.
-        self._lost.set()
-        self._changed.set()
+    def _lose(self, client: "Client") -> None:
+        """Give a connection up, unless there is another one since."""
+        if client is self._client:
+            self._lost.set()
+            self._changed.set()
 
     async def _connected(self, tool: str, within_s: float) -> "Client":
         try:
@@ -163,15 +166,15 @@ class McpServer:
         await self._changed.wait()
 
     async def _run(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s, loop = FIRST_PAUSE_S, asyncio.get_running_loop()
         while True:
+            begun_s = loop.time()
             try:
                 async with self._connection() as client:
                     self.tools = await _tools_of(client)
                     self._client, self._failure = client, ""
                     self._lost.clear()
                     self._changed.set()
-                    pause_s = FIRST_PAUSE_S
                     await self._until_lost(client)
                     self._failure = "it has ended"
             except Exception as error:
@@ -179,6 +182,9 @@ class McpServer:
                 self._failure = one_line(error)
             self._client = None
             self._changed.set()
+            if loop.time() - begun_s > LONGEST_PAUSE_S:
+                # It has worked for a while. One that ends again and again is started less and less often.
+                pause_s = FIRST_PAUSE_S
             gone = f"the MCP server {self._address.name} is gone ({self._failure})"
             logger.warning(f"{gone}, next attempt in {pause_s:g} s")
             await asyncio.sleep(pause_s)

@@ -61,7 +61,7 @@ from parley.serving.gateway.openai_http.audio import (
     SpeakText,
     TranscribeRecording,
 )
-from parley.serving.gateway.openai_http.chat import ChatCompletions
+from parley.serving.gateway.openai_http.chat import SESSION_HEADER, TOKEN_HEADER, ChatCompletions
 from parley.serving.gateway.openai_http.errors import OPENAI_PATHS, add_openai_errors
 from parley.serving.gateway.openai_http.models import model_names, models_router
 from parley.serving.gateway.pages import serve_page
@@ -416,8 +416,8 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["authorization", "content-type", "idempotency-key"],
-            expose_headers=["retry-after"],
+            allow_headers=["authorization", "content-type", "idempotency-key", SESSION_HEADER],
+            expose_headers=["retry-after", SESSION_HEADER, TOKEN_HEADER],
         )
     app.add_middleware(PageHeaders, private=(PATH, *PRIVATE_PATHS, *OPENAI_PATHS))
 

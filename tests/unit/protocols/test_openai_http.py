@@ -93,6 +93,13 @@ def test_fields_without_an_effect_are_accepted():
     assert parts_of(user("Hi"), tools=[{"type": "function"}], tool_choice="none").turns
 
 
+def test_the_pictures_of_a_request_are_bounded():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+    assert parts_of({"role": "user", "content": [picture] * 16}).turns
+    with pytest.raises(OpenAiHttpError, match="16 pictures"):
+        parts_of({"role": "user", "content": [picture] * 17})
+
+
 def test_a_dialogue_that_ends_with_the_bot_or_nothing_is_refused():
     for messages in ([user("Hi"), {"role": "assistant", "content": "Hello."}], [user("  ")]):
         with pytest.raises(OpenAiHttpError, match="last message"):
