@@ -101,9 +101,13 @@ class OpenAiAudio:
 
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""
+        router = APIRouter()
         # A dependency: a client without a credential gets that answer, whatever its body is.
-        router = APIRouter(dependencies=[Depends(self._identify)])
-        router.add_api_route(SPEECH_PATH, self.speech, methods=["POST"], response_model=None)
+        checked = [Depends(self._identify)]
+        router.add_api_route(
+            SPEECH_PATH, self.speech, methods=["POST"], response_model=None, dependencies=checked
+        )
+        # Identifies its client before it reads the body, and reads on when it refuses.
         router.add_api_route(TRANSCRIPTIONS_PATH, self.transcription, methods=["POST"], response_model=None)
         return router
 
