@@ -48,6 +48,7 @@ async def gateway(
         stalls: stalls of the event loop, for ``/status``.
     """
     from parley.pipelines.dispatch import run_session
+    from parley.pipelines.openai_audio import FileSpeaker, FileTranscriber
     from parley.pipelines.phone.calls import open_desk
     from parley.pipelines.phone.sessions import PhoneSessions
     from parley.pipelines.sessions import TypedTurns
@@ -107,6 +108,9 @@ async def gateway(
         ),
         conversations=conversations,
         type_turn=typed,
+        speak=FileSpeaker(engines),
+        transcribe=FileTranscriber(engines),
+        language=deployment.bot.language.partition("-")[0].lower(),
         annotations=engines.annotations,
         recordings=engines.recordings,
         modes=(CASCADE, DUPLEX),

@@ -36,7 +36,7 @@ from parley.serving.gateway.desk.desk import DESK_CALL
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.settings import MAX_SOCKET_BYTES
 from parley.serving.gateway.sockets.chat_sockets import ChatArguments
-from parley.serving.gateway.sockets.eval_socket import EvalArguments
+from parley.serving.gateway.sockets.eval_socket import EvalArguments, PipecatSocketArguments
 from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
 from parley.serving.gateway.webrtc.routes import BrowserArguments
 from parley.session_store.conversations import Conversations
@@ -76,7 +76,9 @@ async def run_session(
     ):
         return
     if isinstance(runner_args, EvalArguments) and not await wait_as_socket(
-        runner_args.line, runner_args.websocket
+        runner_args.line,
+        runner_args.websocket,
+        in_frames=isinstance(runner_args, PipecatSocketArguments),
     ):
         return
     if isinstance(runner_args, SocketArguments):

@@ -68,7 +68,12 @@ def decoded_pcm(data: str, where: str, *, most_bytes: int) -> bytes:
 
 
 async def understood(engine: UtteranceEngine[Transcript], pcm: bytes, *, within_s: float) -> str:
-    """Return the words of a recording; empty when none were recognised.
+    """Return the words of a recording; empty when none were recognised. Raises as ``transcribed``."""
+    return (await transcribed(engine, pcm, within_s=within_s)).text.strip()
+
+
+async def transcribed(engine: UtteranceEngine[Transcript], pcm: bytes, *, within_s: float) -> Transcript:
+    """Return the transcript of a recording, whose text is empty when no words were recognised.
 
     Args:
         engine: recogniser, shared by all calls.
@@ -91,7 +96,7 @@ async def understood(engine: UtteranceEngine[Transcript], pcm: bytes, *, within_
         raise EngineError(f"no transcript arrived within {within_s:g} s", engine=ENGINE) from None
 
 
-async def _once(engine: UtteranceEngine[Transcript], pcm: bytes) -> str:
+async def _once(engine: UtteranceEngine[Transcript], pcm: bytes) -> Transcript:
     failures: list[EngineError] = []
     stream = await engine.open_stream(lambda _partial: None, failures.append)
     try:
@@ -107,7 +112,7 @@ async def _once(engine: UtteranceEngine[Transcript], pcm: bytes) -> str:
         result = await stream.finish()
         if stream.dropped_ms:
             raise EngineError(f"{stream.dropped_ms} ms of the recording were lost", engine=ENGINE)
-        return result.text.strip()
+        return result
     finally:
         stream.close()
 

@@ -16,8 +16,10 @@ from parley.core.pictures import Picture, PictureFile
 from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
+from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
 from parley.pipelines.text.typed_turns import (
     CLOSE_S,
+    TRANSPORT,
     AnswerCommitted,
     AnswerPiece,
     TurnCommitted,
@@ -25,7 +27,9 @@ from parley.pipelines.text.typed_turns import (
     TypedEvent,
     ask,
 )
-from parley.serving.gateway.session_api import TurnEvent
+from parley.protocols.openai_http import CompletionTurn
+from parley.serving.gateway.limits import ShareError
+from parley.serving.gateway.session_api import ClientDialogue, TurnEvent
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import (
     LEAST_BUDGET_TOKENS,
@@ -34,6 +38,7 @@ from parley.session_store.conversation import (
     ConversationTuning,
 )
 from parley.session_store.conversations import Conversations
+from parley.session_store.history import DisplayedMessage
 from parley.session_store.store import SessionStore
 
 # Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.
@@ -121,6 +126,7 @@ class TypedTurns:
         key: str | None,
         identity: ClientIdentity = ANONYMOUS,
         pictures: Sequence[PictureFile] = (),
+        dialogue: ClientDialogue | None = None,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Run one typed turn and yield its events (``AnswerTyped``).
 
@@ -131,9 +137,12 @@ class TypedTurns:
             EngineError: no answer was made.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
-        if pictures and not self._answering.sees:
+        dialogue = dialogue or ClientDialogue(TRANSPORT)
+        if not self._answering.sees and (pictures or any(each.pictures for each in dialogue.earlier or ())):
             raise MediaError(BLIND)
-        turn = asyncio.create_task(self._run(session_id, text, key, identity, pictures, events), name="typed")
+        turn = asyncio.create_task(
+            self._run(session_id, text, key, identity, pictures, dialogue, events), name="typed"
+        )
         self._turns.add(turn)
         turn.add_done_callback(self._turns.discard)
         turn.add_done_callback(self._ending.discard)
@@ -152,32 +161,68 @@ class TypedTurns:
         key: str | None,
         identity: ClientIdentity,
         files: Sequence[PictureFile],
+        dialogue: ClientDialogue,
         events: asyncio.Queue[TurnEvent],
     ) -> None:
         rules = self._answering.rules(identity)
-        if files:
+        instruction = dialogue.instruction if rules.may_instruct else None
+        if instruction:
+            rules.add_text()
+        if files or dialogue.earlier:
             # One thread decodes pictures for all clients: none of one that gets no answer.
             self._answering.usage.check(rules.counted)
         async with self._conversations.open(session_id) as conversation:
             human = None if self._deployment is None else human_tier(self._deployment, conversation)
             pictures = [await self._read(conversation, file) for file in files]
-            async with (
-                conversation.turn,
-                aclosing(
-                    ask(
-                        conversation,
-                        self._answering,
-                        text,
-                        key=key,
-                        store=self._conversations.store,
-                        rules=rules,
-                        human=human,
-                        pictures=pictures,
-                    )
-                ) as answer,
-            ):
-                async for event in answer:
-                    await events.put(_turn_event(event, conversation, text))
+            shown = [await self._displayed(conversation, each) for each in dialogue.earlier or ()]
+            async with conversation.turn:
+                supersedes: tuple[str, ...] = ()
+                if dialogue.earlier is not None:
+                    supersedes = await self._follow(conversation, shown, dialogue.transport)
+                answer = ask(
+                    conversation,
+                    self._answering,
+                    text,
+                    key=key,
+                    store=self._conversations.store,
+                    transport=dialogue.transport,
+                    supersedes=supersedes,
+                    instruction=instruction,
+                    rules=rules,
+                    human=human,
+                    pictures=pictures,
+                )
+                async with aclosing(answer):
+                    async for event in answer:
+                        await events.put(_turn_event(event, conversation, text))
+
+    async def _follow(
+        self, conversation: Conversation, shown: Sequence[DisplayedMessage], transport: str
+    ) -> tuple[str, ...]:
+        """Bring the session to the messages that its client shows; return the keys that its turn supersedes.
+
+        Raises:
+            ProtocolError: they cannot be followed.
+            ShareError: they hold too much text.
+            StoreError: another process holds the session, or its store is unreachable.
+        """
+        parted = await parted_from(conversation, self._conversations.store, shown, transport=transport)
+        if not parted.new:
+            return parted.supersedes
+        wait_s = conversation.take_typed("\n".join(each.text for each in parted.new))
+        if wait_s:
+            raise ShareError(
+                "too much text was brought into this session, try again later", limit=0, retry_s=wait_s
+            )
+        take_pictures(conversation, parted)
+        await conversation.in_time(
+            conversation.append(*brought_turns(conversation, parted, transport=transport))
+        )
+        return ()
+
+    async def _displayed(self, conversation: Conversation, turn: CompletionTurn) -> DisplayedMessage:
+        pictures = [await self._read(conversation, file) for file in turn.pictures]
+        return DisplayedMessage(turn.role, turn.text, tuple(pictures))
 
     async def _read(self, conversation: Conversation, file: PictureFile) -> Picture:
         """Return a picture as it is stored; that of the session where it is there already."""
@@ -209,8 +254,9 @@ def _turn_event(event: TypedEvent, conversation: Conversation, text: str) -> Tur
             return TurnEvent("delta", {"text": more})
         case TurnHeld(said):
             return TurnEvent("held", {"seq": said.seq, "tier": conversation.tier.tier.value})
-        case AnswerCommitted(reply):
-            return TurnEvent("done", {"seq": reply.seq, **dict(reply.payload)})
+        case AnswerCommitted(reply, usage):
+            used = {} if usage is None else {"usage": usage.amounts()}
+            return TurnEvent("done", {"seq": reply.seq, **dict(reply.payload), **used})
 
 
 async def _next_of(turn: asyncio.Task[None], events: asyncio.Queue[TurnEvent]) -> TurnEvent | None:

@@ -25,6 +25,8 @@ from parley.protocols.client_protocol import QueueUpdate
 from parley.serving.gateway.line_request import LineRequest, ReportPlace
 from parley.serving.gateway.sockets.replayable_socket import Message, ReplayableSocket
 from parley.transports.webrtc.early_peer import EarlyPeer
+from parley.transports.websocket.pipecat_frames import ClientAudio, client_frame, message_frame
+from parley.transports.websocket.pipecat_socket import CheckedSocket
 from parley.transports.websocket.session import SocketCall
 
 MOST_EARLY = 64
@@ -59,21 +61,37 @@ async def wait_as_browser(
     return line.is_granted
 
 
-async def wait_as_socket(line: LineRequest | None, websocket: ReplayableSocket) -> bool:
-    """Wait for the line of a socket that speaks RTVI; arguments and result as of ``wait_as_browser``."""
+async def wait_as_socket(
+    line: LineRequest | None, websocket: ReplayableSocket, *, in_frames: bool = False
+) -> bool:
+    """Wait for the line of a socket that speaks RTVI.
+
+    Args:
+        line: request of the call; None when it has a line already.
+        websocket: socket of the client.
+        in_frames: its messages are frames of Pipecat's. Its audio of that time is dropped.
+    """
     if line is None or line.is_granted:
         return True
     early: list[Message] = []
 
     async def report_place(place: QueueUpdate) -> None:
+        message = server_message(place)
         with suppress(WebSocketDisconnect, RuntimeError):
-            await websocket.send_text(json.dumps(server_message(place)))
+            if in_frames:
+                await websocket.send_bytes(message_frame(message))
+            else:
+                await websocket.send_text(json.dumps(message))
 
     async def left() -> None:
+        peer = CheckedSocket(websocket) if in_frames else websocket
         while len(early) < MOST_EARLY:
-            early.append(await websocket.receive())
-            if early[-1]["type"] == "websocket.disconnect":
+            message = await peer.receive()
+            if message["type"] == "websocket.disconnect":
+                early.append(message)
                 return
+            if not in_frames or not isinstance(client_frame(message["bytes"]), ClientAudio):
+                early.append(message)
 
     try:
         await _until_granted(line, report_place, left())

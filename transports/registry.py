@@ -328,7 +328,16 @@ TRANSPORTS = TransportRegistry(
             target="",
             capabilities=Capabilities(audio=False, has_room=False),
             settings="remembering",
-            routes=("/api/sessions/{session_id}/messages",),
+            routes=("/api/sessions/{session_id}/messages", "/v1/chat/completions"),
+        ),
+        TransportRow(
+            name="pipecat",
+            summary="a client of Pipecat's over a WebSocket: Protocol Buffers and RTVI",
+            target="parley.transports.websocket.pipecat_socket:open_pipecat",
+            capabilities=Capabilities(cancels_echo=True, queues_callers=True, speaks_rtvi=True),
+            settings="server",
+            routes=("/ws",),
+            arguments=("PipecatSocketArguments",),
         ),
         TransportRow(
             name="eval",

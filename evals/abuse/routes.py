@@ -64,6 +64,8 @@ def application() -> FastAPI:
         open_door=lambda _on_call: absent,
         conversations=absent,
         type_turn=absent,
+        speak=absent,
+        transcribe=absent,
         annotations=absent,
         recordings=absent,
         modes=(CASCADE, DUPLEX),

@@ -90,5 +90,8 @@ TOOLS: Registry[Tool] = Registry(
         "webhook": Row(
             "parley.models.tools.webhook:WebhookTool", "POSTs the arguments to an address that you choose"
         ),
+        "mcp": Row(
+            "parley.models.tools.mcp:McpTool", "a tool of an MCP server, a program or an address", extra="mcp"
+        ),
     },
 )

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, Literal, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import Field, field_validator, model_validator
@@ -89,7 +89,7 @@ class WebhookSettings(ToolSettings):
         if (self.url is None) == (self.url_env is None):
             raise ValueError("expected either url or url_env")
         if self.url is not None:
-            self._parts(self.url)
+            check_address(self.url, allow_plain_http=self.allow_plain_http)
         for name, value in self.headers.items():
             if _SECRET.search(name):
                 raise ValueError(f"the header {name!r} looks secret: give it in headers_env")
@@ -120,7 +120,7 @@ class WebhookSettings(ToolSettings):
         assert self.url_env is not None
         url = self._from_environment(self.url_env)
         try:
-            self._parts(url)
+            check_address(url, allow_plain_http=self.allow_plain_http)
         except ValueError as error:
             raise ConfigError(f"the tool {self.name!r}: {self.url_env}: {error}") from None
         return url
@@ -144,20 +144,25 @@ class WebhookSettings(ToolSettings):
             raise ConfigError(f"the tool {self.name!r} needs the environment variable {env}")
         return value
 
-    def _parts(self, url: str) -> SplitResult:
-        # The address may come from the environment, so its text is not quoted.
-        try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            raise ValueError("the address is not a valid URL") from None
-        if parts.scheme not in ("https", "http") or not host:
-            raise ValueError("the address must begin with https:// or http:// and name a host")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("the address contains a password: send it in headers_env")
-        if parts.scheme == "http" and not self.allow_plain_http and not _is_loopback(host):
-            raise ValueError("http to another machine is not encrypted: use https, or set allow_plain_http")
-        return parts
+
+def check_address(url: str, *, allow_plain_http: bool) -> None:
+    """Check the address of a server.
+
+    Raises:
+        ValueError: it is not one, or would send the arguments without encryption. The text does not quote the
+            address, which may come from the environment.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("the address is not a valid URL") from None
+    if parts.scheme not in ("https", "http") or not host:
+        raise ValueError("the address must begin with https:// or http:// and name a host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the address contains a password: send it in headers_env")
+    if parts.scheme == "http" and not allow_plain_http and not _is_loopback(host):
+        raise ValueError("http to another machine is not encrypted: use https, or set allow_plain_http")
 
 
 class WebhookTool:

@@ -36,6 +36,7 @@ from parley.models.retrieval.finder import PassageFinder
 from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import weights_folder
 from parley.models.tools import Tool, ToolSettings
+from parley.models.tools.mcp_server import McpServers
 from parley.pipelines.engines.choices import engine_settings, service_row
 from parley.pipelines.engines.document_search import (
     DocumentSearch,
@@ -45,7 +46,7 @@ from parley.pipelines.engines.document_search import (
     plan_vectors,
 )
 from parley.pipelines.engines.picture_reader import PictureReader
-from parley.pipelines.engines.tool_plan import create_tool, plan_tools
+from parley.pipelines.engines.tool_plan import create_tool, open_tools, plan_tools
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
@@ -203,6 +204,8 @@ class LlmRuntime:
         http: aiohttp.ClientSession | None = None,
         finder: PassageFinder | None = None,
         library: DocumentLibrary | None = None,
+        tools: Sequence[Tool] | None = None,
+        servers: McpServers | None = None,
     ) -> None:
         self.documents = documents
         self._llamacpp = llamacpp
@@ -221,8 +224,11 @@ class LlmRuntime:
             max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms
         )
         self.http = _http_session() if http is None else http
+        self._servers = servers
+        if tools is None:
+            tools = [create_tool(name, settings, self.http) for name, settings in plan.tools]
         self._tools = SharedTools(
-            [create_tool(name, settings, self.http) for name, settings in plan.tools],
+            tools,
             {settings.name: settings.clients for _, settings in plan.tools},
             take_request=lambda rules: self.usage.try_take_further(rules.counted),
         )
@@ -263,8 +269,11 @@ class LlmRuntime:
                 opened.push_async_callback(llamacpp.close)
             http = _http_session()
             opened.push_async_callback(http.close)
-            # Creates the tools, which are code of the deployment's own.
-            loaded = cls(deployment, plan, documents, causal, llamacpp, http, finder, library)
+            servers = McpServers()
+            opened.push_async_callback(servers.close)
+            # Tools are code of the deployment's own.
+            tools = await open_tools(plan.tools, http, servers)
+            loaded = cls(deployment, plan, documents, causal, llamacpp, http, finder, library, tools, servers)
             opened.pop_all()
         return loaded
 
@@ -468,6 +477,8 @@ class LlmRuntime:
 
     async def close(self) -> None:
         """End connections, and release the weights."""
+        if self._servers is not None:
+            await self._servers.close()
         await self.http.close()
         self.pictures.close()
         if self._causal is not None:

@@ -1,7 +1,7 @@
 """Resolution of the tools that a deployment names: a row of ``TOOLS``, or a function of another package."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import aiohttp
@@ -15,6 +15,9 @@ from parley.core.files import Checked
 from parley.core.registry import is_target
 from parley.models.tools import TOOLS, Tool, ToolSettings
 from parley.models.tools.function_tool import FunctionTool, arguments_model, is_tool_class
+from parley.models.tools.mcp_server import McpAddress, McpServer, McpServers
+
+MCP = "mcp"
 
 
 def plan_tools(thinking: Thinking) -> tuple[tuple[str, ToolSettings], ...]:
@@ -79,6 +82,48 @@ def create_tool(name: str, settings: ToolSettings, http: aiohttp.ClientSession) 
         # The constructor of another package.
         raise ConfigError(f"the tool {name!r} cannot be created: {one_line(error)}") from error
     return FunctionTool(settings, function, arguments_model(factory))
+
+
+async def open_tools(
+    planned: Sequence[tuple[str, ToolSettings]], http: aiohttp.ClientSession, servers: McpServers
+) -> list[Tool]:
+    """Create the tools of a plan, after their MCP servers were opened.
+
+    Args:
+        planned: see ``plan_tools``.
+        http: HTTP session of the process.
+        servers: servers of the process, which its owner closes.
+
+    Raises:
+        ConfigError: a tool or a server cannot be used.
+    """
+    addresses = {name: address for name, address in _mcp_addresses(planned)}
+    for address in addresses.values():
+        servers.of(address)
+    await servers.open()
+    return [
+        _mcp_tool(settings, servers.of(addresses[settings.name]))
+        if settings.name in addresses
+        else create_tool(name, settings, http)
+        for name, settings in planned
+    ]
+
+
+def _mcp_addresses(planned: Sequence[tuple[str, ToolSettings]]) -> Iterator[tuple[str, McpAddress]]:
+    if any(name == MCP for name, _ in planned):
+        # Needs the package.
+        from parley.models.tools.mcp import McpSettings
+
+        for _, settings in planned:
+            if isinstance(settings, McpSettings):
+                yield settings.name, settings.address()
+
+
+def _mcp_tool(settings: ToolSettings, server: McpServer) -> Tool:
+    from parley.models.tools.mcp import McpSettings, McpTool
+
+    assert isinstance(settings, McpSettings)
+    return McpTool(settings, server)
 
 
 def _tool_settings(choice: Choice, *, where: str) -> ToolSettings:

@@ -38,7 +38,8 @@ from parley.pipelines.engines.llm_runtime import Memory
 from parley.pipelines.human_tier import human_tier
 from parley.pipelines.lifecycle import EXPIRED, OVER_LIMIT
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
-from parley.pipelines.sockets.chat_speech import ServiceAnswer, Spoken, SpokenAnswer
+from parley.pipelines.sockets.chat_speech import Spoken, open_speech
+from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
 from parley.pipelines.text.typed_turns import (
     AnswerCommitted,
     AnswerPiece,
@@ -48,7 +49,6 @@ from parley.pipelines.text.typed_turns import (
     ask,
     context_of,
 )
-from parley.processors.speech.engine_tts import EngineTtsSettings
 from parley.protocols.chat_ws import (
     AUDIO_RATE_HZ,
     ChatParts,
@@ -69,13 +69,12 @@ from parley.protocols.client_protocol import STOPPING, Message, ProtocolError
 from parley.runtime.event_stream import CallEvents, EventQueue
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
-from parley.session_store.events import Draft, Event, Kind
-from parley.session_store.history import DisplayedMessage, Parting, parting
+from parley.session_store.events import Event, Kind
+from parley.session_store.history import DisplayedMessage, Parting
 from parley.transports.websocket.messages import ChatSocketTuning, MessageSocket
 from parley.transports.websocket.session import SocketPeer
 
 TRANSPORT = "chat"
-READ_EVENTS = 1_000
 # Words of recordings that a client sends with every request; the least recently used are forgotten.
 KNOWN_RECORDINGS = 256
 FLOAT_BYTES = 4
@@ -203,8 +202,8 @@ class _Talk:
             self._check_allowance()
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
-            self._take_pictures(parted)
-            brought = self._brought(parted)
+            take_pictures(conversation, parted)
+            brought = brought_turns(conversation, parted, transport=TRANSPORT)
             if brought:
                 await conversation.in_time(conversation.append(*brought))
             answer = ask(
@@ -296,29 +295,7 @@ class _Talk:
     async def _parting(self, asked: ChatParts, shown: list[DisplayedMessage]) -> Parting:
         if not asked.is_whole:
             return Parting(tuple(shown), ())
-        await self._conversation.in_time(self._conversation.flushed())
-        events = await self._events([Kind.USER_TURN, Kind.BOT_TURN])
-        parted = parting(events, shown, transport=TRANSPORT)
-        until_seq = self._conversation.view().until_seq
-        if any(event.seq <= until_seq for event in parted.gone):
-            raise ProtocolError(
-                "messages: they differ from the session in a turn that is only kept as a summary; begin a "
-                "new conversation",
-                code="too_old",
-                param="messages",
-            )
-        return parted
-
-    async def _events(self, kinds: list[Kind]) -> list[Event]:
-        events: list[Event] = []
-        while True:
-            after_seq = events[-1].seq if events else 0
-            page = await self._store.events(
-                self.session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds
-            )
-            events += page
-            if len(page) < READ_EVENTS:
-                return events
+        return await parted_from(self._conversation, self._store, shown, transport=TRANSPORT)
 
     def _instruct(self, wished: str | None) -> None:
         """Use the client's addition to the prompt, where it may instruct, until the client sends another."""
@@ -337,32 +314,6 @@ class _Talk:
         if question.given.instruction is not None and not self._rules.may_instruct:
             unused.append("messages: those of the system; the prompt is the deployment's")
         return unused
-
-    def _take_pictures(self, parted: Parting) -> None:
-        """Count the pictures that the client adds with earlier messages."""
-        if self._conversation.take_pictures([each for said in parted.new for each in said.pictures]):
-            raise ProtocolError(
-                "messages: too many pictures in a short time, try again later", code="rate_limit_exceeded"
-            )
-
-    def _brought(self, parted: Parting) -> list[Draft]:
-        """Return the turns that the client adds; the first supersedes those that no longer count."""
-        drafts: list[Draft] = []
-        pictures = 0
-        for number, said in enumerate(parted.new):
-            payload: dict[str, Any] = {"text": said.text, "transport": TRANSPORT, "brought": True}
-            if parted.supersedes and not number:
-                payload["supersedes"] = list(parted.supersedes)
-            if said.pictures:
-                payload["pictures"] = self._conversation.name_pictures(said.pictures, before=pictures)
-                drafts += self._conversation.picture_drafts(said.pictures)
-                pictures += len(said.pictures)
-            if said.role == "user":
-                drafts.append(self._conversation.draft(Kind.USER_TURN, "user", payload))
-            else:
-                payload |= {"reply_id": uuid.uuid4().hex, "truncated": False, "unheard": ""}
-                drafts.append(self._conversation.draft(Kind.BOT_TURN, "bot", payload))
-        return drafts
 
     async def _read(self, question: _Question, turn: Event) -> None:
         if self._memory is None:
@@ -385,7 +336,7 @@ class _Talk:
         Raises:
             AgentError: no answer was made, or it broke off.
         """
-        spoken = self._spoken() if speaks else None
+        spoken = open_speech(self._engines) if speaks else None
         speaking = None
         if spoken is not None:
             speaking = asyncio.create_task(self._speak(spoken, question, made), name="chat.voice")
@@ -440,14 +391,6 @@ class _Talk:
         if event.tier is Tier.HUMAN:
             # Words of an earlier human are no answer of this one.
             self._given.take_all()
-
-    def _spoken(self) -> Spoken:
-        voice, speaking = self._engines.voice, self._engines.deployment.speaking
-        delivery = EngineTtsSettings()
-        if voice is None:
-            quiet_s = delivery.engine_timeout_ms / 1000
-            return ServiceAnswer(self._engines.build_tts, speaking.tts.name, quiet_s=quiet_s)
-        return SpokenAnswer(voice, self._engines.executors.speech, delivery)
 
     async def _speak(self, spoken: Spoken, question: _Question, made: _Made) -> None:
         try:

@@ -32,6 +32,7 @@ from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, pcm16_to_floa
 from parley.models.tts import SpeechPiece, TextToSpeech
 from parley.models.tts.clauses import ClauseSplitter
 from parley.pipelines.builder import Stages
+from parley.pipelines.engines.engines import Engines
 from parley.pipelines.text.typed_turns import running
 from parley.processors.speech.crossing import Crossing, Ended
 from parley.processors.speech.engine_tts import EngineTtsSettings
@@ -61,6 +62,16 @@ class Spoken(Protocol):
             EngineError: the voice failed.
         """
         ...
+
+
+def open_speech(engines: Engines) -> Spoken:
+    """Return the speech of one answer by the deployment's voice."""
+    voice, speaking = engines.voice, engines.deployment.speaking
+    delivery = EngineTtsSettings()
+    if voice is None:
+        quiet_s = delivery.engine_timeout_ms / 1000
+        return ServiceAnswer(engines.build_tts, speaking.tts.name, quiet_s=quiet_s)
+    return SpokenAnswer(voice, engines.executors.speech, delivery)
 
 
 class SpokenAnswer:

@@ -27,6 +27,7 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseEndFrame,
     LLMTextFrame,
+    MetricsFrame,
 )
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
@@ -39,11 +40,13 @@ from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
+from parley.core.usage import Stage, Usage
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
+from parley.processors.taps.usage_events import usage_of
 from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import DROPPABLE, Conversation
 from parley.session_store.events import Draft, Event, Kind
@@ -73,9 +76,15 @@ class AnswerPiece:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCommitted:
-    """Report that the answer is complete and durable."""
+    """Report that the answer is complete and durable.
+
+    Attributes:
+        turn: event of the answer.
+        usage: tokens of the model for it, results of tools included; None where the model reports none.
+    """
 
     turn: Event
+    usage: Usage | None = None
 
     @property
     def passages(self) -> tuple[CitedPassage, ...]:
@@ -107,6 +116,7 @@ class _Collector(FrameProcessor):
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
         self.failed: str | None = None
         self.passages: tuple[CitedPassage, ...] = ()
+        self.usage: Usage | None = None
         self._called = False
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
@@ -115,6 +125,10 @@ class _Collector(FrameProcessor):
             self.pieces.put_nowait(frame.text)
         elif isinstance(frame, PassagesCitedFrame):
             self.passages = frame.passages
+        elif isinstance(frame, MetricsFrame):
+            for stage, used in filter(None, map(usage_of, frame.data)):
+                if stage is Stage.LLM:
+                    self.usage = used if self.usage is None else self.usage + used
         elif isinstance(frame, FunctionCallsStartedFrame):
             # The answer follows the tools' results, in a response of its own.
             self._called = True
@@ -249,7 +263,7 @@ async def ask(
             yield AnswerPiece(f" {human.settings.offer}")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
-        yield AnswerCommitted(answer)
+        yield AnswerCommitted(answer, collector.usage)
 
 
 def _bot_turn(

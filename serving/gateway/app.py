@@ -55,7 +55,15 @@ from parley.serving.gateway.http.middleware import (
 from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import RETRY_S, ShareError
 from parley.serving.gateway.metrics_api import MetricsPage, metrics_api
-from parley.serving.gateway.openai_routes import openai_router
+from parley.serving.gateway.openai_http.audio import (
+    TRANSCRIPTIONS_PATH,
+    OpenAiAudio,
+    SpeakText,
+    TranscribeRecording,
+)
+from parley.serving.gateway.openai_http.chat import SESSION_HEADER, TOKEN_HEADER, ChatCompletions
+from parley.serving.gateway.openai_http.errors import OPENAI_PATHS, add_openai_errors
+from parley.serving.gateway.openai_http.models import model_names, models_router
 from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_links import CallLinks
@@ -72,6 +80,7 @@ from parley.serving.gateway.session_api import (
     SessionRecordings,
     on_store_error,
     session_api,
+    typed_turn_limit,
 )
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.sockets.chat_sockets import ChatSockets
@@ -101,6 +110,9 @@ def create_app(
     open_door: Callable[[OnConnection], Door],
     conversations: Conversations | None = None,
     type_turn: AnswerTyped | None = None,
+    speak: SpeakText | None = None,
+    transcribe: TranscribeRecording | None = None,
+    language: str = "",
     annotations: AnnotationEntries | None = None,
     recordings: SessionRecordings | None = None,
     modes: Sequence[str] = (),
@@ -131,7 +143,10 @@ def create_app(
         describe: returns facts for ``/status`` (engines, versions).
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
-        type_turn: answers typed turns of the sessions API.
+        type_turn: answers typed turns of the sessions API, and chat completions.
+        speak: speaks texts for OpenAI's clients; without it and ``transcribe`` there are no such routes.
+        transcribe: transcribes recordings for them.
+        language: ISO code of the language that callers speak.
         annotations: live calls that outside specialists report about; without them there are no such routes.
         recordings: recordings of calls, played and removed with their session; None for none.
         modes: that a call may request (``mode`` of its body); without any there are no such sockets.
@@ -272,6 +287,7 @@ def create_app(
     public_url = phone.public_url if phone is not None else None
     add_middleware(app, settings, called=[str(urlsplit(public_url).hostname)] if public_url else [])
     add_error_answers(app)
+    add_openai_errors(app)
     app.include_router(access.router())
     app.include_router(
         health_router(
@@ -302,10 +318,11 @@ def create_app(
         apps=operations.apps,
         default_mode=default_mode,
     )
+    models = model_names(modes)
     if modes:
         app.include_router(sockets.router())
         app.include_router(unmute_router(describe))
-        app.include_router(openai_router(modes))
+        app.include_router(models_router(models))
         app.include_router(
             ChatSockets(
                 settings,
@@ -314,6 +331,9 @@ def create_app(
                 admit=partial(sockets.admit, app="turnbased", uses_recogniser=False),
             ).router()
         )
+    if modes and speak is not None and transcribe is not None:
+        audio = OpenAiAudio(models, speak, transcribe, language, calls, settings, usage, access)
+        app.include_router(audio.router())
     if phone is not None:
         app.include_router(
             PhoneRoutes(
@@ -340,11 +360,23 @@ def create_app(
             ).router()
         )
     if conversations is not None and type_turn is not None:
+        turns = typed_turn_limit(settings)
         app.include_router(
             session_api(
-                conversations, type_turn, settings, usage, access, operators, audit, recordings=recordings
+                conversations,
+                type_turn,
+                settings,
+                usage,
+                access,
+                operators,
+                audit,
+                turns,
+                recordings=recordings,
             )
         )
+        if modes:
+            completions = ChatCompletions(models, conversations, type_turn, settings, usage, access, turns)
+            app.include_router(completions.router())
         app.include_router(desk_api(human_desk, conversations, operators))
         if annotations is not None:
             app.include_router(annotations_api(annotations, conversations, settings, access))
@@ -371,7 +403,7 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         BodyLimit,
         max_bytes=settings.max_body_bytes,
         within_s=settings.body_s,
-        streamed=(IMPORT_PATH, *STREAMED_PATHS),
+        streamed=(IMPORT_PATH, TRANSCRIPTIONS_PATH, *STREAMED_PATHS),
         longer=LongerBodies(
             MESSAGES_PATH,
             max_bytes=settings.max_picture_body_bytes,
@@ -388,10 +420,10 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["authorization", "content-type", "idempotency-key"],
-            expose_headers=["retry-after"],
+            allow_headers=["authorization", "content-type", "idempotency-key", SESSION_HEADER],
+            expose_headers=["retry-after", SESSION_HEADER, TOKEN_HEADER],
         )
-    app.add_middleware(PageHeaders, private=(PATH, *PRIVATE_PATHS))
+    app.add_middleware(PageHeaders, private=(PATH, *PRIVATE_PATHS, *OPENAI_PATHS))
 
 
 def add_error_answers(app: FastAPI) -> None:

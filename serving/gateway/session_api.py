@@ -55,6 +55,7 @@ from parley.core.errors import (
 )
 from parley.core.grants import ClientIdentity
 from parley.core.pictures import PictureFile
+from parley.protocols.openai_http import CompletionTurn
 from parley.recording.retention import RemovedRecordings
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
@@ -83,7 +84,7 @@ MAX_FOUND = 100
 # Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
 # Paths of typed turns, whose bodies may hold pictures.
-MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages")
+MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages|/v1/chat/completions")
 MAX_PICTURES = 8
 # Base64; the length of the whole body usually applies first.
 MAX_PICTURE_CHARS = 100_000_000
@@ -106,6 +107,22 @@ class TurnEvent:
     data: dict[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class ClientDialogue:
+    """Context that a client sends with its turn.
+
+    Attributes:
+        transport: of the turn, in the session.
+        earlier: all messages before the turn, as the client shows them, which the session is to follow; None:
+            the turn is the session's next one.
+        instruction: text that the client adds to the deployment's prompt, where its grants permit it.
+    """
+
+    transport: str
+    earlier: tuple[CompletionTurn, ...] | None = None
+    instruction: str | None = None
+
+
 class AnswerTyped(Protocol):
     """Function that answers a typed turn (``pipelines.text.typed_turns``).
 
@@ -120,6 +137,7 @@ class AnswerTyped(Protocol):
         key: str | None,
         identity: ClientIdentity,
         pictures: Sequence[PictureFile] = (),
+        dialogue: ClientDialogue | None = None,
     ) -> AsyncGenerator[TurnEvent, None]: ...
 
 
@@ -172,6 +190,16 @@ Paced = Callable[[int], Awaitable[None]]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
+def typed_turn_limit(settings: ServerTuning) -> ConcurrencyLimit:
+    """Return the limit of concurrent typed turns; its keys are sessions."""
+    return ConcurrencyLimit(
+        settings.max_typed_turns,
+        f"{settings.max_typed_turns} typed turns are under way, try again in a moment",
+        each=1 + settings.max_waiting_turns,
+        each_full=f"{settings.max_waiting_turns} turns of this session wait already, try again in a moment",
+    )
+
+
 def session_api(
     conversations: Conversations,
     type_turn: AnswerTyped,
@@ -180,6 +208,7 @@ def session_api(
     access: Access,
     operators: AdminAuth,
     audit: AuditLog,
+    turns: ConcurrencyLimit,
     recordings: SessionRecordings | None = None,
 ) -> APIRouter:
     """Return the routes.
@@ -192,15 +221,10 @@ def session_api(
         access: checks that a client may create or use a session.
         operators: checks that a client may list and import.
         audit: records deletions.
+        turns: limits concurrent typed turns, in all and of each session (``typed_turn_limit``).
         recordings: recordings of the calls of the sessions; None for none.
     """
     store = conversations.store
-    turns = ConcurrencyLimit(
-        settings.max_typed_turns,
-        f"{settings.max_typed_turns} typed turns are under way, try again in a moment",
-        each=1 + settings.max_waiting_turns,
-        each_full=f"{settings.max_waiting_turns} turns of this session wait already, try again in a moment",
-    )
     followers = ConcurrencyLimit(
         settings.max_followers,
         f"{settings.max_followers} readers follow sessions here, try again later",

@@ -163,6 +163,31 @@ class ServerTuning(ServerSettings):
         le=1_000,
         description="typed turns of one session that may wait for the one in progress; more get 429",
     )
+    audio_jobs: int = Field(
+        2,
+        ge=1,
+        le=64,
+        description="requests of /v1/audio/speech and /v1/audio/transcriptions at the same time, one of each "
+        "client; more get 503, and 429 of one client",
+    )
+    audio_job_s: float = Field(
+        120.0,
+        gt=0,
+        le=3_600,
+        description="longest time in which a transcript is made, or in which speech is made and taken",
+    )
+    max_recording_bytes: int = Field(
+        25_000_000,
+        ge=1_000,
+        le=1_000_000_000,
+        description="longest body of a recording to transcribe; more gets 413",
+    )
+    max_recording_s: float = Field(
+        600.0, gt=0, le=7_200, description="longest recording to transcribe; more gets 413"
+    )
+    upload_s: float = Field(
+        60.0, gt=0, le=3_600, description="longest time for a recording to arrive; more gets 408"
+    )
     max_followers: int = Field(
         256, ge=1, le=100_000, description="concurrent readers of /events; more get 503"
     )
@@ -196,11 +221,12 @@ class ServerTuning(ServerSettings):
         2, ge=0, le=600, description="longest wait of a stopping server for requests in flight, after drain_s"
     )
     eval_socket: bool = Field(
-        True, description="serve /ws, which only Pipecat's evaluation tool (pipecat eval run) can use"
+        True,
+        description="serve /ws to Pipecat's WebSocket clients and its evaluation tool (pipecat eval run)",
     )
     socket_open_s: float = Field(
         10.0,
         gt=0,
         le=600,
-        description="time within which a socket on /ws has to send eval-connect, or it is closed",
+        description="time within which a socket on /ws has to send its first message, or it is closed",
     )

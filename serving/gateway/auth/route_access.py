@@ -83,6 +83,9 @@ ROUTES: dict[tuple[str, str], Audience] = {
     # Calls and sessions.
     ("POST", "/api/token"): Audience.APPLICATION,
     ("POST", "/v1/realtime/client_secrets"): Audience.APPLICATION,
+    ("POST", "/v1/chat/completions"): _C,
+    ("POST", "/v1/audio/speech"): _C,
+    ("POST", "/v1/audio/transcriptions"): _C,
     ("POST", "/api/client"): _C,
     ("POST", "/start"): _C,
     ("POST", "/api/offer"): _C,

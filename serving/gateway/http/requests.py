@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import json
 from collections.abc import AsyncGenerator, Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -119,14 +119,50 @@ async def read_body(request: Request, *, max_bytes: int, within_s: float) -> byt
     Raises:
         BodyError: 413, it is too large; 408, it is too slow; 400, the sender left.
     """
-    _check_declared(request, max_bytes)
     body = bytearray()
+    async with aclosing(read_pieces(request, max_bytes=max_bytes, within_s=within_s)) as pieces:
+        async for piece in pieces:
+            body += piece
+    return bytes(body)
+
+
+async def read_pieces(request: Request, *, max_bytes: int, within_s: float) -> AsyncGenerator[bytes, None]:
+    """Yield such a body as it arrives.
+
+    Args:
+        request: whose body has not been read.
+        max_bytes: of the body.
+        within_s: longest wait for the next piece of it.
+
+    Raises:
+        BodyError: as ``read_body`` does.
+    """
+    _check_declared(request, max_bytes)
+    came = 0
     async with aclosing(request.stream()) as pieces:
         while (piece := await _next_piece(pieces, within_s=within_s)) is not None:
-            body += piece
-            if len(body) > max_bytes:
+            came += len(piece)
+            if came > max_bytes:
                 raise _too_large(max_bytes)
-    return bytes(body)
+            yield piece
+
+
+async def discard_rest(request: Request, *, max_bytes: int, within_s: float) -> None:
+    """Read the rest of a body that is refused, so that its sender reads the refusal.
+
+    A connection that is closed while its client still sends is reset, and the answer is lost. A rest that is
+    longer or slower than the bounds is left.
+
+    Args:
+        request: whose body was read in part, or not at all.
+        max_bytes: of the body.
+        within_s: longest time for the rest.
+    """
+    with suppress(BodyError, RuntimeError, TimeoutError):
+        async with asyncio.timeout(within_s):
+            async with aclosing(read_pieces(request, max_bytes=max_bytes, within_s=within_s)) as pieces:
+                async for _ in pieces:
+                    pass
 
 
 async def read_lines(

@@ -1,9 +1,10 @@
-"""Socket ``/ws`` of Pipecat's evaluation tool (``pipecat eval run``), for that tool only.
+"""Socket ``/ws`` of Pipecat's clients (Protocol Buffers) and of its evaluation tool (``pipecat eval run``).
 
-Input: a handshake, admitted like all others (``TalkSockets.admit``). Output: one conversation over it.
-The socket takes no line before it has identified itself, within ``socket_open_s``, and the number of sockets
-that have not is bounded. From then on it waits for a line where there is none. A refused socket is closed
-with a code and a reason.
+Input: a handshake, admitted like all others (``TalkSockets.admit``). ``?session=`` goes on with a session,
+and ``?mode=`` chooses the pipeline. Output: one conversation over it. The first message shows the kind of
+client: text of the tool, or bytes. The socket takes no line before that message, which has to come within
+``socket_open_s``, and the number of sockets without one is bounded. From then on it waits for a line where
+there is none. A refused socket is closed with a code and a reason.
 """
 
 import asyncio
@@ -30,6 +31,11 @@ from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.
 EVAL = "eval"
+# Name of Pipecat's other clients in the queue.
+PIPECAT = "pipecat"
+# Fields of the query that begin a call.
+QUERY = ("session", "mode")
+WRONG_FIRST = "the first message is neither a frame of Pipecat's nor eval-connect"
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
 
@@ -47,13 +53,22 @@ class EvalArguments(Queueing, WebSocketRunnerArguments):
     identity: ClientIdentity = ANONYMOUS
 
 
+@dataclass
+class PipecatSocketArguments(EvalArguments):
+    """Arguments of a conversation of a client of Pipecat's.
+
+    Attributes:
+        websocket: accepted; its first message is a frame.
+    """
+
+
 class EvalSocket:
-    """Route of the evaluation socket.
+    """Route of the socket.
 
     Args:
         settings: bounds.
         calls: starts conversations.
-        admit: admits a handshake, or raises; every conversation here is a session of its own.
+        admit: admits a handshake, or raises.
     """
 
     def __init__(self, settings: ServerTuning, *, calls: CallTasks, admit: Admit) -> None:
@@ -75,12 +90,15 @@ class EvalSocket:
         return router
 
     async def serve(self, websocket: WebSocket) -> None:
-        """Serve Pipecat's evaluation tool (``pipecat eval run``): one conversation for each socket."""
+        """Serve Pipecat's clients (Protocol Buffers and RTVI), and its evaluation tool."""
         within_s = self._settings.hang_up_s
+        body: dict[str, object] = {
+            name: value for name in QUERY if (value := websocket.query_params.get(name))
+        }
         try:
-            identity = (await self._admit(websocket, {})).identity
+            identity = (await self._admit(websocket, body)).identity
             await websocket.accept()
-            task = await self._open(ReplayableSocket(websocket), identity)
+            task = await self._open(ReplayableSocket(websocket), identity, body)
         except (CapacityError, StoreUnavailableError) as error:
             await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
         except (HTTPException, AgentError) as error:
@@ -89,29 +107,36 @@ class EvalSocket:
         else:
             await asyncio.wait({task})
 
-    async def _open(self, websocket: ReplayableSocket, identity: ClientIdentity) -> asyncio.Task[None]:
-        """Start the conversation of an accepted socket once it has identified itself."""
+    async def _open(
+        self, websocket: ReplayableSocket, identity: ClientIdentity, body: Mapping[str, object]
+    ) -> asyncio.Task[None]:
+        """Start the conversation of an accepted socket once its first message has come."""
         settings = self._settings
         try:
             with self._opening.take(identity.address):
                 async with asyncio.timeout(settings.socket_open_s):
-                    # Kept on the socket: ``run_call`` parses it again without reading again.
-                    kind, _ = await parse_telephony_websocket(websocket)
+                    first = await websocket.receive()
+                    websocket.put_back([first])
+                    kind = PIPECAT
+                    if first.get("bytes") is None:
+                        # Kept on the socket: ``run_call`` parses it again without reading again.
+                        kind, _ = await parse_telephony_websocket(websocket)
         except TimeoutError as error:
-            raise PeerError(f"eval-connect did not arrive within {settings.socket_open_s} s") from error
+            raise PeerError(f"no first message arrived within {settings.socket_open_s} s") from error
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-            raise PeerError("the first message is not eval-connect") from error
-        if kind != EVAL:
-            raise PeerError("this socket serves only eval-connect")
+            raise PeerError(WRONG_FIRST) from error
+        if kind not in (EVAL, PIPECAT):
+            raise PeerError(WRONG_FIRST)
+        made = PipecatSocketArguments if kind == PIPECAT else EvalArguments
         return self._calls.start(
-            EvalArguments(websocket=websocket, identity=identity),
+            made(websocket=websocket, identity=identity, body=dict(body)),
             call_id=f"socket.{secrets.token_hex(4)}",
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
             says_goodbye=True,
             identity=identity,
-            uses_recogniser=self._calls.uses_recogniser(None),
+            uses_recogniser=self._calls.uses_recogniser(body.get("mode")),
             may_wait=True,
-            transport=EVAL,
+            transport=kind,
         )
 
 

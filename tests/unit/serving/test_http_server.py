@@ -144,7 +144,7 @@ async def test_a_silent_socket_takes_no_line_and_is_closed():
         assert await opens_a_call(gateway) == 200
         code, reason = await closed(silent)
         assert code == 1008
-        assert "eval-connect did not arrive within 0.05 s" in reason
+        assert "no first message arrived within 0.05 s" in reason
         assert len(gateway.arguments) == 1
 
 

@@ -9,8 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from parley.core.speech_formats import SpeechFormat
 from parley.pipelines.call_recording import CallRecordings
 from parley.pipelines.live_annotations import LiveAnnotations
+from parley.protocols.openai_http import RecordingText
 from parley.recording.settings import RecordingSettings
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.app import create_app
@@ -62,6 +64,14 @@ def set_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv(variable, base64.b64encode(bytes(32)).decode())
 
 
+async def _spoken(_text: str, _kind: SpeechFormat) -> AsyncGenerator[bytes, None]:
+    yield b"speech"
+
+
+async def _transcribed(_pcm: bytes) -> RecordingText:
+    return RecordingText("words", (), 1.0, "en")
+
+
 async def _typed(_session: str, _text: str, **_: object) -> AsyncGenerator[TurnEvent, None]:
     yield TurnEvent("done", {})
 
@@ -79,6 +89,8 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=0.2),
         conversations=conversations,
         type_turn=_typed,
+        speak=_spoken,
+        transcribe=_transcribed,
         annotations=LiveAnnotations(),
         recordings=CallRecordings(RecordingSettings(folder=folder), "embedded"),
         modes=("cascade", "duplex"),

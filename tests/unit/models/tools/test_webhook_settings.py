@@ -167,7 +167,7 @@ def test_a_deployment_without_tools_has_none():
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
-        ([{"name": "carrier_pigeon"}], r"unknown tool 'carrier_pigeon' \(known: webhook\)"),
+        ([{"name": "carrier_pigeon"}], r"unknown tool 'carrier_pigeon' \(known: mcp, webhook\)"),
         ([webhook(), webhook()], r"thinking.tools.1 \(webhook\): there is already a tool 'book_table'"),
         ([webhook(colour="red")], r"thinking.tools.0 \(webhook\): unknown field 'colour'"),
         ([webhook(url=None, url_env="NO_SUCH_VARIABLE")], "NO_SUCH_VARIABLE"),
@@ -179,13 +179,16 @@ def test_a_deployment_whose_tools_cannot_work_does_not_start(tools: list[dict[st
         plan_answering(deployment(*tools))
 
 
-def test_the_example_of_the_document_works(monkeypatch: pytest.MonkeyPatch):
-    for name in ("ANTHROPIC_API_KEY", "TABLES_TOKEN"):
+def test_the_examples_of_the_document_work(monkeypatch: pytest.MonkeyPatch):
+    for name in ("ANTHROPIC_API_KEY", "TABLES_TOKEN", "SHOP_TOKEN", "MAPS_TOKEN"):
         monkeypatch.setenv(name, "x")
     document = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "tools.md"
-    [example] = re.findall(r"```yaml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+    examples = re.findall(r"```yaml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
     where = "docs/how-to/tools.md"
-    deployment_of_example = parse_settings(Deployment, parse_yaml(example, where=where), where=where)
-    [(_row, chosen)] = plan_answering(deployment_of_example).tools
-    assert chosen.name == "book_table"
-    assert chosen.idempotent
+    planned = []
+    for example in examples:
+        deployment_of_example = parse_settings(Deployment, parse_yaml(example, where=where), where=where)
+        planned.append([chosen for _row, chosen in plan_answering(deployment_of_example).tools])
+    [[booking], [order, street]] = planned
+    assert (booking.name, booking.idempotent) == ("book_table", True)
+    assert (order.name, street.name) == ("order", "find_street")

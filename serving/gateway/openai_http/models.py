@@ -8,19 +8,26 @@ from collections.abc import Sequence
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from parley.protocols.openai_http import OpenAiHttpError, check_model, error_body
+
 # The name that leaves the choice of the pipeline to the deployment.
 MODEL = "parley"
 OWNER = "parley"
 
 
-def openai_router(modes: Sequence[str]) -> APIRouter:
+def model_names(modes: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the models: one for each pipeline (``cascade``, ``duplex``), and one for any."""
+    return (MODEL, *(f"{MODEL}-{mode}" for mode in modes))
+
+
+def models_router(names: Sequence[str]) -> APIRouter:
     """Return the routes.
 
     Args:
-        modes: pipelines that are served: cascade, duplex.
+        names: of the models.
     """
     router = APIRouter()
-    models = {name: _model(name) for name in (MODEL, *(f"{MODEL}-{mode}" for mode in modes))}
+    models = {name: _model(name) for name in names}
 
     @router.get("/v1/models")
     async def listed() -> dict[str, object]:
@@ -30,16 +37,12 @@ def openai_router(modes: Sequence[str]) -> APIRouter:
     @router.get("/v1/models/{model}")
     async def shown(model: str) -> JSONResponse:
         """Return one model."""
-        found = models.get(model)
-        if found is not None:
-            return JSONResponse(found)
-        error = {
-            "message": f"there is no model {model[:64]!r}; known: {', '.join(models)}",
-            "type": "invalid_request_error",
-            "param": "model",
-            "code": "model_not_found",
-        }
-        return JSONResponse({"error": error}, status_code=404)
+        try:
+            check_model(model, names)
+        except OpenAiHttpError as error:
+            body = error_body(str(error), kind=error.kind, param=error.param, code=error.code)
+            return JSONResponse(body, status_code=error.status)
+        return JSONResponse(models[model])
 
     return router
 

@@ -1,0 +1,264 @@
+"""Connection to one MCP server, which any number of tools share: started, watched and started again.
+
+A server is a program of this machine (standard input and output) or an address (streamable HTTP). One task
+owns the connection from its beginning to its end. It notices a dead server by a ping, or by a call that
+finds the connection closed, and connects again, after a pause that doubles with each failure.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from loguru import logger
+
+from parley.core.errors import ConfigError, EngineError, one_line
+from parley.models.tools import EffectUnknownError
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult, RequestParamsMeta
+
+# Pauses between attempts to connect, and the time of one attempt.
+FIRST_PAUSE_S, LONGEST_PAUSE_S, CONNECT_S = 0.2, 30.0, 15.0
+HTTP_S = 300.0
+PING_EVERY_S, PING_S = 10.0, 5.0
+# Wait of a call for a server that is being started again.
+RESTART_WAIT_S = 3.0
+CLOSE_S = 5.0
+# A server lists its tools in pages.
+MOST_PAGES = 20
+# Codes of JSON-RPC by which a server reports that it carried nothing out: parse error, invalid request,
+# unknown method, invalid parameters.
+NOT_CARRIED_OUT = frozenset({-32700, -32600, -32601, -32602})
+# Field of a call's ``_meta`` that is the same for each run of the same call.
+KEY_FIELD = "parley/idempotency-key"
+
+
+@dataclass(frozen=True, slots=True)
+class McpAddress:
+    """Program or address of an MCP server.
+
+    Attributes:
+        command: program and its arguments; empty for a server with an address.
+        env: variables of the program, in addition to PATH and the like.
+        url: address of a server for streamable HTTP; empty for a program.
+        headers: of each request.
+    """
+
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name for messages, without secrets."""
+        return self.url.partition("?")[0] or " ".join(self.command)[:100]
+
+
+@dataclass(frozen=True, slots=True)
+class McpToolInfo:
+    """Tool as its server describes it.
+
+    Attributes:
+        description: for the model.
+        parameters: JSON schema of the arguments.
+    """
+
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class McpServer:
+    """One MCP server.
+
+    Args:
+        address: of the server.
+    """
+
+    def __init__(self, address: McpAddress) -> None:
+        self._address = address
+        self._client: Client | None = None
+        self._changed = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failure = ""
+        self.tools: dict[str, McpToolInfo] = {}
+
+    async def open(self) -> None:
+        """Connect, and read the list of tools.
+
+        Raises:
+            ConfigError: the server does not start or answer.
+        """
+        self._task = asyncio.create_task(self._run(), name="tools.mcp")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                while self._client is None and not self._failure:
+                    await self._changes()
+        except TimeoutError:
+            self._failure = f"it did not answer within {CONNECT_S:g} s"
+        if self._client is None:
+            await self.close()
+            raise ConfigError(f"the MCP server {self._address.name} cannot be used: {self._failure}")
+
+    async def close(self) -> None:
+        """End the connection, and the program."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=CLOSE_S)
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, key: str, timeout_s: float
+    ) -> "CallToolResult":
+        """Call a tool once.
+
+        Raises:
+            EffectUnknownError: the server died, or did not answer in time.
+            EngineError: the server is not there; nothing happened.
+        """
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        client = await self._connected(tool, min(RESTART_WAIT_S, timeout_s))
+        try:
+            async with asyncio.timeout(timeout_s):
+                meta = cast("RequestParamsMeta", {KEY_FIELD: key})
+                return await client.call_tool(tool, dict(arguments), meta=meta)
+        except TimeoutError:
+            raise EffectUnknownError(
+                f"its server did not answer within {timeout_s:g} s", engine=tool
+            ) from None
+        except MCPError as error:
+            if error.code in NOT_CARRIED_OUT:
+                raise EngineError(f"its server refused: {one_line(error)}", engine=tool) from error
+            if error.code == CONNECTION_CLOSED:
+                self._lose(client)
+            raise EffectUnknownError(f"its server failed: {one_line(error)}", engine=tool) from error
+        except Exception as error:
+            # Errors of HTTP, of a result's schema and of streams that are closed, of several libraries.
+            self._lose(client)
+            raise EffectUnknownError(
+                f"the connection to its server broke: {one_line(error)}", engine=tool
+            ) from error
+
+    def _lose(self, client: "Client") -> None:
+        """Give a connection up, unless there is another one since."""
+        if client is self._client:
+            self._lost.set()
+            self._changed.set()
+
+    async def _connected(self, tool: str, within_s: float) -> "Client":
+        try:
+            async with asyncio.timeout(within_s):
+                while self._client is None or self._lost.is_set():
+                    await self._changes()
+                return self._client
+        except TimeoutError:
+            why = f": {self._failure}" if self._failure else ""
+            raise EngineError(f"its server is not running{why}", engine=tool) from None
+
+    async def _changes(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _run(self) -> None:
+        pause_s, loop = FIRST_PAUSE_S, asyncio.get_running_loop()
+        while True:
+            begun_s = loop.time()
+            try:
+                async with self._connection() as client:
+                    self.tools = await _tools_of(client)
+                    self._client, self._failure = client, ""
+                    self._lost.clear()
+                    self._changed.set()
+                    await self._until_lost(client)
+                    self._failure = "it has ended"
+            except Exception as error:
+                # A program that does not start, an address that refuses, a protocol that is another one.
+                self._failure = one_line(error)
+            self._client = None
+            self._changed.set()
+            if loop.time() - begun_s > LONGEST_PAUSE_S:
+                # It has worked for a while. One that ends again and again is started less and less often.
+                pause_s = FIRST_PAUSE_S
+            gone = f"the MCP server {self._address.name} is gone ({self._failure})"
+            logger.warning(f"{gone}, next attempt in {pause_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _until_lost(self, client: "Client") -> None:
+        while not self._lost.is_set():
+            try:
+                async with asyncio.timeout(PING_EVERY_S):
+                    await self._lost.wait()
+            except TimeoutError:
+                async with asyncio.timeout(PING_S):
+                    await client.session.send_ping()
+
+    @asynccontextmanager
+    async def _connection(self) -> "AsyncIterator[Client]":
+        import httpx2
+        from mcp import Client, StdioServerParameters
+        from mcp.client.streamable_http import streamable_http_client
+
+        address = self._address
+        if address.command:
+            program, *arguments = address.command
+            started = StdioServerParameters(command=program, args=arguments, env=dict(address.env))
+            async with Client(started, mode="legacy") as client:
+                yield client
+            return
+        async with (
+            # A server may hold a stream of events open; calls have their own deadlines.
+            httpx2.AsyncClient(headers=dict(address.headers), timeout=HTTP_S) as http,
+            Client(streamable_http_client(address.url, http_client=http), mode="legacy") as client,
+        ):
+            yield client
+
+
+async def _tools_of(client: "Client") -> dict[str, McpToolInfo]:
+    found: dict[str, McpToolInfo] = {}
+    cursor: str | None = None
+    async with asyncio.timeout(CONNECT_S):
+        for _ in range(MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                found[tool.name] = McpToolInfo(tool.description or "", tool.input_schema)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    return found
+
+
+class McpServers:
+    """Servers of a process: one for each address."""
+
+    def __init__(self) -> None:
+        self._servers: dict[McpAddress, McpServer] = {}
+
+    def of(self, address: McpAddress) -> McpServer:
+        """Return the server of an address; it is opened by ``open``."""
+        return self._servers.setdefault(address, McpServer(address))
+
+    async def open(self) -> None:
+        """Connect to all servers.
+
+        Raises:
+            ConfigError: one cannot be used; all are closed then.
+        """
+        try:
+            async with asyncio.TaskGroup() as opening:
+                for server in self._servers.values():
+                    opening.create_task(server.open(), name="tools.mcp.open")
+        except ExceptionGroup as errors:
+            await self.close()
+            raise errors.exceptions[0] from errors
+
+    async def close(self) -> None:
+        """Close all servers."""
+        servers: Sequence[McpServer] = list(self._servers.values())
+        await asyncio.gather(*(server.close() for server in servers))

@@ -1,0 +1,96 @@
+"""Bring a session to the conversation that its client shows, before the client's next turn.
+
+For protocols whose clients send the whole conversation with every turn. Turns that the session has already
+are not written again. Where the two differ, the session follows the client (``session_store.history``).
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from parley.protocols.client_protocol import ProtocolError
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.history import DisplayedMessage, Parting, parting
+from parley.session_store.store import SessionReader
+
+READ_EVENTS = 1_000
+
+
+async def parted_from(
+    conversation: Conversation,
+    store: SessionReader,
+    shown: Sequence[DisplayedMessage],
+    *,
+    transport: str,
+) -> Parting:
+    """Return the difference between the messages that a client shows and its session.
+
+    Args:
+        conversation: the session.
+        store: store of the session.
+        shown: the client's messages, without the one to be answered now.
+        transport: of such clients.
+
+    Raises:
+        ProtocolError: they differ in a turn that is only kept as a summary.
+    """
+    await conversation.in_time(conversation.flushed())
+    events = await _turns(conversation, store)
+    parted = parting(events, shown, transport=transport)
+    until_seq = conversation.view().until_seq
+    if any(event.seq <= until_seq for event in parted.gone):
+        raise ProtocolError(
+            "messages: they differ from the session in a turn that is only kept as a summary; begin a new "
+            "conversation",
+            code="too_old",
+            param="messages",
+        )
+    return parted
+
+
+def take_pictures(conversation: Conversation, parted: Parting) -> None:
+    """Count the pictures that the client adds with earlier messages.
+
+    Raises:
+        ProtocolError: they are too many in a short time.
+    """
+    if conversation.take_pictures([each for said in parted.new for each in said.pictures]):
+        raise ProtocolError(
+            "messages: too many pictures in a short time, try again later", code="rate_limit_exceeded"
+        )
+
+
+def brought_turns(conversation: Conversation, parted: Parting, *, transport: str) -> list[Draft]:
+    """Return the turns that the client adds; the first supersedes those that no longer count."""
+    drafts: list[Draft] = []
+    pictures = 0
+    for number, said in enumerate(parted.new):
+        payload: dict[str, Any] = {"text": said.text, "transport": transport, "brought": True}
+        if parted.supersedes and not number:
+            payload["supersedes"] = list(parted.supersedes)
+        if said.pictures:
+            payload["pictures"] = conversation.name_pictures(said.pictures, before=pictures)
+            drafts += conversation.picture_drafts(said.pictures)
+            pictures += len(said.pictures)
+        if said.role == "user":
+            drafts.append(conversation.draft(Kind.USER_TURN, "user", payload))
+        else:
+            payload |= {"reply_id": uuid.uuid4().hex, "truncated": False, "unheard": ""}
+            drafts.append(conversation.draft(Kind.BOT_TURN, "bot", payload))
+    return drafts
+
+
+async def _turns(conversation: Conversation, store: SessionReader) -> list[Event]:
+    events: list[Event] = []
+    while True:
+        after_seq = events[-1].seq if events else 0
+        page = await store.events(
+            conversation.session_id,
+            after_seq=after_seq,
+            limit=READ_EVENTS,
+            kinds=[Kind.USER_TURN, Kind.BOT_TURN],
+        )
+        events += page
+        if len(page) < READ_EVENTS:
+            return events

@@ -1,0 +1,1 @@
+"""HTTP routes that OpenAI's clients request: models, chat completions, speech and transcriptions."""

@@ -1,0 +1,65 @@
+"""MCP server of a shop, built with the official package: ``python mcp_tool_server.py FOLDER [PORT]``.
+
+Without a port it speaks over its standard input and output. It writes each call of ``order`` to
+FOLDER/orders, with the key that came with it.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+FOLDER = Path(sys.argv[1])
+server = MCPServer("shop")
+
+
+@server.tool()
+def order(item: Annotated[str, Field(min_length=1)], context: Context, count: int = 1) -> dict[str, object]:
+    """Order an item."""
+    key = (context.request_context.meta or {}).get("parley/idempotency-key", "")
+    with (FOLDER / "orders").open("a") as file:
+        file.write(f"{item} {count} {key}\n")
+    return {"ordered": item, "count": count, "process": os.getpid()}
+
+
+@server.tool()
+def greet(name: str) -> str:
+    """Greet."""
+    return f"hello {name}"
+
+
+@server.tool()
+def refuse() -> str:
+    """Fail."""
+    raise ToolError("out of stock")
+
+
+@server.tool()
+async def hang() -> str:
+    """Answer never."""
+    await asyncio.sleep(3_600)
+    return ""
+
+
+@server.tool()
+def huge() -> str:
+    """Return ten megabytes."""
+    return "a" * 10_000_000
+
+
+@server.tool()
+def die() -> str:
+    """End the process."""
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
+    else:
+        server.run("stdio")
