@@ -72,7 +72,7 @@ class McpToolInfo:
 
 
 class McpServer:
-    """One MCP server.
+    """MCP server of one row.
 
     Args:
         address: of the server.
