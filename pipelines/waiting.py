@@ -73,35 +73,53 @@ async def wait_as_socket(
     """
     if line is None or line.is_granted:
         return True
-    early: list[Message] = []
-
-    async def report_place(place: QueueUpdate) -> None:
-        message = server_message(place)
-        with suppress(WebSocketDisconnect, RuntimeError):
-            if in_frames:
-                await websocket.send_bytes(message_frame(message))
-            else:
-                await websocket.send_text(json.dumps(message))
-
-    async def left() -> None:
-        peer = CheckedSocket(websocket) if in_frames else websocket
-        while len(early) < MOST_EARLY:
-            message = await peer.receive()
-            if message["type"] == "websocket.disconnect":
-                early.append(message)
-                return
-            if not in_frames or not isinstance(client_frame(message["bytes"]), ClientAudio):
-                early.append(message)
-
+    waiting = _WaitingSocket(websocket, in_frames=in_frames)
     try:
-        await _until_granted(line, report_place, left())
+        await _until_granted(line, waiting.report_place, waiting.left())
     except CapacityError as error:
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.close(TRY_AGAIN_LATER, str(error)[:100])
     if line.is_granted:
-        websocket.put_back(early)
-        await report_place(QueueUpdate(0))
+        websocket.put_back(waiting.early)
+        await waiting.report_place(QueueUpdate(0))
     return line.is_granted
+
+
+class _WaitingSocket:
+    """Socket of a client in the queue.
+
+    Args:
+        websocket: socket of the client.
+        in_frames: its messages are frames of Pipecat's.
+
+    Attributes:
+        early: messages that came meanwhile, for the call.
+    """
+
+    def __init__(self, websocket: ReplayableSocket, *, in_frames: bool) -> None:
+        self.early: list[Message] = []
+        self._websocket = websocket
+        self._in_frames = in_frames
+
+    async def report_place(self, place: QueueUpdate) -> None:
+        """Send the client its place."""
+        message = server_message(place)
+        with suppress(WebSocketDisconnect, RuntimeError):
+            if self._in_frames:
+                await self._websocket.send_bytes(message_frame(message))
+            else:
+                await self._websocket.send_text(json.dumps(message))
+
+    async def left(self) -> None:
+        """Return when the client has left, or has sent more than is kept."""
+        peer = CheckedSocket(self._websocket) if self._in_frames else self._websocket
+        while len(self.early) < MOST_EARLY:
+            message = await peer.receive()
+            if message["type"] == "websocket.disconnect":
+                self.early.append(message)
+                return
+            if not self._in_frames or not isinstance(client_frame(message["bytes"]), ClientAudio):
+                self.early.append(message)
 
 
 async def wait_as_client(line: LineRequest | None, session: SocketCall) -> bool:

@@ -116,6 +116,8 @@ class EvalSocket:
             with self._opening.take(identity.address):
                 async with asyncio.timeout(settings.socket_open_s):
                     first = await websocket.receive()
+                    if first["type"] == "websocket.disconnect":
+                        raise PeerError("the client left before its first message")
                     websocket.put_back([first])
                     kind = PIPECAT
                     if first.get("bytes") is None:

@@ -50,9 +50,9 @@ async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: boo
 @pytest.mark.parametrize(
     ("modes", "phone", "text", "transports"),
     [
-        ((), False, False, ["webrtc", "eval"]),
-        (("cascade",), False, True, ["webrtc", "websocket", "text", "eval"]),
-        (("cascade",), True, False, ["webrtc", "websocket", "twilio", "eval"]),
+        ((), False, False, ["webrtc", "pipecat", "eval"]),
+        (("cascade",), False, True, ["webrtc", "websocket", "text", "pipecat", "eval"]),
+        (("cascade",), True, False, ["webrtc", "websocket", "twilio", "pipecat", "eval"]),
     ],
 )
 def test_the_status_names_every_way_in_that_is_served(
