@@ -37,7 +37,7 @@ CPU_SHARE = 0.1
 LEAST_CPU_S = 10
 REASONS = {
     EXIT_NOT_AUDIO: "the file is not audio in a supported format",
-    EXIT_DAMAGED: "the file is damaged; --limit least_share=0 transcribes what can be decoded",
+    EXIT_DAMAGED: "the file is damaged; --retry-parked --limit least_share=0 transcribes what can be decoded",
     EXIT_TOO_LONG: "the audio is longer than {hours:g} h",
     EXIT_TOO_LARGE: "decoding takes more memory than allowed",
 }

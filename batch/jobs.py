@@ -187,6 +187,8 @@ class BatchJob:
         source = worker.source
         assert source is not None
         worker.source = None
+        # It may name a path with bytes that are no UTF-8.
+        reason = reason.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         tries = self._settings.limits.tries if may_succeed else 1
         if self._manifest.fail(source.name, reason, most_tries=tries):
             self._result.parked += 1

@@ -31,6 +31,10 @@ CREATE TABLE IF NOT EXISTS items (
 """
 
 
+# Of the sources: two roots would write outputs of the same names.
+_ROOT = "CREATE TABLE IF NOT EXISTS roots (path BLOB PRIMARY KEY)"
+
+
 class ItemState(StrEnum):
     """State of an item."""
 
@@ -72,6 +76,7 @@ class Manifest:
             self._database = sqlite3.connect(path, isolation_level=None)
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute(_TABLE)
+            self._database.execute(_ROOT)
             self._database.execute(
                 "SELECT name, key, state, tries, reason, audio_ms, cpu_ms FROM items LIMIT 1"
             )
@@ -86,6 +91,19 @@ class Manifest:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    def belong_to(self, root: Path) -> None:
+        """Record the folder whose sources have their outputs here.
+
+        Raises:
+            ConfigError: another folder's have.
+        """
+        self._database.execute(
+            "INSERT INTO roots SELECT ? WHERE NOT EXISTS (SELECT 1 FROM roots)", (os.fsencode(root),)
+        )
+        (known,) = self._database.execute("SELECT path FROM roots").fetchone()
+        if (theirs := os.fsdecode(known)) != str(root):
+            raise ConfigError(f"{self._folder}: holds the transcripts of {theirs}; choose another for {root}")
 
     def plan(
         self, items: Sequence[tuple[BatchSource, str]], *, retry_parked: bool = False

@@ -57,6 +57,11 @@ class BatchSource:
         return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def root_of(given: Path) -> Path:
+    """Return the folder below which the sources have their names."""
+    return given.resolve() if given.is_dir() else given.absolute().parent.resolve()
+
+
 def find_sources(given: Path) -> list[BatchSource]:
     """Return the sources in the order of their names.
 
@@ -85,8 +90,15 @@ def _walk(root: Path, folder: Path) -> Iterator[BatchSource]:
             return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        # Removed meanwhile, as retention does.
+        entries = []
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read: {error.strerror}") from error
+        if folder == root:
+            raise ConfigError(f"{folder}: cannot be read: {error.strerror}") from error
+        # Refused as a source, so that it is reported.
+        yield _file(folder, _name(root, folder))
+        return
     for entry in entries:
         path = folder / entry.name
         if entry.is_dir(follow_symlinks=False):

@@ -16,7 +16,7 @@ from parley.batch.jobs import BatchJob, JobResult, default_workers
 from parley.batch.manifest import MANIFEST, ItemState, Manifest, hold_folder
 from parley.batch.recogniser import EMBEDDED, check_choice, recogniser_choice
 from parley.batch.settings import BatchSettings, ChannelMode, FileLimits, RecogniserChoice
-from parley.batch.sources import find_sources
+from parley.batch.sources import find_sources, root_of
 from parley.batch.transcriber import check_specialist
 from parley.batch.transcript import sweep_outputs
 from parley.configs.load import load_deployment, parse_settings
@@ -112,6 +112,7 @@ def transcribe(given: argparse.Namespace) -> int:
     with hold_folder(folder) as lock:
         manifest = Manifest(folder)
         try:
+            manifest.belong_to(root_of(given.source))
             items = [(source, source.key(settings)) for source in sources]
             to_do = manifest.plan(items, retry_parked=given.retry_parked)
             if len(to_do) < len(sources):
@@ -150,7 +151,7 @@ def _report(manifest: Manifest, folder: Path, result: JobResult, names: set[str]
     facts = [{"source": each.name, "reason": each.reason, "tries": each.tries} for each in parked]
     replace_file(folder / PARKED_FILE, (json.dumps(facts, indent=1) + "\n").encode())
     for each in parked[:MOST_LISTED]:
-        print(f"parked: {printable(each.name)}: {each.reason}")
+        print(f"parked: {printable(each.name)}: {printable(each.reason)}")
     if len(parked) > MOST_LISTED:
         print(f"parked: {len(parked) - MOST_LISTED} more, in {folder / PARKED_FILE}")
     print(f"{result.summary()}; {manifest.count(ItemState.DONE)} done in {folder}")

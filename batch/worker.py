@@ -41,6 +41,13 @@ CALL_BLOCK_MS = 10_000
 # Below live calls.
 NICENESS = 10
 CALL_SIDES = ("caller", "agent")
+_TAKEN = "the outputs of another source have the place of its own"
+# Failures of one source's outputs; others are the disk's.
+UNUSABLE_NAME = {
+    errno.ENAMETOOLONG: "its name is too long for the names of its outputs",
+    errno.EEXIST: _TAKEN,
+    errno.ENOTDIR: _TAKEN,
+}
 
 
 class ReportKind(StrEnum):
@@ -100,6 +107,18 @@ class BatchWorker:
         began_s = time.process_time()
         try:
             found, decoder_ms = self._transcribe(item)
+        except RefusedSource as error:
+            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=error.may_succeed)
+            return
+        except (MediaError, EngineError) as error:
+            # A recogniser that fails on one source may work on the next.
+            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=isinstance(error, EngineError))
+            return
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror or error}"
+            self._send(ReportKind.REFUSED, reason=reason, may_succeed=True)
+            return
+        try:
             write_transcription(
                 Path(item.folder),
                 Transcription(
@@ -112,15 +131,9 @@ class BatchWorker:
                     segments=found.segments,
                 ),
             )
-        except RefusedSource as error:
-            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=error.may_succeed)
-        except (MediaError, EngineError) as error:
-            # A recogniser that fails on one source may work on the next.
-            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=isinstance(error, EngineError))
         except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                reason = "its name is too long for the names of its outputs"
-                self._send(ReportKind.REFUSED, reason=reason, may_succeed=False)
+            if error.errno in UNUSABLE_NAME:
+                self._send(ReportKind.REFUSED, reason=UNUSABLE_NAME[error.errno], may_succeed=False)
             else:
                 reason = f"{item.folder}: cannot be written: {error.strerror or error}"
                 self._send(ReportKind.BROKEN, reason=reason)

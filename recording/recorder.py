@@ -452,7 +452,10 @@ class CallRecorder:
         if isinstance(event, ReplyFinished):
             facts = dict(event.heard.as_message())
         elif isinstance(event, UtteranceRead):
-            if event.began_ms < self._started_ms:
+            # Its first audio may be older than its beginning: a recogniser gets what came before the voice
+            # was certain, and one that is opened anew gets all of it.
+            first_ms = min(event.began_ms, event.at_ms - event.took_ms - event.audio_ms)
+            if first_ms < self._started_ms:
                 return
             facts = as_message(event)
         at_ms = event.at_ms - self._call.began_loop_us // _US_PER_MS

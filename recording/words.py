@@ -15,6 +15,8 @@ from parley.core.media import WordTime
 
 # A recording may come from anywhere: an utterance has no more than this.
 MOST_PARTIALS, MOST_WORDS, MOST_CHARACTERS, MOST_MS = 1_000, 5_000, 50_000, 3_600_000
+# Of all partial texts of an utterance, each of which repeats the one before it, and utterances of a call.
+MOST_REPEATED, MOST_UTTERANCES = 500_000, 20_000
 _TIME_MS = Annotated[int, Field(ge=0, le=MOST_MS)]
 _SHARE = Annotated[float, Field(ge=0, le=1)]
 _TEXT = Annotated[str, Field(max_length=MOST_CHARACTERS)]
@@ -68,13 +70,18 @@ def utterances_of(events: Iterable[Mapping[str, Any]], arrival_ms: float) -> tup
                 found.append(_read(_Utterance.model_validate(each), arrival_ms))
             except ValidationError:
                 continue
+        if len(found) == MOST_UTTERANCES:
+            break
     return tuple(found)
 
 
 def _read(given: _Utterance, arrival_ms: float) -> UtteranceRead:
-    partials, text = [], ""
+    partials, text, repeated = [], "", 0
     for after_ms, kept, rest in given.partials:
         text = (text[:kept] + rest)[:MOST_CHARACTERS]
+        repeated += len(text)
+        if repeated > MOST_REPEATED:
+            break
         partials.append((after_ms, text))
     return UtteranceRead(
         round(given.at_ms - arrival_ms),

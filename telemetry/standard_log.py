@@ -17,9 +17,16 @@ if TYPE_CHECKING:
 class StandardLog(logging.Handler):
     """Handler for the root of ``logging``."""
 
+    def createLock(self) -> None:
+        """Have no lock: the program's log has one, and two would be taken in either order."""
+        self.lock = None
+
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on with its place, and with its exception."""
-        message = record.getMessage().partition("\n")[0]
+        try:
+            message = record.getMessage().partition("\n")[0]
+        except Exception:  # arguments that do not fit the text, in the code of a library
+            message = str(record.msg)
         passed = logger.patch(partial(_place, record))
         passed.opt(exception=record.exc_info).log(_level(record.levelno), "{}", message)
 

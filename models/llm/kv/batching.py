@@ -22,13 +22,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from loguru import logger
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from parley.core.errors import EngineError
 from parley.models.llm.kv.growable_cache import GrownLayer
 
-ATTENTION = "parley_rows"
+ENGINE, ATTENTION = "causal", "parley_rows"
 # Longest wait of a leader for the other answers' tokens: a tenth of a step of a small model.
 GATHER_S = 0.002
 
@@ -105,6 +107,15 @@ def is_batchable(cache: DynamicCache) -> bool:
     return all(type(layer) is GrownLayer for layer in cache.layers)
 
 
+def has_fixed_positions(model: Any) -> bool:
+    """Return whether the position of a token means the same in every row of a pass.
+
+    Rotary embeddings that depend on the longest row (dynamic NTK, LongRoPE) do not.
+    """
+    parameters = getattr(model.config, "rope_parameters", None) or getattr(model.config, "rope_scaling", None)
+    return not any(name in str(parameters) for name in ("dynamic", "longrope"))
+
+
 @dataclass(slots=True, eq=False)
 class _Step:
     """Step of one conversation.
@@ -114,7 +125,7 @@ class _Step:
         token: the token that is read.
         done: set when there is a result.
         logits: after the token, (vocabulary,).
-        failure: reason for which there are none.
+        failure: reason for which there are none; empty where there are.
         leads: it makes the next pass.
     """
 
@@ -122,7 +133,7 @@ class _Step:
     token: int
     done: threading.Event
     logits: torch.Tensor | None = None
-    failure: BaseException | None = None
+    failure: str = ""
     leads: bool = False
 
 
@@ -172,7 +183,7 @@ class StepBatcher:
         """Read a token of a conversation; return the logits after it, (vocabulary,). Blocks.
 
         Raises:
-            Exception: the model failed.
+            EngineError: the model failed, with all rows of the pass.
         """
         mine = _Step(cache, token, threading.Event())
         with self._changed:
@@ -184,8 +195,8 @@ class StepBatcher:
             mine.done.wait()
         if mine.leads:
             self._lead()
-        if mine.failure is not None:
-            raise mine.failure
+        if mine.failure:
+            raise EngineError(f"{ENGINE}: the model failed: {mine.failure}", engine=ENGINE)
         assert mine.logits is not None
         return mine.logits
 
@@ -198,9 +209,11 @@ class StepBatcher:
             logits = self._pass(rows)
             for row, step in enumerate(rows):
                 step.logits = logits[row]
-        except BaseException as error:
+        except Exception as error:  # the edge of a library, which may raise any error
+            logger.opt(exception=error).error(f"{ENGINE}: a pass over {len(rows)} answers failed")
             for step in rows:
-                step.failure = error
+                # Not the error itself, which holds the tensors of the pass.
+                step.failure = f"{type(error).__name__}: {error}"
         with self._changed:
             self._is_led = bool(self._waiting)
             following = self._waiting[0] if self._waiting else None

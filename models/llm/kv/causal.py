@@ -41,13 +41,12 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.strict_model import StrictModel
 from parley.models.library_internals import attention_of
 from parley.models.llm import Message
-from parley.models.llm.kv.batching import ATTENTION, StepBatcher, is_batchable
+from parley.models.llm.kv.batching import ATTENTION, ENGINE, StepBatcher, has_fixed_positions, is_batchable
 from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
 from parley.models.llm.kv.growable_cache import growing
 from parley.models.llm.kv.segments import Fed, Scope, extended
 from parley.runtime.fair_lock import FairLock
 
-ENGINE = "causal"
 CONFIG_FILE = "config.json"
 # Inserted before a bot's opening message for templates that need a user message first.
 BEGINS = "(The call begins.)"
@@ -189,9 +188,11 @@ class CausalLm:
         # Grants turns on the device, and on the tokenizer, whose library is not thread-safe.
         self._turn = FairLock()
         self._batcher: StepBatcher | None = None
-        if settings.batch_rows > 1 and attention == "sdpa":
+        if settings.batch_rows > 1 and attention == "sdpa" and has_fixed_positions(self._model):
             self._model.set_attn_implementation(ATTENTION)
-            self._batcher = StepBatcher(self._model, self._turn, device, most_rows=settings.batch_rows)
+            # A class that does not use transformers' interface keeps its own.
+            if attention_of(self._model) == ATTENTION:
+                self._batcher = StepBatcher(self._model, self._turn, device, most_rows=settings.batch_rows)
 
     @property
     def mean_rows(self) -> float:

@@ -14,7 +14,8 @@ from functools import partial
 
 from parley.core.errors import AgentError, EngineError
 from parley.models.llm import Message
-from parley.models.llm.kv.causal import ENGINE, CausalLm
+from parley.models.llm.kv.batching import ENGINE
+from parley.models.llm.kv.causal import CausalLm
 from parley.models.llm.kv.dialogue import GenerationResult, Prefilled, Remembered
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.thread_stream import Emit, stream_from_thread

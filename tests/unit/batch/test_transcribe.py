@@ -300,3 +300,27 @@ def test_outputs_that_cannot_be_written_end_the_job(tmp_path: Path, capsys: pyte
     assert not (out / "a.wav.json").exists()
     (out / "a.wav.vtt").rmdir()
     assert main([str(tmp_path / "a.wav"), "--out", str(out)]) == 0
+
+
+def test_a_folder_of_outputs_belongs_to_one_folder_of_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("a", "b"):
+        write_audio(tmp_path / name / "talk.wav", two_cities())
+    out = tmp_path / "out"
+    assert main([str(tmp_path / "a" / "talk.wav"), "--out", str(out)]) == 0
+    before = (out / "talk.wav.json").read_bytes()
+    assert main([str(tmp_path / "b"), "--out", str(out)]) == 2
+    assert f"holds the transcripts of {tmp_path / 'a'}" in capsys.readouterr().err
+    assert (out / "talk.wav.json").read_bytes() == before
+    assert main([str(tmp_path / "a"), "--out", str(out)]) == 0
+
+
+def test_a_source_whose_outputs_have_no_place_is_parked_and_the_others_are_done(tmp_path: Path):
+    for name in ("x.wav", "x.wav.json/y.wav", "z.wav"):
+        write_audio(tmp_path / "in" / name, two_cities())
+    out = tmp_path / "out"
+    assert main([str(tmp_path / "in"), "--out", str(out)]) == 3
+    [parked] = json.loads((out / "parked.json").read_text())
+    assert "the outputs of another source" in parked["reason"]
+    assert (out / "z.wav.txt").exists()

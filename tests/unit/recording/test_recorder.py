@@ -338,12 +338,12 @@ async def test_words_from_before_the_recording_are_not_in_its_timeline(tmp_path:
     assert events[-1]["text"] == "hello again"
 
 
-def read(at_ms: int, since_ms: int, text: str) -> UtteranceRead:
+def read(at_ms: int, since_ms: int, text: str, audio_ms: int | None = None) -> UtteranceRead:
     return UtteranceRead(
         at_ms,
         recogniser="one",
         since_ms=since_ms,
-        audio_ms=since_ms,
+        audio_ms=since_ms if audio_ms is None else audio_ms,
         took_ms=0,
         partials=(),
         text=text,
@@ -358,6 +358,8 @@ async def test_an_utterance_that_began_before_the_recording_is_not_in_its_timeli
     call.recorder.start()
     now_ms = call.events.now_ms()
     call.events.publish(read(now_ms + 400, 500, "my card number is 4 1 1 1"))
+    # Given to a recogniser that was opened anew, with the audio from before.
+    call.events.publish(read(now_ms + 500, 50, "4 1 1 1 and", audio_ms=700))
     call.events.publish(read(now_ms + 900, 300, "hello"))
     await call.close()
     events = read_recording(call.path).timeline()["events"]

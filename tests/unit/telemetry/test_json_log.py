@@ -91,3 +91,10 @@ def test_a_level_that_is_no_usual_one_is_the_one_below(lines: list[dict[str, Any
     log.addHandler(StandardLog(logging.WARNING))
     log.log(number, "late {by}")
     assert [(line["level"], line["message"]) for line in lines] == [(level, "late {by}")]
+
+
+def test_a_line_whose_arguments_do_not_fit_harms_no_library(lines: list[dict[str, Any]]):
+    log = logging.Logger("one")
+    log.addHandler(StandardLog(logging.WARNING))
+    log.warning("late by %d ms", WORDS)
+    assert [line["message"] for line in lines] == ["late by %d ms"]

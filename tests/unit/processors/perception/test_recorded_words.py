@@ -11,7 +11,7 @@ from parley.core.errors import EngineError
 from parley.core.media import WordTime
 from parley.models.stt import Transcript
 from parley.processors.perception.recorded_words import NotedUtterances, ReplayedUtterances
-from parley.recording.words import as_message, utterances_of
+from parley.recording.words import MOST_REPEATED, as_message, utterances_of
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.utterances import UtteranceEngine
 from tests import virtual_time
@@ -178,3 +178,27 @@ def test_an_utterance_in_another_form_is_left_out(broken: dict[str, object]):
     line = {"event": "UtteranceRead", "at_ms": noted.at_ms, **as_message(noted)}
     assert len(utterances_of([line], 0)) == 1
     assert utterances_of([{**line, **broken}], 0) == ()
+
+
+def test_partial_texts_of_a_foreign_recording_are_bounded():
+    line = {
+        "event": "UtteranceRead",
+        "at_ms": 1,
+        **as_message(
+            UtteranceRead(
+                1,
+                recogniser=RECOGNISER,
+                since_ms=1,
+                audio_ms=1,
+                took_ms=0,
+                partials=((0, "a" * 50_000),),
+                text="a",
+                words=(),
+                confidence=1.0,
+                floor_log_odds=None,
+            )
+        ),
+    }
+    line["partials"] += [(0, 49_999, "b")] * 900  # type: ignore[operator]
+    (found,) = utterances_of([line], 0)
+    assert sum(len(text) for _, text in found.partials) <= MOST_REPEATED
