@@ -49,7 +49,7 @@ def first_words(call: Call, bot: Bot) -> str:
 
 def _publish_author(call: Call, words: str) -> None:
     """Publish who wrote the first words over a new stream, where that is not the model."""
-    if not call.reconnected or not words or not call.conversation.events:
+    if call.reconnected is None or not words or not call.conversation.events:
         return
     owed, now_ms = owed_of(call.conversation.events), call.events.now_ms()
     if not owed.rest:

@@ -47,9 +47,11 @@ def owed_of(events: Iterable[Event]) -> OwedWords:
     last = max(newest, key=lambda event: (event.kind is Kind.BOT_TURN, event.event_us, event.seq))
     is_over = last.kind is Kind.BOT_TURN
     rest = text_in(last.payload, "unheard" if is_over else "rest").strip()
+    # Tools were called after it, whose results have no answer yet.
+    is_called = any(each.kind is Kind.TOOL_CALL and each.seq > last.seq for each in since)
     if is_over and not last.payload.get("truncated"):
-        # Tools were called after it, whose results have no answer yet.
-        return OwedWords(answer=any(each.kind is Kind.TOOL_CALL and each.seq > last.seq for each in since))
+        return OwedWords(answer=is_called)
     if rest:
-        return OwedWords(rest, by_human=last.payload.get("by") == BY_HUMAN)
-    return OwedWords(answer=not is_over and last.payload.get("rest") is None and bool(turns))
+        return OwedWords(rest, by_human=last.payload.get("by") == BY_HUMAN, answer=is_called)
+    is_unwritten = not is_over and last.payload.get("rest") is None and bool(turns)
+    return OwedWords(answer=is_called or is_unwritten)

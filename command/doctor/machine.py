@@ -1,6 +1,7 @@
 """Checks of the machine: ports, clocks, disks, and open files."""
 
 import asyncio
+import http.client
 import os
 import resource
 import shutil
@@ -138,3 +139,5 @@ def _get(address: str, within_s: float) -> tuple[int, Mapping[str, str]]:
             return answer.status, dict(answer.headers)
     except urllib.error.HTTPError as error:
         return error.code, dict(error.headers)
+    except http.client.HTTPException as error:
+        raise OSError(f"it does not speak HTTP: {type(error).__name__}") from error

@@ -129,7 +129,10 @@ async def hold_phone(
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    if not stream.gone.is_set() and not (leaving is not None and leaving.is_set()):
+    # Where another process has the session, it may have this very call: only the stream is closed then, and
+    # Twilio asks what follows.
+    goes_on = conversation.loss is not None or (leaving is not None and leaving.is_set())
+    if not stream.gone.is_set() and not goes_on:
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)
 

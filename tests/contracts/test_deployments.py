@@ -188,6 +188,14 @@ def test_probes_and_scrapes_ask_routes_that_any_client_or_the_operator_may_use()
     assert all(("GET", path) in ROUTES for path in asked)
 
 
+def test_probes_of_kubernetes_come_with_a_name_that_the_server_knows(tmp_path: Path):
+    known = deployments(tmp_path)["kubernetes"].server.allowed_hosts
+    [gateway] = pods()["parley"]["containers"]
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        [header] = gateway[name]["httpGet"]["httpHeaders"]
+        assert header["name"] == "Host" and header["value"] in known
+
+
 def test_readiness_takes_a_pod_out_and_only_health_restarts_it():
     [gateway] = pods()["parley"]["containers"]
     assert gateway["readinessProbe"]["httpGet"]["path"] == "/ready"

@@ -142,6 +142,18 @@ async def test_a_port_is_free_or_held_by_parley_or_by_another_program():
         assert held.level is level, held
 
 
+async def test_a_port_of_a_program_that_speaks_no_http_is_held_by_another_one():
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-one\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        [found] = await check_port(ServerSettings(port=port))
+    assert found.level is Level.FAIL and "held by another program" in found.message
+
+
 @pytest.mark.parametrize(("off_s", "level"), [(0, Level.OK), (-9, Level.WARN), (120, Level.FAIL)])
 async def test_a_clock_is_compared_with_the_date_of_a_server(off_s: float, level: Level):
     with http_server(lambda _path: (404, time() + off_s)) as port:

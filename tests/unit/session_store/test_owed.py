@@ -61,6 +61,15 @@ def test_an_answer_is_owed_to_the_result_of_a_tool() -> None:
     assert owed_of(line.events) == OwedWords(answer=True)
 
 
+@pytest.mark.parametrize("rest", ["This may take a moment.", ""])
+def test_the_result_of_a_tool_is_owed_after_the_words_that_announce_it(rest: str) -> None:
+    line = Timeline()
+    line.said("Where is my card?")
+    heard(line, "Let me look.", rest)
+    line.called("c")
+    assert owed_of(line.events) == OwedWords(rest, answer=True)
+
+
 def test_what_was_typed_has_its_own_answer() -> None:
     line = Timeline()
     line.said("When do you open?")
