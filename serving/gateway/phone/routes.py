@@ -290,11 +290,14 @@ class PhoneRoutes:
         self, carrier: TwilioCarrier, request: Request, call: PhoneCall, error: AgentError
     ) -> CallDocument | None:
         """Return the answer for a call that cannot be connected again now; None: its caller cannot wait."""
-        if isinstance(error, CapacityError):
+        is_stopping = self._calls.is_stopping
+        if isinstance(error, CapacityError) and not is_stopping:
             return self._hold(carrier, request, call, RECONNECT)
         waited = request.query_params.get("waited", "0")
         count = int(waited) if waited.isdecimal() and len(waited) < 3 else MOST_STORE_WAITS
-        if not isinstance(error, StoreUnavailableError) or count >= MOST_STORE_WAITS:
+        # What follows a server that stops takes the call; until then this one answers.
+        may_wait = is_stopping or isinstance(error, StoreUnavailableError)
+        if not may_wait or count >= MOST_STORE_WAITS:
             return None
         again = f"{base_of(request, self._phone.public_url)}/{carrier.name}{RECONNECT}?waited={count + 1}"
         return carrier.hold("", LOOK_S, again)

@@ -38,10 +38,11 @@ class Gateway:
         phone = PhoneRoutesSettings(public_url=PUBLIC, **settings)
         self.store, self.links = store, CallLinks(store, reconnect or ReconnectSettings())
         queue = CallQueue(CallQueueSettings(), lambda: 0.0)
+        self.calls = CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=queue)
         routes = PhoneRoutes(
             phone,
             ServerTuning(),
-            calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=queue),
+            calls=self.calls,
             check_body=self._check,
             default_mode="cascade",
             links=self.links,
@@ -123,10 +124,20 @@ async def test_a_call_for_which_there_is_no_line_waits_for_one_and_keeps_its_ses
     assert await gateway.links.take(CALL, str(await gateway.links.session_of(CALL)))
 
 
-async def test_a_call_waits_a_minute_for_a_store_that_does_not_answer(store: SessionStore):
+async def close_calls(gateway: Gateway) -> None:
+    async def hang_up_all() -> None:
+        return None
+
+    await gateway.calls.close(hang_up_all)
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+async def test_a_call_waits_a_minute_for_a_store_or_for_the_next_server(
+    store: SessionStore, is_stopping: bool
+):
     gateway = Gateway(store)
     await gateway.began()
-    await store.close()
+    await (close_calls(gateway) if is_stopping else store.close())
     path, waits = "/twilio/reconnect", 0
     while (redirect := (answer := await gateway.post(path)).findtext("Redirect")) is not None:
         path, waits = redirect.removeprefix(PUBLIC), waits + 1
