@@ -7,7 +7,7 @@ finds the connection closed, and connects again, after a pause that doubles with
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -85,6 +85,8 @@ class McpServer:
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failure = ""
+        # Calls that wait for their results.
+        self._calls = 0
         self.tools: dict[str, McpToolInfo] = {}
 
     async def open(self) -> None:
@@ -124,6 +126,7 @@ class McpServer:
         from mcp_types import CONNECTION_CLOSED
 
         client = await self._connected(tool, min(RESTART_WAIT_S, timeout_s))
+        self._calls += 1
         try:
             async with asyncio.timeout(timeout_s):
                 meta = cast("RequestParamsMeta", {KEY_FIELD: key})
@@ -138,12 +141,17 @@ class McpServer:
             if error.code == CONNECTION_CLOSED:
                 self._lose(client)
             raise EffectUnknownError(f"its server failed: {one_line(error)}", engine=tool) from error
+        except RuntimeError as error:
+            # A result that its own schema does not permit: the connection is as good as before.
+            raise EffectUnknownError(f"its result cannot be used: {one_line(error)}", engine=tool) from error
         except Exception as error:
-            # Errors of HTTP, of a result's schema and of streams that are closed, of several libraries.
+            # Errors of HTTP and of streams that are closed, of several libraries.
             self._lose(client)
             raise EffectUnknownError(
                 f"the connection to its server broke: {one_line(error)}", engine=tool
             ) from error
+        finally:
+            self._calls -= 1
 
     def _lose(self, client: "Client") -> None:
         """Give a connection up, unless there is another one since."""
@@ -170,7 +178,9 @@ class McpServer:
         while True:
             begun_s = loop.time()
             try:
-                async with self._connection() as client:
+                async with AsyncExitStack() as stack:
+                    async with asyncio.timeout(CONNECT_S):
+                        client = await stack.enter_async_context(self._connection())
                     self.tools = await _tools_of(client)
                     self._client, self._failure = client, ""
                     self._lost.clear()
@@ -191,13 +201,20 @@ class McpServer:
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
 
     async def _until_lost(self, client: "Client") -> None:
-        while not self._lost.is_set():
-            try:
-                async with asyncio.timeout(PING_EVERY_S):
-                    await self._lost.wait()
-            except TimeoutError:
-                async with asyncio.timeout(PING_S):
-                    await client.session.send_ping()
+        try:
+            while not self._lost.is_set():
+                try:
+                    async with asyncio.timeout(PING_EVERY_S):
+                        await self._lost.wait()
+                except TimeoutError:
+                    if self._calls:
+                        # A program with one thread answers no ping while it works; a call has its deadline.
+                        continue
+                    async with asyncio.timeout(PING_S):
+                        await client.session.send_ping()
+        finally:
+            # Calls wait for the next connection while this one is closed.
+            self._lost.set()
 
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[Client]":

@@ -183,7 +183,7 @@ class ServerTuning(ServerSettings):
         description="longest body of a recording to transcribe; more gets 413",
     )
     max_recording_s: float = Field(
-        600.0, gt=0, le=7_200, description="longest recording to transcribe; more gets 413"
+        600.0, gt=0, le=3_600, description="longest recording to transcribe; more gets 413"
     )
     upload_s: float = Field(
         60.0, gt=0, le=3_600, description="longest time for a recording to arrive; more gets 408"

@@ -7,6 +7,7 @@ FOLDER/orders, with the key that came with it.
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,9 @@ def die() -> str:
 
 
 if __name__ == "__main__":
+    while (FOLDER / "stuck").exists():
+        # Started, and silent.
+        time.sleep(3_600)
     if len(sys.argv) > 2:
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
     else:

@@ -14,7 +14,7 @@ import yaml
 from openai import AsyncOpenAI
 
 from parley.core.errors import ConfigError, EngineError
-from parley.models.tools import NOT_SHOWN, EffectUnknownError
+from parley.models.tools import NOT_SHOWN, EffectUnknownError, mcp_server
 from parley.models.tools.mcp import McpSettings, McpTool
 from parley.models.tools.mcp_server import McpAddress, McpServer
 from tests.peers.llm_script import Turn
@@ -92,6 +92,28 @@ async def test_failures_say_whether_something_happened(kind: str, tmp_path: Path
             with pytest.raises(EffectUnknownError, match="exceeded the 1048576 byte limit"):
                 await huge.run({}, key="k")
         assert await tool_of(server, "greet").run({"name": "Ada"}, key="k")
+
+
+async def test_a_server_that_starts_and_does_not_answer_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with address_of("program", tmp_path) as address, opened(address) as server:
+        order = tool_of(server, "order")
+        monkeypatch.setattr(mcp_server, "CONNECT_S", 4.0)
+        (tmp_path / "stuck").touch()
+        psutil.Process((await order.run({"item": "tea"}, key="k"))["process"]).kill()
+        # The connection is known to be lost by the first or by the second call.
+        for _ in range(2):
+            with pytest.raises(EngineError):
+                await tool_of(server, "order", timeout_s=2.0).run({"item": "tea"}, key="k")
+        (tmp_path / "stuck").unlink()
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    assert (await order.run({"item": "coffee"}, key="k"))["ordered"] == "coffee"
+                    break
+                except EngineError:
+                    continue
 
 
 async def test_a_server_that_dies_is_an_unknown_effect_and_is_started_again(tmp_path: Path):

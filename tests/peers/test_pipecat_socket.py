@@ -247,6 +247,9 @@ FIRST = frame_of(audio=AUDIO)
         (b"", "empty"),
         (frame_of(audio={**AUDIO, "sample_rate": 1_000_000}), "sample_rate"),
         (frame_of(audio={**AUDIO, "sample_rate": 1}), "sample_rate"),
+        # Its filter would take a quarter of a second of the loop.
+        (frame_of(audio={**AUDIO, "sample_rate": 47_999}), "sample_rate"),
+        (frame_of(audio={**AUDIO, "sample_rate": 8_000}), "stays the same"),
         (frame_of(audio={**AUDIO, "num_channels": 9}), "num_channels"),
         (frame_of(audio={**AUDIO, "audio": b"odd"}), "16-bit"),
         (frame_of(audio={**AUDIO, "audio": bytes(64_000)}), "1000 ms"),

@@ -33,8 +33,9 @@ from parley.audio.resample import Resampler
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from parley.protocols.client_protocol import Message, ProtocolError, json_object
 
-# Rates of speech and music; a frame of a wrong rate would be heard as noise.
-LEAST_RATE_HZ, MOST_RATE_HZ = 8_000, 48_000
+# Rates of sound devices and codecs. Another one may have no small common divisor with the rate of calls: its
+# filter would take a quarter of a second to compute, on the loop.
+RATES_HZ = frozenset({8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000})
 MOST_AUDIO_MS = 1_000
 MOST_MESSAGE_CHARS = 64_000
 # As of a browser's data channel: Pipecat repeats an id in its answer, and logs an unknown type.
@@ -89,9 +90,9 @@ def message_frame(message: Mapping[str, object]) -> bytes:
 
 
 def _audio(pcm: bytes, rate_hz: int, channels: int) -> ClientAudio:
-    if not LEAST_RATE_HZ <= rate_hz <= MOST_RATE_HZ:
+    if rate_hz not in RATES_HZ:
         raise ProtocolError(
-            f"audio.sample_rate: {rate_hz} is not between {LEAST_RATE_HZ} and {MOST_RATE_HZ}",
+            f"audio.sample_rate: {rate_hz} is none of {', '.join(map(str, sorted(RATES_HZ)))}",
             code="invalid_value",
             param="audio.sample_rate",
         )

@@ -53,6 +53,8 @@ class CheckedSocket(WebSocket):
         self._clock = clock or LoopClock()
         self._budget = ClientBudget(SHARE)
         self._audio_ms = TokenBucket(1_000, MOST_AHEAD_MS)
+        # Rate of the first audio; None before it.
+        self._rate_hz: int | None = None
 
     async def receive(self) -> MutableMapping[str, Any]:
         """Return the next message of the client; a disconnect after one that cannot be used."""
@@ -76,6 +78,12 @@ class CheckedSocket(WebSocket):
             raise ProtocolError("the message is text and not a frame of Pipecat's", code="invalid_payload")
         frame = client_frame(data)
         if isinstance(frame, ClientAudio):
+            if self._rate_hz not in (None, frame.rate_hz):
+                raise ProtocolError(
+                    f"audio.sample_rate: {frame.rate_hz} after {self._rate_hz}: it stays the same in a call",
+                    code="invalid_value",
+                )
+            self._rate_hz = frame.rate_hz
             length_ms = 1_000 * len(frame.pcm) / (2 * frame.channels * frame.rate_hz)
             if not self._audio_ms.take(length_ms, now_us):
                 raise ProtocolError(
