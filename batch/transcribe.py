@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from parley.batch.jobs import BatchJob, JobResult, default_workers
 from parley.batch.manifest import MANIFEST, ItemState, Manifest, hold_folder
@@ -21,7 +21,7 @@ from parley.batch.transcriber import check_specialist
 from parley.batch.transcript import sweep_outputs
 from parley.configs.load import load_deployment, parse_settings
 from parley.core.errors import AgentError, ConfigError, EngineError
-from parley.core.yaml_text import parse_yaml_value
+from parley.core.yaml_text import named_values
 from parley.runtime.atomic_file import replace_file
 from parley.runtime.progress import printable, say
 
@@ -102,7 +102,7 @@ def transcribe(given: argparse.Namespace) -> int:
         recogniser=_recogniser(given),
         channels=given.channels,
         specialists=tuple(given.specialists),
-        limits=parse_settings(FileLimits, _pairs(given.limit, "--limit"), where="--limit"),
+        limits=parse_settings(FileLimits, named_values(given.limit, option="--limit"), where="--limit"),
     )
     check_choice(settings.recogniser)
     for name in settings.specialists:
@@ -125,7 +125,7 @@ def transcribe(given: argparse.Namespace) -> int:
 
 
 def _recogniser(given: argparse.Namespace) -> RecogniserChoice:
-    settings = _pairs(given.set, "--set")
+    settings = named_values(given.set, option="--set")
     if given.config is None:
         return recogniser_choice(given.engine, settings)
     if given.engine != EMBEDDED:
@@ -133,16 +133,6 @@ def _recogniser(given: argparse.Namespace) -> RecogniserChoice:
     deployment = load_deployment(given.config)
     chosen = deployment.hearing.stt
     return recogniser_choice(chosen.name, {**chosen.settings, **settings})
-
-
-def _pairs(given: list[str], option: str) -> dict[str, Any]:
-    pairs: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{option}: {each!r}: expected NAME=VALUE")
-        pairs[name] = parse_yaml_value(value, where=f"the value of {each!r}")
-    return pairs
 
 
 def _report(manifest: Manifest, folder: Path, result: JobResult, names: set[str]) -> int:

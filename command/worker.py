@@ -25,7 +25,7 @@ from parley.configs.engines import checked_settings
 from parley.configs.load import parse_settings
 from parley.core.errors import ConfigError
 from parley.core.registry import is_target
-from parley.core.yaml_text import parse_yaml_value
+from parley.core.yaml_text import named_values
 from parley.protocols.worker_tokens import LEAST_SECRET_BYTES
 from parley.runtime.worker_secret import secret_in
 from parley.serving.worker.hosting import Hosted, HostedOmni, Load
@@ -56,11 +56,11 @@ def serve_engine(given: argparse.Namespace, *, program: str) -> int:
     # INFO: the address at which it listens, conversations, failures. Values of variables stay out of it.
     configure_log(1)
     try:
-        limits = {"name": given.name, "host": host, "port": port, **_pairs(given.limit)}
+        limits = {"name": given.name, "host": host, "port": port, **named_values(given.limit)}
         settings = parse_settings(WorkerServerSettings, limits, where="--limit")
         secret = _secret(settings)
         kind = _kind(given.engine, given.kind)
-        load = _load(kind, given.engine, _pairs(given.set), settings)
+        load = _load(kind, given.engine, named_values(given.set), settings)
         server = WorkerServer(settings, load=load, secret=secret, kind=kind)
         status = asyncio.run(_run(server, prints_url=given.print_url))
     except ConfigError as error:
@@ -128,16 +128,6 @@ def _load(kind: str, name: str, settings: dict[str, Any], limits: WorkerServerSe
 def _hosted(kind: str, name: str, settings: Any, streams: int) -> Hosted:
     engine = KINDS[kind].create(name, settings)
     return HostedOmni(engine, name) if kind == "omni" else HOSTING[kind](engine, name, streams=streams)
-
-
-def _pairs(given: list[str]) -> dict[str, Any]:
-    pairs: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{each!r}: expected NAME=VALUE")
-        pairs[name] = parse_yaml_value(value, where=f"the value of {each!r}")
-    return pairs
 
 
 def _secret(settings: WorkerServerSettings) -> bytes:

@@ -1,6 +1,7 @@
 """YAML to plain values: the single loader of all files that users write."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -34,3 +35,22 @@ def parse_yaml_value(text: str, *, where: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: an impossible date. RecursionError: brackets nested too deeply.
         raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def named_values(given: Iterable[str], *, option: str = "") -> dict[str, Any]:
+    """Return the values of ``NAME=VALUE`` of a command line, each read as YAML.
+
+    Args:
+        given: as written.
+        option: option that they belong to, for errors.
+
+    Raises:
+        ConfigError: one has another form, or a value is not YAML.
+    """
+    values: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option}{': ' if option else ''}{each!r}: expected NAME=VALUE")
+        values[name] = parse_yaml_value(value, where=f"the value of {each!r}")
+    return values

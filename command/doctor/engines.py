@@ -35,7 +35,7 @@ async def check_engines(deployment: Deployment) -> Sequence[CheckResult]:
     text = f"the voice said {MEASURED_PHRASE!r}, and the recogniser heard {heard!r} ({took_ms} ms)"
     if share >= UNDERSTOOD:
         return [*results, good(text)]
-    step = "choose another recogniser or voice: docs/how-to/local_models.md"
+    step = "choose another recogniser or voice: docs/reference/weights.md"
     return [*results, warn(text, step) if share >= DOUBTFUL else fail(text, step)]
 
 

@@ -76,10 +76,12 @@ class McpServer:
 
     Args:
         address: of the server.
+        connect_s: longest time until it answers.
     """
 
-    def __init__(self, address: McpAddress) -> None:
+    def __init__(self, address: McpAddress, *, connect_s: float = CONNECT_S) -> None:
         self._address = address
+        self._connect_s = connect_s
         self._client: Client | None = None
         self._changed = asyncio.Event()
         self._lost = asyncio.Event()
@@ -97,11 +99,11 @@ class McpServer:
         """
         self._task = asyncio.create_task(self._run(), name="tools.mcp")
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(self._connect_s):
                 while self._client is None and not self._failure:
                     await self._changes()
         except TimeoutError:
-            self._failure = f"it did not answer within {CONNECT_S:g} s"
+            self._failure = f"it did not answer within {self._connect_s:g} s"
         if self._client is None:
             await self.close()
             raise ConfigError(f"the MCP server {self._address.name} cannot be used: {self._failure}")
@@ -179,7 +181,7 @@ class McpServer:
             begun_s = loop.time()
             try:
                 async with AsyncExitStack() as stack:
-                    async with asyncio.timeout(CONNECT_S):
+                    async with asyncio.timeout(self._connect_s):
                         client = await stack.enter_async_context(self._connection())
                     self.tools = await _tools_of(client)
                     self._client, self._failure = client, ""

@@ -73,15 +73,10 @@ class NotedUtterances:
         return noted
 
 
-class _NotedStream:
-    """Stream of the recogniser; what passes is noted."""
+class _StreamAround:
+    """Stream that passes on the state of the recogniser's."""
 
     stream: UtteranceStream[Transcript]
-
-    def __init__(self, owner: NotedUtterances, on_partial: Callable[[Transcript], None]) -> None:
-        self._owner = owner
-        self._on_partial = on_partial
-        self._reading: _Reading | None = None
 
     @property
     def failure(self) -> EngineError | None:
@@ -94,6 +89,15 @@ class _NotedStream:
     @property
     def waiting_ms(self) -> int:
         return self.stream.waiting_ms
+
+
+class _NotedStream(_StreamAround):
+    """Stream of the recogniser; what passes is noted."""
+
+    def __init__(self, owner: NotedUtterances, on_partial: Callable[[Transcript], None]) -> None:
+        self._owner = owner
+        self._on_partial = on_partial
+        self._reading: _Reading | None = None
 
     def start(self) -> None:
         self.stream.start()
@@ -193,7 +197,7 @@ class ReplayedUtterances:
         self._arrival_ms = event.at_ms
 
 
-class _ReplayedStream:
+class _ReplayedStream(_StreamAround):
     """Stream that gives recorded words at their moments."""
 
     def __init__(
@@ -203,7 +207,7 @@ class _ReplayedStream:
         on_partial: Callable[[Transcript], None],
     ) -> None:
         self._owner = owner
-        self._stream = stream
+        self.stream = stream
         self._on_partial = on_partial
         self._loop = asyncio.get_running_loop()
         self._bytes_per_ms = PCM_BYTES_PER_SAMPLE * owner.rate_hz // 1_000
@@ -213,30 +217,18 @@ class _ReplayedStream:
         self._timers: list[asyncio.TimerHandle] = []
         self._finals: set[asyncio.Future[Transcript]] = set()
 
-    @property
-    def failure(self) -> EngineError | None:
-        return self._stream.failure
-
-    @property
-    def dropped_ms(self) -> int:
-        return self._stream.dropped_ms
-
-    @property
-    def waiting_ms(self) -> int:
-        return self._stream.waiting_ms
-
     def start(self) -> None:
         self._forget()
         self._recorded = self._owner.take()
         if self._recorded is None:
-            self._stream.start()
+            self.stream.start()
             return
         for after_ms, text in self._recorded.partials:
             self._timers.append(self._loop.call_later(after_ms / 1_000, self._on_partial, Transcript(text)))
 
     def feed(self, pcm: bytes) -> None:
         if self._recorded is None:
-            self._stream.feed(pcm)
+            self.stream.feed(pcm)
             return
         self._kept += pcm
         if len(self._kept) > self._bytes_per_ms * min(self._recorded.audio_ms + SAME_LENGTH_MS, MOST_KEPT_MS):
@@ -250,17 +242,17 @@ class _ReplayedStream:
                 self._forget()
                 return self._final(recorded)
             self._read_anew()
-        return self._stream.finish()
+        return self.stream.finish()
 
     def discard(self) -> None:
         self._forget()
-        self._stream.discard()
+        self.stream.discard()
 
     def close(self) -> None:
         self._forget()
         for final in self._finals:
             final.cancel()
-        self._stream.close()
+        self.stream.close()
 
     def _final(self, recorded: UtteranceRead) -> "asyncio.Future[Transcript]":
         final: asyncio.Future[Transcript] = self._loop.create_future()
@@ -280,8 +272,8 @@ class _ReplayedStream:
         """Give the audio so far to the recogniser: this utterance is not the recorded one."""
         kept = bytes(self._kept)
         self._forget()
-        self._stream.start()
-        self._stream.feed(kept)
+        self.stream.start()
+        self.stream.feed(kept)
 
     def _forget(self) -> None:
         self._recorded = None
