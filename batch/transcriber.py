@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from parley.batch.cutting import PAUSE_WINDOWS, CutPiece, SpeechCutter, detector
 from parley.batch.decoding import RefusedSource
 from parley.batch.recogniser import weights_folder
 from parley.batch.settings import RATE_HZ, BatchSettings
@@ -23,6 +22,7 @@ from parley.core.media import samples_to_ms
 from parley.core.timeline import ProsodyPayload, Source
 from parley.models.specialists import SPECIALISTS, VoiceSpecialist, VoiceSpecialistStream, VoiceStretch
 from parley.models.stt import BatchSpeechToText, PieceTranscript, RecordedPiece
+from parley.models.stt.speech_cutter import PAUSE_WINDOWS, CutPiece, SpeechCutter, detector
 
 # Audio that decides whether two channels have the same sound.
 JUDGED_SAMPLES = 60 * RATE_HZ

@@ -11,21 +11,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from parley.audio.quiet_cuts import quiet_cuts
 from parley.audio.speech_file import speech_file
-from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float
+from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime
 from parley.core.speech_formats import SpeechFormat
-from parley.models.vad import VoiceActivityDetector
-from parley.models.vad.voiced_parts import voiced_parts
+from parley.models.stt.speech_cutter import CutPiece, SpeechCutter
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.recordings import transcribed, understood_by_service
 from parley.pipelines.sockets.chat_speech import open_speech
-from parley.processors.front_end.vad import VOICE
 from parley.protocols.chat_ws import AUDIO_RATE_HZ, VOICE_RATE_HZ
 from parley.protocols.openai_http import RecordingText
 
-# Longer speech without a pause is cut where it is quietest, after the shorter time.
-LEAST_PART_S, MOST_PART_S = 8.0, 16.0
+# Silence that ends a piece, 416 ms. Recognisers lose and repeat words in audio with long pauses: of one
+# sentence that was said 14 times with half a second between, in parts of 20 s, Moonshine tiny returned six.
+PAUSE_WINDOWS = 13
+# Silence around a piece, 256 ms: as much as in a call (``pre_speech_ms``).
+EDGE_WINDOWS = 8
+# Audio that is cut between two looks at whether the client is still there.
+BLOCK_BYTES = 10 * AUDIO_RATE_HZ * PCM_BYTES_PER_SAMPLE
 # Longest wait for one part; the server bounds the whole.
 PART_S = 60.0
 
@@ -77,18 +79,26 @@ class FileTranscriber:
         """
         texts: list[str] = []
         words: list[WordTime] = []
-        for first, end in await asyncio.to_thread(_utterances, self._engines.vad, pcm):
-            part = pcm[first * PCM_BYTES_PER_SAMPLE : end * PCM_BYTES_PER_SAMPLE]
-            text, timed = await self._heard(part)
-            begin_ms = first * 1000 // AUDIO_RATE_HZ
-            texts.append(text)
-            words += (
-                replace(word, start_ms=begin_ms + word.start_ms, end_ms=begin_ms + word.end_ms)
-                for word in timed
-            )
+        async with aclosing(self._pieces(pcm)) as pieces:
+            async for piece in pieces:
+                text, timed = await self._heard(piece.pcm)
+                begin_ms = piece.start * 1000 // AUDIO_RATE_HZ
+                texts.append(text)
+                words += (
+                    replace(word, start_ms=begin_ms + word.start_ms, end_ms=begin_ms + word.end_ms)
+                    for word in timed
+                )
         duration_s = len(pcm) / PCM_BYTES_PER_SAMPLE / AUDIO_RATE_HZ
         language = self._engines.deployment.bot.language.partition("-")[0]
         return RecordingText(" ".join(filter(None, texts)), tuple(words), duration_s, language)
+
+    async def _pieces(self, pcm: bytes) -> AsyncGenerator[CutPiece, None]:
+        cutter = SpeechCutter(self._engines.vad, pause_windows=PAUSE_WINDOWS, edge_windows=EDGE_WINDOWS)
+        for start in range(0, len(pcm), BLOCK_BYTES):
+            for piece in await asyncio.to_thread(cutter.feed, pcm[start : start + BLOCK_BYTES]):
+                yield piece
+        for piece in await asyncio.to_thread(cutter.finish):
+            yield piece
 
     async def _heard(self, pcm: bytes) -> tuple[str, tuple[WordTime, ...]]:
         recogniser = self._engines.recogniser
@@ -97,18 +107,3 @@ class FileTranscriber:
             return await understood_by_service(self._engines.build_stt, pcm, within_s=PART_S), ()
         said = await transcribed(recogniser, pcm, within_s=PART_S)
         return said.text.strip(), said.words
-
-
-def _utterances(vad: VoiceActivityDetector, pcm: bytes) -> list[tuple[int, int]]:
-    found = VOICE.as_speech_input()
-    voices = voiced_parts(
-        vad, pcm, confidence=found.confidence, start_ms=found.start_ms, least_db=found.least_db
-    )
-    samples = pcm16_to_float(pcm)
-    return [
-        (began + first, began + end)
-        for began, ended in voices
-        for first, end in quiet_cuts(
-            samples[began:ended], AUDIO_RATE_HZ, least_s=LEAST_PART_S, most_s=MOST_PART_S
-        )
-    ]

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from parley.batch.cutting import MOST_WINDOWS, WINDOW, CutPiece, SpeechCutter, detector
+from parley.models.stt.speech_cutter import MOST_WINDOWS, WINDOW, CutPiece, SpeechCutter, detector
 from parley.models.vad.silero import SileroVad
 from tests.human_speech import two_cities
 from tests.voices import RATE_HZ, say, silence

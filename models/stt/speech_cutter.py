@@ -23,6 +23,7 @@ from parley.models.stt.voice import (
     WINDOW_BYTES,
     quietest_cut,
 )
+from parley.models.vad import VoiceActivityDetector
 from parley.models.vad.meter import VoiceMeter
 from parley.models.vad.silero import WINDOW_SAMPLES, SileroSettings, SileroVad
 
@@ -61,13 +62,20 @@ class SpeechCutter:
     """Cutter of one channel.
 
     Args:
-        detector: at ``RATE_HZ``; shared by the cutters of a process.
+        detector: at ``RATE_HZ``, with windows of 32 ms; shared by the cutters of a process.
         pause_windows: pause that ends a piece.
+        edge_windows: silence that is kept around a voice.
     """
 
-    def __init__(self, detector: SileroVad, *, pause_windows: int = PAUSE_WINDOWS) -> None:
+    def __init__(
+        self,
+        detector: VoiceActivityDetector,
+        *,
+        pause_windows: int = PAUSE_WINDOWS,
+        edge_windows: int = EDGE_WINDOWS,
+    ) -> None:
         self._meter = VoiceMeter(detector.open_stream(), WINDOW, rate_hz=RATE_HZ, least_db=SILENT_DB)
-        self._pause_windows = pause_windows
+        self._pause_windows, self._edge_windows = pause_windows, edge_windows
         self._rest = b""
         # Windows before a piece, or of the open one: audio and flags, from the window ``_first``.
         self._pcm = bytearray()
@@ -106,7 +114,7 @@ class SpeechCutter:
         if self._loud >= VOICE_WINDOWS:
             self._is_open = True
             return
-        self._drop(len(self._voiced) - EDGE_WINDOWS - VOICE_WINDOWS + 1)
+        self._drop(len(self._voiced) - self._edge_windows - VOICE_WINDOWS + 1)
 
     def _end(self) -> CutPiece | None:
         length = len(self._voiced)
@@ -123,7 +131,7 @@ class SpeechCutter:
     def _voiced_end(self) -> int:
         """Return the number of windows up to the edge after the last voice."""
         last = self._voiced.rfind(1)
-        return min(len(self._voiced), last + 1 + min(EDGE_WINDOWS, max(1, self._quiet)))
+        return min(len(self._voiced), last + 1 + min(self._edge_windows, max(1, self._quiet)))
 
     def _take(self, windows: int) -> CutPiece:
         piece = CutPiece(
