@@ -418,7 +418,7 @@ async def test_a_client_whose_worker_hangs_is_moved_at_its_deadline(tmp_path: Pa
                 stopped_s = time.monotonic()
                 await one.chunk()
                 assert (await one.next("error"))["code"] == "inference_error"
-                # unit_timeout_s is 1.
-                assert time.monotonic() - stopped_s < 1.8
-                await one.goes_on(within_s=10)
+                # unit_timeout_s is 1; the health probes give the worker up after 6 s.
+                assert 0.9 < time.monotonic() - stopped_s < 4
+                await one.goes_on(within_s=20)
                 assert len(other.prepared) == 1

@@ -406,7 +406,7 @@ def test_a_voice_that_is_full_is_not_asked_by_every_clause() -> None:
 
 
 def test_a_worker_that_was_started_again_is_spoken_to_anew() -> None:
-    """A worker that was restarted can be used at once.
+    """A worker that was restarted can be used as soon as it has loaded its engine.
 
     The stream that was kept belongs to a process that is gone.
     """
@@ -414,7 +414,9 @@ def test_a_worker_that_was_started_again_is_spoken_to_anew() -> None:
         port = served.server.port
         hosted = mouth(served)
         said(hosted, "aa")
-    with voice(GatedTts(), port=port):
+    with voice(GatedTts(), port=port) as again:
+        # It listens before it has loaded its engine, and refuses streams until then.
+        eventually(lambda: again.server.state is LifecycleState.IDLE)
         assert said(hosted, "bb") == b"b" * 1_280
     hosted.close()
 
