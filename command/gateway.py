@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from parley.core.tuning import tuned
+from parley.pipelines.held_calls import HeldCalls
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.serving.gateway.auth.admin_token import AdminToken, operator_token
 from parley.serving.gateway.settings import ServerTuning
@@ -82,6 +83,7 @@ async def gateway(
     links = None
     if phone is not None and phone.reconnect is not None:
         links = CallLinks(conversations.store, phone.reconnect, phone.remember_callers)
+    held = HeldCalls()
     phones = None if book is None else PhoneSessions(conversations, book, links)
     gate = AdmissionGate(
         deployment.server.max_calls,
@@ -104,7 +106,7 @@ async def gateway(
         usage=engines.answering.usage,
         readiness=not_ready,
         run_call=lambda arguments: run_session(
-            engines, conversations, arguments, mode=mode, phones=phones, on_call=on_call
+            engines, conversations, arguments, mode=mode, held=held, phones=phones, on_call=on_call
         ),
         conversations=conversations,
         type_turn=typed,

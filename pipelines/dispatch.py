@@ -8,6 +8,7 @@ task and hangs the peer up.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.held_calls import HeldCalls, hang_up_of
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.pipelines.phone.calls import hold_phone
 from parley.pipelines.phone.control import PhoneFacts
@@ -56,14 +58,16 @@ async def run_session(
     runner_args: RunnerArguments,
     *,
     mode: str = CASCADE,
+    held: HeldCalls | None = None,
     phones: PhoneSessions | None = None,
     on_call: Callable[[Call], None] | None = None,
 ) -> None:
     """Hold one conversation over the transport that the arguments bring.
 
     The session that ``body`` names goes on; without a name it is a new one. Its ``mode`` is the caller's
-    choice, where it makes one. ``phones`` finds the session of a phone call; ``on_call`` is called with
-    each of those calls.
+    choice, where it makes one, and with ``reconnect`` the call goes on that was broken off. ``held`` has the
+    calls of this process; ``phones`` finds the session of a phone call; ``on_call`` is called with each of
+    those calls.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -99,10 +103,16 @@ async def run_session(
             engines, conversations, row, runner_args, str(body.get("session")), str(body.get("desk"))
         )
         return
-    async with conversations.open(
-        body.get("session"), owner=identity.session_owner, for_call=True
-    ) as conversation:
-        # A foreign runner passes on any values that a client sent.
+    held, session_id = held or HeldCalls(), body.get("session")
+    # A foreign runner passes on any values that a client sent.
+    is_reconnected = body.get("reconnect") is True and session_id is not None
+    if is_reconnected:
+        await held.end(str(session_id))
+    async with AsyncExitStack() as stack:
+        conversation = await stack.enter_async_context(
+            conversations.open(session_id, owner=identity.session_owner, for_call=True)
+        )
+        stack.enter_context(held.holding(conversation.session_id, hang_up_of(runner_args)))
         reported = body.get("echo_cancellation")
         wanted = body.get("mode")
         chosen = wanted if wanted in (CASCADE, DUPLEX) else mode
@@ -120,6 +130,7 @@ async def run_session(
             rtvi=row.capabilities.speaks_rtvi,
             peer_cancels_echo=reported if isinstance(reported, bool) else None,
             rules=engines.answering.rules(identity),
+            reconnected="" if is_reconnected else None,
         )
         await pipeline_of(chosen)(engines, transport, call)
 

@@ -8,7 +8,8 @@ checks:
 * that no effect took place twice, even when the unanswered message is sent again with the same key;
 * that the reopened session has the fact that was given before the kill, by text and in a new call.
 
-With ``--calls`` it kills the server of phone calls instead, each in the middle of a reply (``calls``): every
+With ``--calls`` it breaks calls instead, each in the middle of a reply: it kills the server of phone calls
+(``calls``) or of a page in a browser, or takes the page's network away for five seconds (``pages``). Every
 call must go on in its session with no word lost or repeated.
 
 Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not run.
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 
 from parley.core.errors import ConfigError
 from parley.evals.crash.calls import FALLBACK, PROXY, run_calls
+from parley.evals.crash.pages import DROP, KILL, run_pages
 from parley.evals.crash.rounds import run
 from parley.evals.harness.command import exit_code, machine, positive
 from parley.evals.harness.progress import say
@@ -40,9 +42,9 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--voice", action="store_true", help="keep a call of the same session in progress")
     root.add_argument(
         "--calls",
-        choices=(PROXY, FALLBACK),
-        help="kill the server of phone calls; the network reaches the new one through a proxy that waits for "
-        "it, or by the number's fallback document",
+        choices=(PROXY, FALLBACK, KILL, DROP),
+        help="kill the server of phone calls, which the network reaches again by a proxy that waits, or by "
+        "the number's fallback document; kill that of a page in a browser; or let no packet of a page pass",
     )
     add_outputs(root, with_table=False)
     return root
@@ -69,7 +71,11 @@ def _run(options: argparse.Namespace) -> int:
 def _run_calls(options: argparse.Namespace) -> int:
     if options.voice:
         raise ConfigError("--calls has calls of its own: leave out --voice")
-    calls = asyncio.run(run_calls(options.kills, options.seed, network=options.calls, store=options.store))
+    if options.calls in (KILL, DROP):
+        broken = run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
+    else:
+        broken = run_calls(options.kills, options.seed, network=options.calls, store=options.store)
+    calls = asyncio.run(broken)
     publish(
         options,
         {**calls.as_json(), "seed": options.seed, "machine": machine()},

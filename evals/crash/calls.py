@@ -14,7 +14,7 @@ import random
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,15 @@ class CallFindings:
     """Figures of a run.
 
     Attributes:
-        network: how the network reaches the new process.
-        kills: number of kills.
+        network: how calls are broken and go on.
+        kills: number of kills, or of losses of the network.
         went_on: calls that went on in the same session, with another stream.
         whole: calls whose reply went on with exactly the words that were not recorded as heard.
-        gaps_ms: from the readiness of the new process to speech at the caller.
-        silences_ms: from the kill to speech at the caller.
-        restarts_ms: from the start of the new process to its readiness.
+        gaps_ms: from the readiness of the new process, or the return of the network, to speech at the caller.
+        silences_ms: from the kill, or the loss of the network, to speech at the caller.
+        restarts_ms: from the start of the new process to its readiness; empty where none was killed.
         details: of every fault.
+        of: calls that were broken.
     """
 
     network: str
@@ -71,6 +72,7 @@ class CallFindings:
     silences_ms: list[int] = field(default_factory=list)
     restarts_ms: list[int] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
+    of: str = "phone calls"
 
     def passed(self) -> bool:
         """Return whether every call went on with the right words."""
@@ -83,14 +85,14 @@ class CallFindings:
     def table(self) -> str:
         """Return the figures as Markdown."""
         rows: list[tuple[str, object]] = [
-            ("kills", self.kills),
+            ("calls that were broken", self.kills),
             ("calls that went on in their session", self.went_on),
             ("- with no word lost or repeated", self.whole),
-            ("from the readiness of the new process to speech ms, p50 / p95 / max", _spread(self.gaps_ms)),
-            ("from the kill to speech ms, p50 / p95 / max", _spread(self.silences_ms)),
+            ("from the return of server or network to speech ms, p50 / p95 / max", _spread(self.gaps_ms)),
+            ("from the break of the call to speech ms, p50 / p95 / max", _spread(self.silences_ms)),
             ("- of it the start of the new process ms, p50 / p95 / max", _spread(self.restarts_ms)),
         ]
-        return markdown((f"phone calls, {self.network}", ""), rows) + "\n"
+        return markdown((f"{self.of}, {self.network}", ""), rows) + "\n"
 
 
 async def run_calls(kills: int, seed: int, *, network: str = PROXY, store: str | None = None) -> CallFindings:
@@ -155,7 +157,7 @@ class _Rounds:
                 await _until(lambda: bool(recordings) and recordings[0].loud_s is not None, calling)
                 await asyncio.sleep(after_s)
                 killed_s = time.perf_counter()
-                _kill(server)
+                kill(server)
                 self._findings.kills += 1
             except BaseException:
                 hangs_up.set()
@@ -176,7 +178,7 @@ class _Rounds:
         killed_s: float,
     ) -> None:
         findings, begun_s = self._findings, time.perf_counter()
-        watching = asyncio.create_task(_ready_s(self.url), name="crash.ready")
+        watching = asyncio.create_task(when_ready(self.url), name="crash.ready")
         try:
             async with self._server():
                 ready_s = await watching
@@ -187,29 +189,42 @@ class _Rounds:
                 findings.restarts_ms.append(round((ready_s - begun_s) * 1000))
                 findings.gaps_ms.append(round((spoke_s - ready_s) * 1000))
                 findings.silences_ms.append(round((spoke_s - killed_s) * 1000))
-                await self._check_words(calling)
+                await check_words(self.url, findings, calling.done)
         finally:
             watching.cancel()
-
-    async def _check_words(self, calling: "asyncio.Task[Any]") -> None:
-        """Check the words of the call that went on, when its reply is over."""
-        async with asyncio.timeout(WITHIN_S):
-            while not (replies := _of_kind(events := await newest(self.url), "bot_turn")):
-                if calling.done():
-                    raise PeerError("the call ended while the bot spoke")
-                await asyncio.sleep(0.1)
-        said = str(replies[0]["text"]).removeprefix(PHRASE).strip()
-        heard = [each for each in _of_kind(events, "heard") if each["reply_id"] != replies[0]["reply_id"]]
-        before = str(heard[-1]["text"]) if heard else ""
-        is_one = len(_of_kind(events, "joined")) == 2
-        if is_one and f"{before} {said}".strip() == GREETING:
-            self._findings.whole += 1
-        else:
-            self._findings.details.append(f"heard {before!r}, and then {said!r}; one session: {is_one}")
 
     def _server(self) -> Any:
         arguments = command(PRODUCT, self._port, "--config", str(self._config))
         return started(arguments, self._port, self._log, environment=self._environment)
+
+
+async def check_words(url: str, findings: CallFindings, is_over: Callable[[], bool]) -> None:
+    """Check the words of a call that went on, when its reply is over.
+
+    Raises:
+        PeerError: the call ended while the bot spoke.
+        TimeoutError: the reply does not end.
+    """
+    async with asyncio.timeout(WITHIN_S):
+        while not _is_said(events := await newest(url)):
+            if is_over():
+                raise PeerError("the call ended while the bot spoke")
+            await asyncio.sleep(0.1)
+    # The newest record of each reply has all that was heard of it.
+    parts = {
+        each["reply_id"]: str(each["text"]).removeprefix(PHRASE).strip()
+        for each in _of_kind(events, "heard") + _of_kind(events, "bot_turn")
+    }
+    is_one = len(_of_kind(events, "joined")) == 2
+    if is_one and " ".join(filter(None, parts.values())) == GREETING:
+        findings.whole += 1
+    else:
+        findings.details.append(f"heard {list(parts.values())!r}; one session: {is_one}")
+
+
+def _is_said(events: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a reply was said to its end."""
+    return any(not each.get("truncated") for each in _of_kind(events, "bot_turn"))
 
 
 async def _until(is_so: Any, calling: "asyncio.Task[Any]") -> None:
@@ -226,7 +241,7 @@ async def _until(is_so: Any, calling: "asyncio.Task[Any]") -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _ready_s(url: str) -> float:
+async def when_ready(url: str) -> float:
     """Return when a server first answers, on the caller's clock."""
     async with asyncio.timeout(WITHIN_S), aiohttp.ClientSession() as session:
         while True:
@@ -239,7 +254,8 @@ async def _ready_s(url: str) -> float:
             await asyncio.sleep(POLL_S)
 
 
-def _kill(server: Server) -> None:
+def kill(server: Server) -> None:
+    """Kill a server."""
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
 

@@ -214,6 +214,10 @@ def create_app(
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
             raise PeerError("echo_cancellation: expected true, false or nothing")
+        if not isinstance(body.get("reconnect"), (bool, NoneType)):
+            raise PeerError("reconnect: expected true, false or nothing")
+        if body.get("reconnect") and body.get("session") is None:
+            raise PeerError("reconnect: expected with the session that goes on")
         if body.get("mode") is not None and body["mode"] not in modes:
             raise PeerError(f"mode: expected {' or '.join(modes) or 'none is offered here'}, or nothing")
         if conversations is not None and not conversations.store.available:

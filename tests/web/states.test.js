@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { LABELS, inCall, next } from "../../web/shared/states.js";
 
 const STATES = Object.keys(LABELS);
-const IN_CALL = ["connecting", "listening", "thinking", "speaking"];
+const IN_CALL = ["connecting", "reconnecting", "listening", "thinking", "speaking"];
 
 test("a call passes through connecting, listening, thinking and speaking", () => {
   const seen = [];
@@ -13,6 +13,12 @@ test("a call passes through connecting, listening, thinking and speaking", () =>
     seen.push(state);
   }
   assert.deepEqual(seen, ["connecting", "listening", "thinking", "speaking", "listening", "ended"]);
+});
+
+test("a call whose connection is lost goes on, or fails", () => {
+  for (const state of ["listening", "thinking", "speaking"]) assert.equal(next(state, "lost"), "reconnecting");
+  assert.equal(next("reconnecting", "up"), "listening");
+  for (const state of ["ready", "connecting", "ended", "error"]) assert.equal(next(state, "lost"), state);
 });
 
 test("an answer without sound leads back to listening", () => {

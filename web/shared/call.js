@@ -13,9 +13,10 @@ const CONNECT_MS = 15_000;
 // Candidates that take longer (a far STUN server) follow one by one.
 const GATHER_MS = 1_000;
 const PING_MS = 1_000;
-// A peer connection often recovers from "disconnected" by itself, as when a phone changes networks. Browsers report it after some
-// five seconds without an answer; the server has ended the call by then or soon will.
-const LOST_MS = 3_000;
+// The server sends audio all the time, also in silence. Without any for this long the connection is dead; browsers report that after
+// some five seconds only. The server gives a silent browser up after 3.5 s.
+const LOST_MS = 2_500;
+const LOOK_MS = 500;
 
 /**
  * @typedef {object} CallHandlers
@@ -29,6 +30,8 @@ const LOST_MS = 3_000;
  * @property {string} mode "cascade", "duplex", or "desk" for a human who speaks to the caller of the session
  * @property {boolean} sees whether a camera may be added
  * @property {string} [desk] id of the desk that has the session
+ * @property {boolean} [reconnects] the call goes on after its connection was lost: the bot says the rest of its reply
+ * @property {number} [requestMs] longest wait for the server's answers
  */
 
 /** Failure to open or to keep a call, in words for the user. */
@@ -119,8 +122,9 @@ export class Call {
   #queuedAt = -Infinity; // time of the server's last report on the caller's place in the queue
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #pinging;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #lost;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #watching;
+  #requestMs = REQUEST_MS;
   /** @type {PromiseWithResolvers<void>} */
   #botReady = Promise.withResolvers?.() ?? deferred();
 
@@ -138,8 +142,15 @@ export class Call {
    * @param {string | null} session the conversation that continues; without one a new one begins
    * @param {CallOptions} options
    */
-  async open(microphone, session, { raw, mode, sees, desk }) {
-    const body = { ...(session && { session }), ...(desk && { desk }), mode, echo_cancellation: cancelsEcho(microphone, { raw }) };
+  async open(microphone, session, { raw, mode, sees, desk, reconnects = false, requestMs = REQUEST_MS }) {
+    this.#requestMs = requestMs;
+    const body = {
+      ...(session && { session }),
+      ...(desk && { desk }),
+      ...(reconnects && { reconnect: true }),
+      mode,
+      echo_cancellation: cancelsEcho(microphone, { raw }),
+    };
     const start = { transport: "webrtc", body };
     /** @type {StartedCall} */
     const started = await this.#request("POST", "/start", start, authorization());
@@ -225,7 +236,7 @@ export class Call {
     if (this.closed) return;
     this.#ended.abort(new CallError("The call was closed."));
     clearInterval(this.#pinging);
-    clearTimeout(this.#lost);
+    clearInterval(this.#watching);
     this.#botReady.reject(this.#ended.signal.reason);
     this.#channel?.close();
     this.#peer?.close();
@@ -239,11 +250,19 @@ export class Call {
   }
 
   #onConnectionState() {
-    clearTimeout(this.#lost);
-    const state = this.#peer?.connectionState;
-    const lost = new CallError("The connection was lost.");
-    if (state === "failed") this.#end(lost);
-    if (state === "disconnected") this.#lost = setTimeout(() => this.#end(lost), LOST_MS);
+    if (this.#peer?.connectionState === "failed") this.#end(lost());
+  }
+
+  /** End the call when the server's audio stops. */
+  #watch() {
+    let received = -1;
+    let changedAt = performance.now();
+    this.#watching = setInterval(async () => {
+      const now = await packets(this.#peer);
+      if (this.closed) return;
+      if (now !== received) [received, changedAt] = [now, performance.now()];
+      else if (now && performance.now() - changedAt > LOST_MS) this.#end(lost());
+    }, LOOK_MS);
   }
 
   /** @param {boolean} hasMicrophone */
@@ -268,7 +287,11 @@ export class Call {
       if (message.message?.type === "peerLeft") this.#end(null);
       return;
     }
-    if (message.type === "bot-ready") this.#botReady.resolve();
+    if (message.type === "bot-ready") {
+      this.#botReady.resolve();
+      // A call in the queue gets no audio.
+      if (!this.#watching) this.#watch();
+    }
     if (message.type === "server-message" && message.data?.kind === "queue") {
       this.#queuedAt = performance.now();
     }
@@ -326,7 +349,7 @@ export class Call {
         method,
         headers: { "content-type": "application/json", ...headers },
         body: JSON.stringify(body),
-        signal: AbortSignal.any([this.#ended.signal, AbortSignal.timeout(REQUEST_MS)]),
+        signal: AbortSignal.any([this.#ended.signal, AbortSignal.timeout(this.#requestMs)]),
       });
     } catch (error) {
       if (this.closed) throw this.#ended.signal.reason;
@@ -345,6 +368,24 @@ export class Call {
     const refusal = response.status === 503 ? "The server is busy" : "The call was refused";
     throw new CallError(`${refusal}: ${reason}.`, response.status);
   }
+}
+
+function lost() {
+  return new CallError("The connection was lost.");
+}
+
+/**
+ * Return how many packets of audio have come.
+ *
+ * @param {RTCPeerConnection | null} peer
+ */
+async function packets(peer) {
+  const [receiver] = peer?.getReceivers().filter(({ track }) => track.kind === "audio") ?? [];
+  let count = 0;
+  for (const report of (await receiver?.getStats())?.values() ?? []) {
+    if (report.type === "inbound-rtp") count += report.packetsReceived;
+  }
+  return count;
 }
 
 /**

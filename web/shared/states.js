@@ -1,16 +1,17 @@
 // State of the talk page, as a table: state -> event -> next state. An event that a state does not list changes nothing
 // (messages of a call that has just ended may still arrive).
 
-/** @typedef {"ready" | "connecting" | "listening" | "thinking" | "speaking" | "ended" | "error"} State */
+/** @typedef {"ready" | "connecting" | "reconnecting" | "listening" | "thinking" | "speaking" | "ended" | "error"} State */
 /**
- * @typedef {"start" | "up" | "thinking" | "botStarted" | "botStopped" | "userStarted" | "quiet" | "hungUp" | "ended"
- *   | "failed"} StateEvent
+ * @typedef {"start" | "up" | "thinking" | "botStarted" | "botStopped" | "userStarted" | "quiet" | "lost" | "hungUp"
+ *   | "ended" | "failed"} StateEvent
  */
 
 /** @type {Record<State, string>} */
 export const LABELS = {
   ready: "Ready",
   connecting: "Connecting",
+  reconnecting: "Reconnecting",
   listening: "Listening",
   thinking: "Thinking",
   speaking: "Speaking",
@@ -19,14 +20,17 @@ export const LABELS = {
 };
 
 /** @type {Partial<Record<StateEvent, State>>} */
-const IN_CALL = { hungUp: "ready", ended: "ended", failed: "error" };
+const OVER = { hungUp: "ready", ended: "ended", failed: "error" };
+/** @type {Partial<Record<StateEvent, State>>} */
+const IN_CALL = { ...OVER, lost: "reconnecting" };
 
 /** @type {Record<State, Partial<Record<StateEvent, State>>>} */
 const TRANSITIONS = {
   ready: { start: "connecting" },
   ended: { start: "connecting" },
   error: { start: "connecting" },
-  connecting: { up: "listening", ...IN_CALL },
+  connecting: { up: "listening", ...OVER },
+  reconnecting: { up: "listening", ...OVER },
   listening: { thinking: "thinking", botStarted: "speaking", ...IN_CALL },
   thinking: { botStarted: "speaking", quiet: "listening", userStarted: "listening", ...IN_CALL },
   speaking: { botStopped: "listening", thinking: "thinking", userStarted: "listening", ...IN_CALL },
@@ -40,6 +44,15 @@ const TRANSITIONS = {
  */
 export function next(state, event) {
   return TRANSITIONS[state][event] ?? state;
+}
+
+/**
+ * Return true while a call is being opened, for the first time or again.
+ *
+ * @param {State} state
+ */
+export function isOpening(state) {
+  return state === "connecting" || state === "reconnecting";
 }
 
 /**

@@ -8,13 +8,20 @@ import { part, showNotice, write } from "./element.js";
 import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
 import { Mode } from "./mode.js";
-import { LABELS, inCall, next } from "./states.js";
+import { LABELS, inCall, isOpening, next } from "./states.js";
 import { Transcript } from "./transcript.js";
 
 /** @import { LineQueue, RtviMessage, ServerMessage, Status } from "../types/server.js" */
 /** @import { State, StateEvent } from "./states.js" */
 
 const STATUS_MS = 10_000;
+// A call goes on after its connection was lost: for a server that starts anew, and not for ever.
+const RECONNECT_MS = 60_000;
+const PAUSES_MS = [0, 250, 500];
+const LONGEST_PAUSE_MS = 1_000;
+// A request that was made while the network was away is soon made again; a busy server gets more time.
+const AGAIN_MS = 2_000;
+const LONGEST_AGAIN_MS = 10_000;
 // An answer that brings no sound leaves the page listening again.
 const NO_SOUND_MS = 3_000;
 const TYPE_INSTEAD = "You can type below.";
@@ -63,6 +70,8 @@ class TalkPage {
   #context = null;
   /** @type {(() => void)[]} functions that end the watching of a level */
   #watches = [];
+  #unwatchVoice = () => {};
+  #isStopping = false; // the server has announced that it stops
   #startedAt = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
@@ -100,14 +109,10 @@ class TalkPage {
   async #start({ speak }) {
     this.#go("start");
     this.#lost = this.#refused = "";
+    this.#isStopping = false;
     this.#say("");
     bubbles.pin();
-    const call = new Call({
-      message: (message) => this.#onMessage(message),
-      sound: (stream) => this.#play(stream),
-      end: (error) => this.#onEnd(error),
-    });
-    this.#call = call;
+    const call = this.#newCall();
     this.#show();
     // Made while the click still counts as one: browsers block sound without a click.
     this.#context = new AudioContext();
@@ -128,6 +133,55 @@ class TalkPage {
       if (call !== this.#call) return; // hung up in the meantime
       this.#fail(deleted ? new CallError(deleted) : error);
     }
+  }
+
+  #newCall() {
+    this.#call = new Call({
+      message: (message) => this.#onMessage(message),
+      sound: (stream) => this.#play(stream),
+      end: (error) => this.#onEnd(error),
+    });
+    return this.#call;
+  }
+
+  /** Go on with the call over a new connection, in the same conversation. */
+  async #reconnect() {
+    const lostAt = performance.now();
+    this.#go("lost");
+    this.#isStopping = false;
+    clearTimeout(this.#silent);
+    transcript.close();
+    this.#say("The connection was lost. Trying to go on.");
+    for (let attempt = 0; ; attempt += 1) {
+      const last = this.#call;
+      await new Promise((resolve) => setTimeout(resolve, PAUSES_MS[attempt] ?? LONGEST_PAUSE_MS));
+      if (this.#call !== last) return; // hung up in the meantime
+      const call = this.#newCall();
+      try {
+        await this.#openAgain(call, Math.min(AGAIN_MS * 1.5 ** attempt, LONGEST_AGAIN_MS));
+        return;
+      } catch (error) {
+        call.close();
+        if (call !== this.#call) return;
+        if (!mayPass(error) || performance.now() - lostAt > RECONNECT_MS) {
+          this.#fail(error);
+          return;
+        }
+      }
+    }
+  }
+
+  /**
+   * @param {Call} call
+   * @param {number} requestMs
+   */
+  async #openAgain(call, requestMs) {
+    const asked = { raw, mode: mode.chosen, sees: mode.sees, reconnects: true, requestMs };
+    await call.open(this.#microphone, this.#binding.sessionId, asked);
+    if (this.#camera) await call.useCamera(this.#camera);
+    transcript.note("The connection was lost and is there again");
+    this.#say("");
+    this.#go("up");
   }
 
   /**
@@ -175,11 +229,11 @@ class TalkPage {
       };
       document.addEventListener("pointerdown", release, { once: true });
     });
-    this.#watches.push(
+    this.#unwatchVoice();
+    this.#unwatchVoice =
       watchLevel(required(this.#context, "the audio context"), stream, (level) => {
         parts.talk.style.setProperty("--voice", level.toFixed(2));
-      }),
-    );
+      });
   }
 
   /**
@@ -287,7 +341,7 @@ class TalkPage {
   }
 
   #submit() {
-    if (!parts.typed.value.trim() || this.#state === "connecting") return;
+    if (!parts.typed.value.trim() || isOpening(this.#state)) return;
     if (this.#call) this.#sendTyped();
     // The text stays in the box until there is a call to send it in: a refused call loses nothing.
     else this.#start({ speak: false });
@@ -345,6 +399,7 @@ class TalkPage {
         this.#onLost();
         break;
       case "server_shutdown":
+        this.#isStopping = true;
         this.#say("The server is being restarted.");
         break;
       case "grants_expired":
@@ -386,7 +441,10 @@ class TalkPage {
 
   /** @param {CallError | null} error */
   #onEnd(error) {
-    if (error) this.#fail(error);
+    const goesOn = inCall(this.#state) && this.#binding.sessionId && !this.#lost && (error || this.#isStopping);
+    if (this.#state === "reconnecting") return; // an attempt, which ends by its own error
+    if (goesOn) this.#reconnect();
+    else if (error) this.#fail(error);
     else if (this.#state === "connecting") this.#fail(new CallError("The server ended the call before it began."));
     else this.#settle("ended");
   }
@@ -412,6 +470,8 @@ class TalkPage {
     if (lasted) transcript.note(`${ending}${lasted}`);
     this.#say(this.#lost || this.#refused, { bad: true });
     for (const stop of this.#watches.splice(0)) stop();
+    this.#unwatchVoice();
+    this.#unwatchVoice = () => {};
     stopTracks(this.#microphone);
     this.#microphone = null;
     stopTracks(this.#camera);
@@ -462,7 +522,7 @@ class TalkPage {
     this.#binding.showLinks({ busy });
     parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
     parts.typed.readOnly = state === "connecting";
-    parts.send.disabled = state === "connecting" || !parts.typed.value.trim();
+    parts.send.disabled = isOpening(state) || !parts.typed.value.trim();
   }
 
   #showElapsed() {
@@ -522,6 +582,16 @@ async function showEngines(page) {
     parts.floor.textContent = "pocketsphinx understands only clear, simple English.";
     parts.floor.hidden = false;
   }
+}
+
+/**
+ * Return true for a failure to open a call that a later attempt may not have.
+ *
+ * @param {unknown} error
+ */
+function mayPass(error) {
+  if (!(error instanceof CallError)) return false;
+  return !error.status || error.status === 409 || error.status === 429 || error.status >= 500;
 }
 
 /** @param {number} value */

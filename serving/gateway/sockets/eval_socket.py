@@ -95,6 +95,8 @@ class EvalSocket:
         body: dict[str, object] = {
             name: value for name in QUERY if (value := websocket.query_params.get(name))
         }
+        if websocket.query_params.get("reconnect") == "true":
+            body["reconnect"] = True
         try:
             identity = (await self._admit(websocket, body)).identity
             await websocket.accept()

@@ -204,6 +204,22 @@ async def test_what_a_browser_says_of_its_echo_canceller_reaches_the_call(
     await caller.hang_up()
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"reconnect": "yes", "session": "s"}, "reconnect: expected true, false or nothing"),
+        ({"reconnect": 1}, "reconnect: expected true, false or nothing"),
+        ({"reconnect": True}, "reconnect: expected with the session that goes on"),
+    ],
+)
+async def test_a_call_that_goes_on_names_its_session(
+    client: httpx.AsyncClient, calls: Calls, body: dict[str, object], says: str
+):
+    answer = await client.post("/start", json={"body": body})
+    assert (answer.status_code, answer.json()["error"]) == (400, says)
+    assert calls.arguments == []
+
+
 @pytest.mark.parametrize("received", ["yes", 1, [True], {}])
 async def test_what_is_said_of_it_is_true_or_false(client: httpx.AsyncClient, calls: Calls, received: object):
     caller = Caller()

@@ -1,0 +1,70 @@
+"""Calls of one process by session, so that a client can go on over a new connection.
+
+A client that has lost its connection begins a call of the same session before its old call has noticed the
+loss. The old call is ended first, as if its client had left: it records what was heard, and the new call says
+the rest (``session_store.owed``). It would lose the session without those records otherwise, as to any second
+call (``session_store.conversations``).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from loguru import logger
+from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments, WebSocketRunnerArguments
+
+# Longest wait for the old call; the client waits for its new one meanwhile.
+RECORDED_S = 3.0
+
+HangUp = Callable[[], Awaitable[object]]
+
+
+class HeldCalls:
+    """Calls that a client may continue over a new connection. One instance per process.
+
+    Args:
+        recorded_s: longest wait for an old call.
+    """
+
+    def __init__(self, *, recorded_s: float = RECORDED_S) -> None:
+        self._recorded_s = recorded_s
+        self._held: dict[str, tuple[HangUp, asyncio.Event]] = {}
+
+    @contextmanager
+    def holding(self, session_id: str, hang_up: HangUp) -> Iterator[None]:
+        """Register the call of a session until the block ends."""
+        over = asyncio.Event()
+        held = self._held[session_id] = hang_up, over
+        try:
+            yield
+        finally:
+            over.set()
+            if self._held.get(session_id) is held:
+                del self._held[session_id]
+
+    async def end(self, session_id: str) -> None:
+        """End the call that holds a session here; return when it is recorded, or after ``recorded_s``."""
+        held = self._held.get(session_id)
+        if held is None:
+            return
+        hang_up, over = held
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._recorded_s):
+                await hang_up()
+                await over.wait()
+                return
+        logger.warning("a call does not end whose client goes on over a new connection; it loses its session")
+
+
+def hang_up_of(arguments: RunnerArguments) -> HangUp:
+    """Return a function that closes the connection of a call."""
+    if isinstance(arguments, SmallWebRTCRunnerArguments):
+        return partial(arguments.webrtc_connection.disconnect)
+    if isinstance(arguments, WebSocketRunnerArguments):
+        return partial(arguments.websocket.close)
+    return _nothing
+
+
+async def _nothing() -> None:
+    """Leave a call open whose connection is not ours to close (a meeting room)."""
