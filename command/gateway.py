@@ -81,7 +81,7 @@ async def gateway(
     telephone = {} if number is None else {"telephone": number}
     links = None
     if phone is not None and phone.reconnect is not None:
-        links = CallLinks(conversations.store, phone.reconnect, phone.remember_callers)
+        links = CallLinks(conversations.store, phone.reconnect)
     phones = None if book is None else PhoneSessions(conversations, book, links)
     gate = AdmissionGate(
         deployment.server.max_calls,

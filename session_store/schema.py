@@ -2,8 +2,8 @@
 
 A claim updates its row of ``session``, and every append locks it; rows of ``event`` are only inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
-caller's next phone call (``callers``); they are deleted with their session. ``retention`` holds the time
-by which retention deletes.
+caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``); they are deleted
+with their session. ``retention`` holds the time by which retention deletes.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0006"
+HEAD = "0007"
 
 metadata = sa.MetaData()
 
@@ -84,6 +84,20 @@ call_code_table = sa.Table(
         unique=True,
     ),
     sa.Column("until_us", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+call_link_table = sa.Table(
+    "call_link",
+    metadata,
+    # Digest of the call's id; with a number after it, of a stream that the call has lost.
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
+    # Name of the stream that wrote it, or that was lost.
+    sa.Column("holder", sa.String(32), nullable=False),
+    sa.Column("last_us", sa.BigInteger, nullable=False),
+    sa.Index("call_link_by_session", "session_id"),
+    sa.Index("call_link_by_age", "last_us"),
     sqlite_with_rowid=False,
 )
 

@@ -14,7 +14,8 @@ has ended according to Twilio, is removed.
 
 After the stream Twilio asks how the call goes on (``/twilio/reconnect``). One that this side has ended, and
 one that never had a session, is hung up. Any other lost its stream (this or another process died, or the
-connection did) and gets a new one, in the same session, ``phone.reconnect.most`` times within ``within_s``.
+connection did) and gets a new one, in the same session, ``phone.reconnect.most`` times within ``within_s``;
+a request that the network repeats for one lost stream counts once.
 Then its caller hears an apology, and is passed on or hung up. While the store does not answer, the caller
 waits, for ``MOST_STORE_WAITS`` requests at most.
 """
@@ -200,10 +201,10 @@ class PhoneRoutes:
         """Answer the request that follows a stream: connect the call again, or end it."""
         call, links = (await self._asked(carrier, request)).call, self._links
         try:
-            session = None if links is None else await links.session_of(call)
-            if links is None or session is None:
+            link = None if links is None else await links.link_of(call)
+            if links is None or link is None:
                 return _answer(carrier.end())
-            call = replace(call, session=session)
+            call = replace(call, session=link.session_id)
             token = self._tokens.expect(
                 call,
                 within_s=self._tokens.token_s,
@@ -211,7 +212,7 @@ class PhoneRoutes:
                 is_again=True,
             )
             try:
-                is_taken = await links.take(call, session)
+                is_taken = await links.take(call, link)
             except BaseException:
                 self._tokens.forget(token)
                 raise
