@@ -90,6 +90,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("POST", "/start"): _C,
     ("POST", "/api/offer"): _C,
     ("PATCH", "/api/offer"): _X,
+    ("POST", "/sessions/{session_id}/api/ice"): _X,
     ("POST", "/sessions/{session_id}/api/offer"): _X,
     ("PATCH", "/sessions/{session_id}/api/offer"): _X,
     (SOCKET, "/v1/realtime"): _C,
