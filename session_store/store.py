@@ -272,6 +272,18 @@ class SessionReader:
         async for line in export_lines(info, read):
             yield line
 
+    async def query(self, work: Work[T], *, is_long: bool = False) -> T:
+        """Run a read of another table, such as ``tenant_use``.
+
+        Args:
+            work: the read.
+            is_long: it may take long; few such reads run at a time.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        return await (self._read_in_bulk(work) if is_long else self._read(work))
+
     async def close(self) -> None:
         """Close the connections to the database."""
         self._closed = True
@@ -650,6 +662,14 @@ class SessionStore(SessionReader):
             return found
 
         return await self._run_for_person(attempt)
+
+    async def transact(self, work: Work[T]) -> T:
+        """Run a transaction of another table, such as ``tenant_use``, within ``turn_deadline_s``.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        return await self._run_for_person(work)
 
     async def close(self) -> None:
         """Commit queued writes within the deadline, end the followers, and close the database."""

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from parley.core.strict_model import StrictModel
 from parley.serving.gateway.auth.client_settings import ClientsSettings
+from parley.serving.gateway.auth.tenant_settings import TenantsSettings
 from parley.serving.gateway.webrtc.turn_settings import TurnSettings
 from parley.serving.scheduler.call_queue import CallQueueSettings
 
@@ -98,6 +99,9 @@ class ServerSettings(StrictModel):
     )
     clients: ClientsSettings = Field(
         ClientsSettings(), description="rights and limits of clients, by credential"
+    )
+    tenants: TenantsSettings | None = Field(
+        None, description="accounts with limits over all processes with one session store; null: none"
     )
     open: bool = Field(
         False,

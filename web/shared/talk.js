@@ -347,6 +347,7 @@ class TalkPage {
       case "server_shutdown":
         this.#say("The server is being restarted.");
         break;
+      case "tenant_limit":
       case "grants_expired":
         this.#say(`The server ends the call: ${shortened(data.reason ?? "")}.`, { bad: true });
         break;

@@ -148,6 +148,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/api/admin/apps"): _O,
     ("PUT", "/api/admin/apps/{app_id}"): _O,
     ("GET", "/api/admin/usage"): _O,
+    ("GET", "/api/admin/tenants"): _O,
     ("GET", "/api/admin/documents"): _O,
     ("PUT", "/api/admin/documents"): _O,
     ("DELETE", "/api/admin/documents"): _O,

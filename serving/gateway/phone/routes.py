@@ -35,6 +35,7 @@ from pipecat.runner.types import RunnerArguments
 from parley.core.errors import AgentError, CapacityError, ConfigError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.auth.tenants import TenantLimitError
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.call_manager import CallManager
@@ -94,6 +95,7 @@ class PhoneRoutes:
         check: a dependency for the operator's routes.
         audit: records outbound calls.
         links: sessions of calls that may lose their stream; None: such a call is hung up.
+        check_tenant: raises when the tenant of phone calls may not have another call; None: it always may.
         clock_s: monotonic.
         token_s: a stream must come within this time after the answer that announced it.
 
@@ -114,6 +116,7 @@ class PhoneRoutes:
         check: Callable[[Request], Awaitable[None]] | None = None,
         audit: AuditLog | None = None,
         links: CallLinks | None = None,
+        check_tenant: Callable[[], Awaitable[None]] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         token_s: float = TOKEN_S,
     ) -> None:
@@ -121,6 +124,7 @@ class PhoneRoutes:
         self._check_body = check_body
         self._mode = phone.mode or default_mode
         self._clock_s, self._links = clock_s, links
+        self._check_tenant = check_tenant
         self._carriers = open_carriers(phone, settings)
         self._queue = None
         if phone.queue is not None and calls.queue is not None:
@@ -179,6 +183,8 @@ class PhoneRoutes:
         call = asked.call
         try:
             await self._check_body({"mode": self._mode}, ANONYMOUS)
+            if self._check_tenant is not None and not self._tokens.is_expected(call):
+                await self._check_tenant()
             token = self._tokens.expect(
                 call, within_s=self._tokens.token_s, uses_recogniser=self._uses_recogniser()
             )
@@ -188,7 +194,7 @@ class PhoneRoutes:
         except AgentError as error:
             # A caller who waits is not refused because the store is unavailable.
             waits = self._queue is not None and call.call_sid in self._queue
-            is_full = waits or isinstance(error, CapacityError)
+            is_full = (waits or isinstance(error, CapacityError)) and not isinstance(error, TenantLimitError)
             held = self._hold(carrier, request, call) if is_full else None
             if held is not None:
                 return _answer(held)
@@ -263,6 +269,7 @@ class PhoneRoutes:
                 promised=len(self._tokens),
                 is_promised=True,
                 uses_recogniser=uses_recogniser,
+                goes_on=bool(call.session),
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)

@@ -1,4 +1,4 @@
-"""What is known of the streams that a phone call has lost."""
+"""Records of the streams that a phone call has lost: announcements that were heard, and its beginning."""
 
 from parley.pipelines.call import EarlierStreams
 from parley.pipelines.phone.earlier_streams import earlier_streams
