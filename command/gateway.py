@@ -82,7 +82,7 @@ async def gateway(
     telephone = {} if number is None else {"telephone": number}
     links = None
     if phone is not None and phone.reconnect is not None:
-        links = CallLinks(conversations.store, phone.reconnect, phone.remember_callers)
+        links = CallLinks(conversations.store, phone.reconnect)
     held = HeldCalls()
     phones = None if book is None else PhoneSessions(conversations, book, links)
     gate = AdmissionGate(

@@ -103,7 +103,7 @@ def build(
         take_typed=take_typed or call.conversation.take_typed,
     )
     call.live.input.open(worker.queue_frame)
-    announcement = engines.recordings.announcement
+    announcement = engines.recordings.announcement_of(call)
     bot = engines.deployment.bot
     greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcement=announcement)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)

@@ -175,6 +175,19 @@ class LiveCall:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierStreams:
+    """Records of the streams that a phone call has lost.
+
+    Attributes:
+        announced: announcements that the caller has heard to their end.
+        since_seq: seq after which the events of its session are those of the phone call; None: not known.
+    """
+
+    announced: frozenset[str] = frozenset()
+    since_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Description of one call, with its events.
 
@@ -199,6 +212,8 @@ class Call:
             the caller's arrival.
         reconnected: first words to a caller whose call goes on after its stream was lost, before the rest
             of what was being said; None for a call that begins.
+        earlier: records of the streams that the phone call has lost.
+        line: name of the phone call in the records of its streams; empty for other calls.
         call_id: unique id.
     """
 
@@ -220,6 +235,8 @@ class Call:
     voicemail: VoicemailSettings | None = None
     recorded_words: Sequence[UtteranceRead] = ()
     reconnected: str | None = None
+    earlier: EarlierStreams = EarlierStreams()
+    line: str = ""
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property

@@ -70,10 +70,14 @@ class CallRecordings:
         """Folder that contains them."""
         return self._settings.folder
 
-    @property
-    def announcement(self) -> str:
-        """Phrase that is spoken at the beginning of a call; empty for none."""
-        return self._settings.announcement if self._settings.enabled else ""
+    def announcement_of(self, call: Call) -> str:
+        """Return the phrase that is spoken at the beginning of a call; empty for none.
+
+        A caller who has heard it to its end over a stream that was lost does not hear it again. One who has
+        not hears it again as a whole.
+        """
+        phrase = self._settings.announcement if self._settings.enabled else ""
+        return "" if phrase in call.earlier.announced else phrase
 
     @property
     def are_made(self) -> bool:
@@ -99,7 +103,7 @@ class CallRecordings:
         if recorder is None:
             yield
             return
-        if phrase := self._settings.announcement:
+        if phrase := self.announcement_of(call):
             _Announcement(call, phrase, recorder)
         else:
             _start(call, recorder)

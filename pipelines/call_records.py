@@ -88,6 +88,8 @@ class CallRecords:
         """Record that the call began or ended."""
         call = self._call
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
+        if call.line:
+            payload["line"] = call.line
         key = f"{kind.value}.{call.call_id}"
         call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
 
@@ -218,6 +220,8 @@ class CallRecords:
             key=key,
             text=reply.text,
             truncated=reply.truncated,
+            # Its text is not whole, so that its rest is not known.
+            **({"unwritten": True} if reply.truncated and reply.reply_id in self._unfinished else {}),
             unheard=reply.unheard,
             transport=self._call.transport,
             **_position(reply.mark),

@@ -14,7 +14,8 @@ from parley.configs.deployment import Bot
 from parley.core.call_events import PhraseChosen, TextGiven
 from parley.pipelines.call import Call
 from parley.session_store.conversation import Conversation
-from parley.session_store.owed import owed_of
+from parley.session_store.events import Event
+from parley.session_store.owed import OwedWords, is_begun, owed_of
 
 
 def introduce(worker: PipelineWorker, conversation: Conversation) -> None:
@@ -44,15 +45,37 @@ def first_words(call: Call, bot: Bot) -> str:
     if call.reconnected is None:
         return bot.greeting_again
     # In one reply: where it breaks off again, the rest of it is owed again.
-    return " ".join(part for part in (call.reconnected, owed_of(events).rest) if part)
+    return " ".join(
+        part for part in (call.reconnected, _owed(call).rest or _lost_greeting(call, bot)) if part
+    )
 
 
-def _publish_author(call: Call, words: str) -> None:
+def _owed(call: Call) -> OwedWords:
+    """Return what the lost stream of a phone call still owed its caller."""
+    return owed_of(_of_phone_call(call))
+
+
+def _of_phone_call(call: Call) -> list[Event]:
+    """Return the events of a phone call, those over its lost streams included."""
+    since_seq = call.earlier.since_seq
+    return [event for event in call.conversation.events if since_seq is None or event.seq > since_seq]
+
+
+def _lost_greeting(call: Call, bot: Bot) -> str:
+    """Return the greeting of a phone call that lost its stream before it; empty where it has begun."""
+    since_seq = call.earlier.since_seq
+    if since_seq is None or is_begun(_of_phone_call(call)):
+        return ""
+    is_first = all(event.seq > since_seq for event in call.conversation.events)
+    return bot.greeting if is_first else bot.greeting_again
+
+
+def _publish_author(call: Call, bot: Bot, words: str) -> None:
     """Publish who wrote the first words over a new stream, where that is not the model."""
     if call.reconnected is None or not words or not call.conversation.events:
         return
-    owed, now_ms = owed_of(call.conversation.events), call.events.now_ms()
-    if not owed.rest:
+    owed, now_ms = _owed(call), call.events.now_ms()
+    if not owed.rest and not _lost_greeting(call, bot):
         # Not an answer to the turn before it.
         call.events.publish(PhraseChosen(now_ms, words))
     elif owed.by_human:
@@ -61,7 +84,7 @@ def _publish_author(call: Call, words: str) -> None:
 
 def _asks_again(call: Call) -> bool:
     """Return whether the last turn of a reconnected call has no answer yet."""
-    return call.reconnected is not None and owed_of(call.conversation.events).answer
+    return call.reconnected is not None and _owed(call).answer
 
 
 def greet(
@@ -92,6 +115,9 @@ def greet(
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         if phrases:
-            _publish_author(call, first_words(call, bot))
+            _publish_author(call, bot, first_words(call, bot))
+            if announcement:
+                # A phrase that breaks off is not owed: it is repeated as a whole (``call_recording``).
+                call.events.publish(PhraseChosen(call.events.now_ms(), announcement))
         while phrases:
             await worker.queue_frame(phrases.pop(0))

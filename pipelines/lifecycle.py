@@ -21,6 +21,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import CallEnding, EngineFailed
 from parley.core.errors import PeerError
+from parley.core.grants import ClientIdentity
 from parley.core.usage import Stage
 from parley.pipelines.call import Call
 from parley.pipelines.call_records import CallRecords
@@ -28,6 +29,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.modes import CASCADE
 from parley.pipelines.release import release_call
+from parley.pipelines.tenant_charges import TenantCharges
 from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
 from parley.processors.dialogue.llm_failover import LlmFailoverHead
@@ -50,6 +52,7 @@ SPEECH_ACTIVITY_S = 1.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
 LIMITED = "rate_limit_exceeded"
+USED_UP = "tenant_limit", "the limit of this account is used up"
 EXPIRED = "grants_expired", "the grants of this client have expired; get another token"
 
 
@@ -209,7 +212,7 @@ async def _run_call(
     names = EngineNames(call.events, engines.names(mode))
     usage = UsageRecords(call, engines.prices, names)
     observers = [
-        *_own_observers(engines, call.events, observed, names),
+        *_own_observers(engines, call.events, observed, names, call.rules.identity),
         *open_observers(engines.observers, call.events, observed),
     ]
     try:
@@ -236,7 +239,7 @@ async def _run_call(
 
 
 def _own_observers(
-    engines: Engines, events: CallEvents, call: ObservedCall, names: EngineNames
+    engines: Engines, events: CallEvents, call: ObservedCall, names: EngineNames, identity: ClientIdentity
 ) -> list[CallObserver]:
     """Return Parley's own observers of a call."""
     currency = None if engines.prices.settings is None else engines.prices.settings.currency
@@ -244,6 +247,7 @@ def _own_observers(
     return [
         CallMetrics(events, call, engines.metrics, names, currency),
         CallLedger(events, call, engines.ledger),
+        TenantCharges(events, engines.answering.usage.tenants, identity),
         *([] if traces is None else [CallTraces(events, call, traces.tracer, names)]),
     ]
 
@@ -285,7 +289,8 @@ def _enders(
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the watchers of a call and the task of its input.
 
-    A call ends on silence, a lost session, expired grants, a server that stops, and ``finished``.
+    A call ends on silence, a lost session, expired grants, a used-up limit of its tenant, a server that
+    stops, and ``finished``.
     """
     watching = [
         idle.run(worker.queue_frame),
@@ -293,6 +298,7 @@ def _enders(
         _end_when_lost(call, worker),
         _end_when_expired(call, worker),
         _leave_when_closing(engines, idle, call, worker),
+        _leave_when_used_up(engines, idle, call, worker),
     ]
     return [*watching, _end_when(call.finished, worker)] if call.finished else watching
 
@@ -310,6 +316,22 @@ async def _leave_when_closing(
     idle.leave(engines.deployment.bot.shutdown_phrase)
     if call.rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
+
+
+async def _leave_when_used_up(
+    engines: Engines, idle: IdleMonitor, call: Call, worker: PipelineWorker
+) -> None:
+    """End the call after a goodbye when its tenant has used up its minutes, tokens or cost."""
+    tenants = engines.answering.usage.tenants
+    used_up = tenants.used_up(call.rules.identity)
+    if used_up is None:
+        return
+    await used_up.wait()
+    kind, reason = USED_UP
+    call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
+    idle.leave(tenants.settings.phrase)
+    if call.rtvi:
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
 
 
 async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:

@@ -43,7 +43,11 @@ _insert_session = sa.insert(session_table)
 _advance = (
     sa.update(session_table)
     .where(session_table.c.id == sa.bindparam("of"), session_table.c.epoch == sa.bindparam("under"))
-    .values(next_seq=sa.bindparam("next"), last_us=sa.bindparam("last"))
+    .values(
+        next_seq=sa.bindparam("next"),
+        last_us=sa.bindparam("last"),
+        bytes=session_table.c.bytes + sa.bindparam("more", type_=sa.BigInteger),
+    )
 )
 _claim = (
     sa.update(session_table)
@@ -91,11 +95,13 @@ class _Place:
     epoch: int
     next_seq: int
     last_us: int
+    more_bytes: int = 0
 
     def take(self, draft: Row) -> int:
         """Return the place of one more event, and advance the position."""
         seq = self.next_seq
         self.next_seq = seq + 1
+        self.more_bytes += len(draft["payload"])
         self.last_us = max(self.last_us, draft["event_us"], draft["arrival_us"])
         return seq
 
@@ -141,15 +147,23 @@ def commit_appends(
         _execute_many(
             connection,
             _advance,
-            ("next", "last", "of", "under"),
-            [(place.next_seq, place.last_us, id_, place.epoch) for id_, place in moved.items()],
+            ("next", "last", "more", "of", "under"),
+            [
+                (place.next_seq, place.last_us, place.more_bytes, id_, place.epoch)
+                for id_, place in moved.items()
+            ],
         )
         _notify(connection, (f"{id_} {place.next_seq - 1}" for id_, place in moved.items()))
     return outcomes
 
 
-def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
-    """Store a session without events.
+def insert_session(connection: sa.Connection, info: SessionInfo, *, bytes_stored: int = 0) -> None:
+    """Store a session, whose events are stored apart.
+
+    Args:
+        connection: of a transaction.
+        info: the session.
+        bytes_stored: sum of the payloads of its events.
 
     Raises:
         SessionExistsError: a session with its id exists.
@@ -162,6 +176,7 @@ def insert_session(connection: sa.Connection, info: SessionInfo) -> None:
         "created_us": info.created_us,
         "last_us": info.last_us,
         "owner": info.owner,
+        "bytes": bytes_stored,
     }
     try:
         connection.execute(_insert_session, row)
@@ -176,7 +191,7 @@ def insert_whole(connection: sa.Connection, info: SessionInfo, rows: Sequence[Ro
     Raises:
         SessionExistsError: a session with its id exists.
     """
-    insert_session(connection, info)
+    insert_session(connection, info, bytes_stored=sum(len(row["payload"]) for row in rows))
     for start in range(0, len(rows), CHUNK):
         chunk = [_whole(row) for row in rows[start : start + CHUNK]]
         _execute_many(connection, _insert_events, EVENT_COLUMNS, chunk)

@@ -28,8 +28,9 @@ def new_key() -> str:
 class Kind(StrEnum):
     """Type of an event. The comments list the keys of its payload, in addition to ``v``."""
 
-    # A transport, or the camera of a call ("camera"), joined or left. transport, call_id; for the end of an
-    # outbound call, answered_by
+    # A transport, or the camera of a call ("camera"), joined or left. transport, call_id; for a phone call
+    # that may lose its stream, line (the same for each of its streams); for the end of an outbound call,
+    # answered_by
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,
@@ -42,8 +43,9 @@ class Kind(StrEnum):
     # Part of a reply heard so far; the last one of a reply counts until its BOT_TURN. reply_id, text, rest
     # (what is still to be said; null while the model may write more), audio_ms, last_word, source
     HEARD = "heard"
-    # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest), audio_ms,
-    # last_word, source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
+    # Reply that is over. reply_id, text (the part heard or read), truncated, unheard (the rest),
+    # unwritten (true where its model was still writing, so that the rest is longer), audio_ms, last_word,
+    # source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
     # it rests on documents, passages (of each: document, heading, number in the document from 1); by ("human"
     # for words of a human at the desk)
     BOT_TURN = "bot_turn"

@@ -33,13 +33,12 @@ class OwedWords:
 
 def owed_of(events: Iterable[Event]) -> OwedWords:
     """Return what the last call of a session still owed its caller."""
-    known = [event for event in current_events(events) if event.payload.get("transport") != TEXT]
+    known = _spoken(events)
     turns = [place for place, event in enumerate(known) if event.kind is Kind.USER_TURN]
     since = known[turns[-1] + 1 :] if turns else known
     replies: dict[str, list[Event]] = {}
     for event in since:
-        is_reply = event.kind in (Kind.HEARD, Kind.BOT_TURN) and event.payload.get("by") != BY_DEPLOYMENT
-        if is_reply and "turn" not in event.payload:
+        if _is_reply(event) and "turn" not in event.payload:
             replies.setdefault(text_in(event.payload, "reply_id") or event.key, []).append(event)
     if not replies:
         return OwedWords(answer=bool(turns))
@@ -51,7 +50,23 @@ def owed_of(events: Iterable[Event]) -> OwedWords:
     is_called = any(each.kind is Kind.TOOL_CALL and each.seq > last.seq for each in since)
     if is_over and not last.payload.get("truncated"):
         return OwedWords(answer=is_called)
-    if rest:
+    # The model is asked for an answer that it was still writing, which is more than the known rest.
+    is_unwritten = bool(turns) and (
+        bool(last.payload.get("unwritten")) if is_over else last.payload.get("rest") is None
+    )
+    if rest and not is_unwritten:
         return OwedWords(rest, by_human=last.payload.get("by") == BY_HUMAN, answer=is_called)
-    is_unwritten = not is_over and last.payload.get("rest") is None and bool(turns)
     return OwedWords(answer=is_called or is_unwritten)
+
+
+def is_begun(events: Iterable[Event]) -> bool:
+    """Return whether a call has come past the phrases of its deployment: something was said or heard."""
+    return any(event.kind is Kind.USER_TURN or _is_reply(event) for event in _spoken(events))
+
+
+def _spoken(events: Iterable[Event]) -> list[Event]:
+    return [event for event in current_events(events) if event.payload.get("transport") != TEXT]
+
+
+def _is_reply(event: Event) -> bool:
+    return event.kind in (Kind.HEARD, Kind.BOT_TURN) and event.payload.get("by") != BY_DEPLOYMENT

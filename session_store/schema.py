@@ -2,8 +2,9 @@
 
 A claim updates its row of ``session``, and every append locks it; rows of ``event`` are only inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
-caller's next phone call (``callers``); they are deleted with their session. ``retention`` holds the time
-by which retention deletes.
+caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``); they are deleted
+with their session. ``retention`` holds the time by which retention deletes. ``tenant_call`` and
+``tenant_use`` count the use of tenants (``tenant_use``).
 """
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0006"
+HEAD = "0008"
 
 metadata = sa.MetaData()
 
@@ -28,6 +29,8 @@ session_table = sa.Table(
     sa.Column("last_us", sa.BigInteger, nullable=False),
     # Digest of the client that created it (``core.grants``); NULL: the operator.
     sa.Column("owner", sa.Text),
+    # Sum of the payloads of its events.
+    sa.Column("bytes", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("session_by_creation", "tenant", "created_us", "id"),
     sqlite_with_rowid=False,
 )
@@ -87,6 +90,20 @@ call_code_table = sa.Table(
     sqlite_with_rowid=False,
 )
 
+call_link_table = sa.Table(
+    "call_link",
+    metadata,
+    # Digest of the call's id; with a number after it, of a stream that the call has lost.
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
+    # Name of the stream that wrote it, or that was lost.
+    sa.Column("holder", sa.String(32), nullable=False),
+    sa.Column("last_us", sa.BigInteger, nullable=False),
+    sa.Index("call_link_by_session", "session_id"),
+    sa.Index("call_link_by_age", "last_us"),
+    sqlite_with_rowid=False,
+)
+
 retention_table = sa.Table(
     "retention",
     metadata,
@@ -95,4 +112,28 @@ retention_table = sa.Table(
     sa.Column("time_us", sa.BigInteger, nullable=False),
     sa.Column("jump_us", sa.BigInteger, nullable=False),
     sa.Column("held_us", sa.BigInteger, nullable=False),
+)
+
+tenant_call_table = sa.Table(
+    "tenant_call",
+    metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    # Time at which the call is over, unless its process renews it.
+    sa.Column("until_us", sa.BigInteger, nullable=False),
+    sa.Index("tenant_call_by_tenant", "tenant", "until_us"),
+    sqlite_with_rowid=False,
+)
+
+tenant_use_table = sa.Table(
+    "tenant_use",
+    metadata,
+    sa.Column("tenant", sa.String(64), primary_key=True),
+    sa.Column("period", sa.String(8), primary_key=True),
+    sa.Column("start_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("calls", sa.BigInteger, nullable=False),
+    sa.Column("call_ms", sa.BigInteger, nullable=False),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("cost_nano", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )

@@ -20,6 +20,7 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
+    Sequence,
 )
 from contextlib import suppress
 from dataclasses import replace
@@ -34,8 +35,15 @@ from parley.core.durations import DurationCounts
 from parley.core.errors import SessionExistsError, StoreError, StoreUnavailableError, UnknownSessionError
 from parley.core.tuning import tuned
 from parley.runtime.loop_clock import LoopClock
+from parley.session_store.call_links import (
+    CallLink,
+    LostStream,
+    count_lost_stream,
+    drop_call_link,
+    put_call_link,
+    read_call_link,
+)
 from parley.session_store.callers import (
-    drop_caller,
     drop_callers,
     put_caller,
     put_code,
@@ -263,6 +271,18 @@ class SessionReader:
 
         async for line in export_lines(info, read):
             yield line
+
+    async def query(self, work: Work[T], *, is_long: bool = False) -> T:
+        """Run a read of another table, such as ``tenant_use``.
+
+        Args:
+            work: the read.
+            is_long: it may take long; few such reads run at a time.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        return await (self._read_in_bulk(work) if is_long else self._read(work))
 
     async def close(self) -> None:
         """Close the connections to the database."""
@@ -525,13 +545,69 @@ class SessionStore(SessionReader):
         since_us = self._wall_us() - round(within_days * US_PER_DAY)
         return await self._read(partial(read_caller, tenant=tenant, digest=digest, since_us=since_us))
 
-    async def unlink_caller(self, digest: str, *, tenant: str = "default") -> None:
-        """Delete the link of one caller, or of one call.
+    async def link_call(self, digest: str, link: CallLink, *, forget_days: float) -> None:
+        """Link a phone call to the session that it is in from now on (see ``call_links``).
+
+        Args:
+            digest: of the call.
+            link: its session, and the stream that holds it.
+            forget_days: links that were not written for this time are deleted.
+
+        Raises:
+            UnknownSessionError: there is no such session.
+            StoreUnavailableError: the database does not answer.
+        """
+        now_us = self._wall_us()
+
+        def put(connection: sa.Connection, time_us: int) -> None:
+            forget_us = time_us - round(forget_days * US_PER_DAY)
+            put_call_link(connection, digest=digest, link=link, now_us=now_us, forget_us=forget_us)
+
+        await self._committed_within(self.turn_deadline_s, self._run_at_retention_time(put))
+
+    async def call_link(self, digest: str, *, within_days: float) -> CallLink | None:
+        """Return the link of a call; None where none was written within ``within_days``.
 
         Raises:
             StoreUnavailableError: the database does not answer.
         """
-        await self._run_for_person(partial(drop_caller, tenant=tenant, digest=digest))
+        since_us = self._wall_us() - round(within_days * US_PER_DAY)
+        return await self._read(partial(read_call_link, digest=digest, since_us=since_us))
+
+    async def unlink_call(self, digest: str, holder: str) -> bool:
+        """Delete the link of a call if this stream holds it; return whether it did.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        dropped = 0
+
+        def drop(connection: sa.Connection) -> None:
+            nonlocal dropped
+            # The answer to a commit may be lost, and a second attempt finds nothing.
+            dropped = drop_call_link(connection, digest=digest, holder=holder) or dropped
+
+        await self._run_for_person(drop)
+        return bool(dropped)
+
+    async def count_lost_stream(
+        self, places: Sequence[str], link: CallLink, *, within_s: float, same_s: float
+    ) -> bool:
+        """Count a lost stream of a call; return False when it has lost as many as it may.
+
+        Args:
+            places: digests under which they are counted, one for each that is allowed.
+            link: of the call.
+            within_s: time in which they count.
+            same_s: time in which another request for the same stream is its repetition.
+
+        Raises:
+            UnknownSessionError: the session was deleted.
+            StoreUnavailableError: the database does not answer.
+        """
+        now_us = self._wall_us()
+        lost = LostStream(places, link, now_us - round(within_s * 1e6), now_us - round(same_s * 1e6))
+        return await self._run_for_person(partial(count_lost_stream, lost=lost, now_us=now_us))
 
     async def unlink_callers(self, session_id: str) -> int:
         """Delete the numbers of a session; return how many there were.
@@ -586,6 +662,14 @@ class SessionStore(SessionReader):
             return found
 
         return await self._run_for_person(attempt)
+
+    async def transact(self, work: Work[T]) -> T:
+        """Run a transaction of another table, such as ``tenant_use``, within ``turn_deadline_s``.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        return await self._run_for_person(work)
 
     async def close(self) -> None:
         """Commit queued writes within the deadline, end the followers, and close the database."""

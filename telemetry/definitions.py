@@ -143,6 +143,18 @@ POOL_WORKERS = _gauge("parley_pool_workers", "workers of the pool", "state")
 POOL_LEASES = _gauge("parley_pool_leases", "conversations that have a worker")
 POOL_WAITING = _gauge("parley_pool_waiting", "conversations that wait for a worker")
 STORE_COMMIT = _histogram("parley_store_commit_seconds", "time from an append to its commit")
+TENANT_USED = _gauge(
+    "parley_tenant_used",
+    "used part of a limit of a tenant, over all processes (1: used up)",
+    "tenant",
+    "limit",
+)
+TENANT_REFUSALS = _counter(
+    "parley_tenant_refusals_total",
+    "calls, turns and sessions refused by a limit of a tenant",
+    "tenant",
+    "limit",
+)
 STORE_AVAILABLE = _gauge("parley_store_available", "1 while the session store answers")
 
 CALL_METRICS = (
@@ -182,6 +194,8 @@ PROCESS_METRICS = (
         POOL_WORKERS,
         POOL_LEASES,
         POOL_WAITING,
+        TENANT_USED,
+        TENANT_REFUSALS,
         STORE_COMMIT,
         STORE_AVAILABLE,
     ),

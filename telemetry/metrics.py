@@ -21,7 +21,12 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from parley.core.durations import DurationCounts
@@ -43,11 +48,13 @@ class ProcessReading:
         gauges: value by definition.
         workers: number of workers of the pool by state.
         durations: histogram by definition.
+        labelled: values by definition and by the values of its labels, which the reader bounds.
     """
 
     gauges: Mapping[Definition, float] = field(default_factory=dict)
     workers: Mapping[str, int] = field(default_factory=dict)
     durations: Mapping[Definition, DurationCounts] = field(default_factory=dict)
+    labelled: Mapping[Definition, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
 
 
 class ServerMetrics:
@@ -153,8 +160,18 @@ class _ReadingCollector(Collector):
             for state, count in reading.workers.items():
                 family.add_metric([state], count)
             yield family
+        for definition, values in reading.labelled.items():
+            yield _labelled_family(definition, values)
         for definition, durations in reading.durations.items():
             yield _family(definition, durations)
+
+
+def _labelled_family(definition: Definition, values: Mapping[tuple[str, ...], float]) -> Metric:
+    made = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+    family = made(definition.name, definition.about, labels=definition.labels)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
 
 
 def _family(definition: Definition, durations: DurationCounts) -> HistogramMetricFamily:

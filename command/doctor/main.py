@@ -38,6 +38,8 @@ from parley.command.log import configure_log
 from parley.configs.load import load_deployment
 from parley.core.errors import ConfigError
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.serving.gateway.webrtc.turn_credentials import TurnServer
+from parley.serving.gateway.webrtc.turn_settings import TurnSettings
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
@@ -127,6 +129,10 @@ def checks_of(deployment: "Deployment", given: argparse.Namespace) -> list[Docto
     ]
     for url in server.ice_servers:
         checks.append(DoctorCheck("stun", 10.0, partial(check_stun, url), "check server.ice_servers"))
+    if server.turn is not None:
+        for url in server.turn.urls:
+            turn = partial(_check_own_turn, server.turn, url)
+            checks.append(DoctorCheck("turn", 10.0, turn, "check server.turn and PARLEY_TURN_SECRET"))
     if given.turn is not None:
         turn = partial(check_turn, given.turn, given.turn_user, os.environ.get(TURN_PASSWORD_ENV, ""))
         checks.append(DoctorCheck("turn", 10.0, turn, "check --turn and its credentials"))
@@ -144,6 +150,12 @@ async def _check_settings(deployment: "Deployment", mode: str) -> Sequence[Check
     if not found:
         return [good("settings, keys, packages and files are complete")]
     return [fail(problem, "correct the deployment or the environment") for problem in found]
+
+
+async def _check_own_turn(settings: TurnSettings, url: str) -> Sequence[CheckResult]:
+    """Allocate at the deployment's TURN server, with credentials as a page gets them."""
+    made = TurnServer(settings).credentials()
+    return await check_turn(url, made.user, made.password)
 
 
 async def _check_engines(deployment: "Deployment") -> Sequence[CheckResult]:

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from parley.audio.speech_level import SpeechLevel, active_level_dbm0
 from parley.core.errors import ConfigError
 from parley.core.media import pcm16_to_float
-from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.call import Call, EarlierStreams, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.phone.control import SUMMARY_S, SUMMARY_TOKENS, CallControl, PhoneControl, PhoneFacts
@@ -57,7 +57,8 @@ async def hold_phone(
     settings: PhoneRoutesSettings,
     on_call: Callable[[Call], None] | None = None,
     has_open_code: Callable[[], bool] = lambda: False,
-    is_reconnected: bool = False,
+    earlier: EarlierStreams | None = None,
+    line: str = "",
 ) -> None:
     """Hold one call until it ends.
 
@@ -73,7 +74,8 @@ async def hold_phone(
         settings: settings of phone calls.
         on_call: called with the call when it begins; must not block.
         has_open_code: returns whether keys may be those of a code.
-        is_reconnected: the call goes on after its stream was lost.
+        earlier: records of the streams that the call has lost; None for a call that begins.
+        line: name of the phone call in the records of its streams; empty where it cannot go on.
     """
     # A longer silence has ended the stream.
     stall_ms = round(stream.settings.silent_s * 1000) + STALL_MS
@@ -108,8 +110,10 @@ async def hold_phone(
         tools=control.tools() if engines.answering.calls_tools else (),
         pass_on=control.pass_on,
         # A call that goes on was answered by a person, as far as that is known.
-        voicemail=None if is_reconnected else _voicemail(engines, facts),
-        reconnected=_phrase_of(settings) if is_reconnected else None,
+        voicemail=None if earlier is not None else _voicemail(engines, facts),
+        reconnected=None if earlier is None else _phrase_of(settings),
+        earlier=earlier or EarlierStreams(),
+        line=line,
     )
     transport = PhoneTransport(
         stream,

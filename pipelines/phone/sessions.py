@@ -22,7 +22,9 @@ from typing import Any, Protocol
 from loguru import logger
 
 from parley.core.errors import StoreError
-from parley.serving.gateway.phone.call_links import CallLinks
+from parley.pipelines.call import EarlierStreams
+from parley.pipelines.phone.earlier_streams import read_earlier_streams
+from parley.serving.gateway.phone.call_links import CallLinks, call_digest, new_holder
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio import TwilioCarrier
@@ -34,6 +36,8 @@ from parley.transports.twilio.stream import STOPPED, PhoneStream
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
 TAKEN = "continues in a phone call"
+# Part of a call's digest that names it in the events of its streams.
+LINE_CHARS = 16
 # Time in which a call whose stream was lost ends; its caller waits for it.
 RECORDED_S = 2.0
 
@@ -42,7 +46,7 @@ class HoldOne(Protocol):
     """Holder of a call of one session, until it ends or ``leaving`` is set as the line goes on elsewhere."""
 
     async def __call__(
-        self, conversation: Conversation, leaving: asyncio.Event, *, is_reconnected: bool
+        self, conversation: Conversation, leaving: asyncio.Event, *, earlier: EarlierStreams | None, line: str
     ) -> None: ...
 
 
@@ -81,28 +85,37 @@ class PhoneSessions:
             self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat) if is_theirs else None
         )
         session_id = await self._session_of(digest) if digest is not None else phone.session or None
-        await self._end_stream(phone)
+        # The call can go on over another stream, in this process or another.
+        links = self._links if phone.network == TwilioCarrier.name else None
+        holder, line = new_holder(), "" if links is None else call_digest(phone)[:LINE_CHARS]
+        earlier = None
+        if phone.session:
+            if links is not None:
+                # Before anything that could end this process: the next loss is then one of this stream.
+                await self._link(phone, links, holder, phone.session)
+            await self._end_stream(phone)
+            earlier = await read_earlier_streams(self._conversations.store, phone.session, line)
         is_apart = digest is not None and session_id is not None and self._keeps(session_id)
         if is_apart:
             session_id, digest = None, None
         codes = _Codes(self._book, stream)
-        linked, is_reconnected = session_id is not None, bool(phone.session)
+        linked = session_id is not None
         while True:
             if session_id is not None:
                 await self._conversations.release(session_id, TAKEN)
             work = [] if digest is None else [partial(self._note, digest, linked=linked)]
-            if self._links is not None and phone.network == TwilioCarrier.name:
-                work.append(partial(self._link, phone, self._links))
-            held = partial(hold_one, is_reconnected=is_reconnected)
+            if links is not None and earlier is None:
+                work.append(partial(self._link, phone, links, holder))
+            held = partial(hold_one, earlier=earlier, line=line)
             session_id = await self._hold_one(session_id, stream, codes, held, work)
             if session_id is None:
                 break
             # Speech of the previous session is not played in this one.
             stream.clear()
-            linked = is_reconnected = False
-        if self._links is not None and (not stream.gone.is_set() or stream.end[0] == STOPPED):
+            linked, earlier = False, None
+        if links is not None and (not stream.gone.is_set() or stream.end[0] == STOPPED):
             # Before the stream is closed: Twilio then asks whether the call goes on.
-            await self._links.over(phone)
+            await links.over(phone, holder)
 
     async def _hold_one(
         self,
@@ -177,10 +190,10 @@ class PhoneSessions:
             async with asyncio.timeout(RECORDED_S):
                 await over.wait()
 
-    async def _link(self, phone: PhoneCall, links: CallLinks, session_id: str) -> None:
+    async def _link(self, phone: PhoneCall, links: CallLinks, holder: str, session_id: str) -> None:
         """Link the call to its session, in which it goes on when its stream is lost."""
         try:
-            await links.began(phone, session_id)
+            await links.began(phone, session_id, holder)
         except StoreError as error:
             logger.warning(f"a call cannot go on if its stream is lost: {error}")
 

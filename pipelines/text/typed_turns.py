@@ -45,6 +45,7 @@ from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
+from parley.pipelines.tenant_charges import tokens_of
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.taps.usage_events import usage_of
 from parley.serving.gateway.limits import ShareError
@@ -263,6 +264,8 @@ async def ask(
             yield AnswerPiece(f" {human.settings.offer}")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
+        if rules is not None and collector.usage is not None:
+            answering.usage.tenants.spend(rules.identity, tokens=tokens_of(collector.usage))
         yield AnswerCommitted(answer, collector.usage)
 
 

@@ -27,11 +27,12 @@ from starlette.datastructures import State
 from starlette.middleware.cors import CORSMiddleware
 
 from parley.core.errors import CapacityError, MediaError, PeerError, StoreError, StoreUnavailableError
-from parley.core.grants import ClientIdentity
+from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
 from parley.runtime.shutdown import Shutdown
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
+from parley.serving.gateway.admin.tenants_api import tenants_api
 from parley.serving.gateway.annotations_api import AnnotationEntries, annotations_api
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -190,6 +191,7 @@ def create_app(
         shutdown=shutdown,
         goodbye_s=settings.goodbye_s,
         queue=None if settings.queue is None else CallQueue(settings.queue, _loop_s),
+        tenants=usage.tenants,
     )
     if admitted is not None:
         calls.admitted = admitted
@@ -201,7 +203,7 @@ def create_app(
         if body.get("mode") == DESK_CALL:
             check_desk_call(body, identity)
             return
-        await check_body(body, identity)
+        await check_call(body, identity)
 
     def check_desk_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if human_desk is None or not identity.is_operator:
@@ -210,6 +212,12 @@ def create_app(
             human_desk.check_speaker(str(body.get("session")), str(body.get("desk")))
         except DeskError as error:
             raise PeerError(str(error)) from error
+
+    async def check_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
+        await check_body(body, identity)
+        if body.get("session") is None:
+            usage.tenants.check_session(identity)
+        await usage.tenants.check_call(identity)
 
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
@@ -273,8 +281,11 @@ def create_app(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         if human_desk is not None:
             human_desk.start()
+        if conversations is not None:
+            usage.tenants.start(conversations.store, keys.tenants)
         yield
         await drain()
+        await usage.tenants.close()
         if human_desk is not None:
             await human_desk.close()
         await asyncio.to_thread(audit.close)
@@ -305,8 +316,9 @@ def create_app(
         )
     )
     store = None if conversations is None else conversations.store
-    page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store)
+    page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store, usage.tenants)
     app.include_router(metrics_api(page, operators))
+    app.include_router(tenants_api(usage.tenants, operators))
     app.include_router(operations.router(operators, settings, calls))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
@@ -316,7 +328,7 @@ def create_app(
     sockets = RealtimeSockets(
         settings,
         calls=calls,
-        check_body=check_body,
+        check_body=check_call,
         usage=usage,
         access=access,
         apps=operations.apps,
@@ -350,6 +362,7 @@ def create_app(
                 check=operators.check,
                 audit=audit,
                 links=call_links,
+                check_tenant=partial(usage.tenants.check_call, ANONYMOUS),
                 clock_s=_loop_s,
             ).router()
         )

@@ -20,12 +20,14 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
 from parley.core.errors import CapacityError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.protocols.client_protocol import QueueUpdate
 from parley.runtime.shutdown import Shutdown
+from parley.serving.gateway.auth.tenants import TenantLimitError, Tenants
 from parley.serving.gateway.auth.usage import CallShares, share_of
 from parley.serving.gateway.limits import ConcurrencyLimit, ShareError, Slot
 from parley.serving.gateway.line_request import LineRequest, Queueing
@@ -62,6 +64,7 @@ class CallTasks:
         shutdown: watched by conversations; None: there is no goodbye.
         goodbye_s: time limit of a goodbye.
         queue: of callers without a line; None: they are refused.
+        tenants: whose calls are counted over all processes; None: there are none.
 
     Attributes:
         queue: as given.
@@ -82,8 +85,10 @@ class CallTasks:
         shutdown: Shutdown | None = None,
         goodbye_s: float = 0,
         queue: CallQueue | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
         self._run_call = run_call
+        self._tenants = tenants or Tenants()
         self.queue = queue
         # Calls that wait for their line.
         self._waiting: dict[str, LineRequest] = {}
@@ -293,6 +298,7 @@ class CallTasks:
         transport: str = "",
         silent: Slot | None = None,
         counts_silence: bool = False,
+        goes_on: bool = False,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -308,6 +314,7 @@ class CallTasks:
             transport: of the caller, as an operator sees it in the queue.
             silent: place with which the client was counted (``take_silent``).
             counts_silence: the client may stay silent, and is to be counted when it has its line.
+            goes_on: it has begun before, maybe in another process: its tenant's limits do not refuse it.
 
         Raises:
             CapacityError: every line is taken and the queue is full or not for this conversation, or the
@@ -366,7 +373,9 @@ class CallTasks:
             raise
         if may_wait:
             cast(Queueing, arguments).wait_for(line)
-        task = asyncio.create_task(self._run(arguments, hang_up, line), name=f"call.{call_id}")
+        task = asyncio.create_task(
+            self._run(arguments, hang_up, line, identity, goes_on=goes_on), name=f"call.{call_id}"
+        )
         self._tasks[call_id] = task
         if says_goodbye:
             self._say_goodbye.add(task)
@@ -482,12 +491,22 @@ class CallTasks:
             gc.collect()
 
     async def _run(
-        self, arguments: RunnerArguments, hang_up: Callable[[], Awaitable[None]], line: LineRequest
+        self,
+        arguments: RunnerArguments,
+        hang_up: Callable[[], Awaitable[None]],
+        line: LineRequest,
+        identity: ClientIdentity,
+        *,
+        goes_on: bool,
     ) -> None:
         try:
-            await self._run_call(arguments)
+            async with self._tenants.call(identity, lambda: line.is_granted, goes_on=goes_on):
+                await self._run_call(arguments)
             if line.is_granted:
                 self._eta.ended_well(KIND, asyncio.get_running_loop().time() - line.since_s)
+        except TenantLimitError as error:
+            # Another process has begun a call of the tenant since this one was admitted.
+            logger.warning(f"a call ends before it has begun: {error}")
         except Exception as error:
             # Outermost level of one conversation: it ends, the others continue.
             log_failure("a conversation failed", error)

@@ -14,12 +14,13 @@ from fastapi import APIRouter, Depends, Header, Response
 from parley.core.durations import DurationCounts
 from parley.serving.gateway.admin.pool_view import PoolView
 from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.pool.pool import Pool
 from parley.session_store.store import SessionStore
 from parley.telemetry import definitions
 from parley.telemetry.definitions import Definition
-from parley.telemetry.metrics import ProcessReading, ServerMetrics
+from parley.telemetry.metrics import MOST_VALUES, OTHER, ProcessReading, ServerMetrics
 
 PATH = "/metrics"
 FRESH_S = 1.0
@@ -36,11 +37,18 @@ class MetricsPage:
         calls: conversations of the process.
         pool: of workers, if there is one.
         store: of sessions, if there is one.
+        tenants: with limits; None: there are none.
     """
 
     def __init__(
-        self, metrics: ServerMetrics, calls: CallTasks, pool: Pool | None, store: SessionStore | None
+        self,
+        metrics: ServerMetrics,
+        calls: CallTasks,
+        pool: Pool | None,
+        store: SessionStore | None,
+        tenants: Tenants | None = None,
     ) -> None:
+        self._tenants = tenants
         self._metrics, self._calls, self._pool, self._store = metrics, calls, pool, store
         self._lock = asyncio.Lock()
         self._written_s: float | None = None
@@ -77,7 +85,24 @@ class MetricsPage:
         if store is not None:
             durations[definitions.STORE_COMMIT] = store.commit_times
             gauges[definitions.STORE_AVAILABLE] = float(store.available)
-        return ProcessReading(gauges, workers, durations)
+        return ProcessReading(gauges, workers, durations, self._of_tenants())
+
+    def _of_tenants(self) -> dict[Definition, dict[tuple[str, ...], float]]:
+        """Return the series of the first tenants of the deployment, a bounded number."""
+        if self._tenants is None or not self._tenants.names():
+            return {}
+        names = self._tenants.names()[:MOST_VALUES]
+        used: dict[tuple[str, ...], float] = {
+            (name, each.name): each.used / each.limit if each.limit else 1.0
+            for name in names
+            for each in self._tenants.limits_of(name)
+            if each.limit is not None
+        }
+        refusals: dict[tuple[str, ...], float] = {}
+        for (name, limit), count in self._tenants.refusals.items():
+            labels = name if name in names else OTHER, limit
+            refusals[labels] = refusals.get(labels, 0) + count
+        return {definitions.TENANT_USED: used, definitions.TENANT_REFUSALS: refusals}
 
 
 def metrics_api(page: MetricsPage, operators: AdminAuth) -> APIRouter:

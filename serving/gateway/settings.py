@@ -7,6 +7,8 @@ from pydantic import Field, field_validator
 
 from parley.core.strict_model import StrictModel
 from parley.serving.gateway.auth.client_settings import ClientsSettings
+from parley.serving.gateway.auth.tenant_settings import TenantsSettings
+from parley.serving.gateway.webrtc.turn_settings import TurnSettings
 from parley.serving.scheduler.call_queue import CallQueueSettings
 
 # Variables of the environment: the operator's token, and the keys, separated by commas, of applications whose
@@ -79,6 +81,9 @@ class ServerSettings(StrictModel):
         "requests arrive while their connection is being closed",
     )
     ice_servers: tuple[str, ...] = Field((), description="STUN URLs for browsers behind NAT")
+    turn: TurnSettings | None = Field(
+        None, description="TURN server for browsers that no other path reaches; null: there is none"
+    )
     allowed_origins: tuple[str, ...] = Field(
         (), description="origins of other pages that may open calls; the server's own pages always may"
     )
@@ -94,6 +99,9 @@ class ServerSettings(StrictModel):
     )
     clients: ClientsSettings = Field(
         ClientsSettings(), description="rights and limits of clients, by credential"
+    )
+    tenants: TenantsSettings | None = Field(
+        None, description="accounts with limits over all processes with one session store; null: none"
     )
     open: bool = Field(
         False,

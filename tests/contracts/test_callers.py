@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from parley.core.errors import UnknownSessionError
+from parley.session_store.call_links import CallLink
 from parley.session_store.store import SessionStore
 from tests.contracts.test_session_store import (  # noqa: F401
     DAY_US,
@@ -30,14 +31,44 @@ async def test_the_session_of_a_number_is_the_last_one(store: SessionStore):  # 
     assert await store.session_of_caller("d1", within_days=1) is None
 
 
-async def test_one_link_of_a_session_is_deleted_and_its_others_stay(store: SessionStore):  # noqa: F811
+async def test_only_the_stream_that_holds_a_call_removes_its_link(store: SessionStore):  # noqa: F811
     session = await store.create()
-    for digest in ("d1", "d2"):
-        await store.link_caller(session.id, digest, forget_days=1)
-    await store.unlink_caller("d1")
-    await store.unlink_caller("unknown")
-    assert await store.session_of_caller("d1", within_days=1) is None
-    assert await store.session_of_caller("d2", within_days=1) == session.id
+    for holder in ("old", "new"):
+        await store.link_call("c", CallLink(session.id, holder), forget_days=1)
+    assert not await store.unlink_call("c", "old")
+    assert await store.call_link("c", within_days=1) == CallLink(session.id, "new")
+    assert await store.unlink_call("c", "new")
+    assert await store.call_link("c", within_days=1) is None
+
+
+async def test_calls_and_numbers_forget_each_other_not(opening: Opener, url: str):  # noqa: F811
+    time = Times(NOW_US)
+    store = await opening(url, now_us=time.wall_us, clock=time)  # noqa: F811
+    session = await store.create()
+    await store.link_caller(session.id, "number", forget_days=30)
+    time.passes(2 * DAY_US)
+    await store.link_call("c", CallLink(session.id, "stream"), forget_days=1)
+    time.passes(DAY_US // 2)
+    # Numbers are remembered for an hour here, and the call has lasted longer.
+    assert await store.session_of_caller("number", within_days=30) == session.id
+    await store.link_caller(session.id, "other", forget_days=1 / 24)
+    assert await store.call_link("c", within_days=1) == CallLink(session.id, "stream")
+    # The person's wish to be forgotten ends no call.
+    assert await store.unlink_callers(session.id) == 1
+    assert await store.call_link("c", within_days=1) == CallLink(session.id, "stream")
+
+
+async def test_lost_streams_of_a_call_are_counted_once_each(store: SessionStore):  # noqa: F811
+    session, places = await store.create(), ["c.0", "c.1"]
+
+    async def count(holder: str) -> bool:
+        return await store.count_lost_stream(places, CallLink(session.id, holder), within_s=60, same_s=30)
+
+    assert await asyncio.gather(*(count("a") for _ in range(4))) == [True] * 4
+    assert [await count(holder) for holder in "bac"] == [True, True, False]
+    await store.delete(session.id)
+    with pytest.raises(UnknownSessionError):
+        await count("d")
 
 
 async def test_a_number_that_was_not_seen_for_long_is_forgotten(opening: Opener, url: str):  # noqa: F811

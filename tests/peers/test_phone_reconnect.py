@@ -223,6 +223,36 @@ async def test_a_stream_that_is_lost_while_the_server_lives_goes_on_there(tmp_pa
     assert f"{cut['text']} {rest['text'].removeprefix(PHRASE).strip()}" == GREETING
 
 
+ANNOUNCED = "This call is recorded. We keep it for a month, in order to improve the service for everyone."
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_caller_hears_the_whole_announcement_of_a_recording_and_only_once(
+    tmp_path: Path, is_whole: bool
+):
+    folder = tmp_path / "recordings"
+    recording = f"{{enabled: true, folder: '{folder}', min_free_gb: 0, announcement: '{ANNOUNCED}'}}"
+    deployed = Deployed(tmp_path, more=f"recording: {recording}\n")
+    async with front_of(deployed.url) as front:
+        front.fallback = BIN
+        async with deployed.server() as server:
+            calling = asyncio.create_task(call(front.url, listening(done := asyncio.Event())))
+            await deployed.until("recording" if is_whole else "heard", 1)
+            await kill(server)
+        async with deployed.server():
+            timeline = await deployed.until("bot_turn", 2)
+            done.set()
+            await calling
+            [timeline] = await deployed.timelines()
+    said = [each["text"] for each in of_kind(timeline, "bot_turn") if each["text"]]
+    states = [each["state"] for each in of_kind(timeline, "recording")]
+    # Nothing is recorded before it, and the greeting is owed that the killed server had not begun.
+    assert states[:2] == ["announced", "started"]
+    assert said.count(ANNOUNCED) == 1
+    assert states.count("announced") == 1 and states.count("started") == (2 if is_whole else 1)
+    assert said[1].startswith(PHRASE) and said[1].endswith(GREETING.partition(". ")[2])
+
+
 @pytest.mark.parametrize("signed", [True, False])
 async def test_the_request_after_a_stream_is_verified_like_every_webhook(tmp_path: Path, signed: bool):
     deployed = Deployed(tmp_path)

@@ -374,8 +374,8 @@ def ice_server(url: str) -> RTCIceServer:
     """Return the server at a STUN url.
 
     Raises:
-        ConfigError: it is not a STUN url. A TURN server is refused too: browsers accept those with a user and
-            a password only, and settings hold no secrets.
+        ConfigError: it is not a STUN url. A TURN server is refused too: it needs credentials, which
+            ``server.turn`` makes for each call.
     """
     try:
         scheme = parse_stun_turn_uri(url)["scheme"]
@@ -384,7 +384,7 @@ def ice_server(url: str) -> RTCIceServer:
             f"server.ice_servers: {url!r} does not have the form stun:host:port ({error})"
         ) from error
     if scheme not in ("stun", "stuns"):
-        raise ConfigError(f"server.ice_servers: {url!r}: only STUN servers are supported")
+        raise ConfigError(f"server.ice_servers: {url!r}: only STUN servers are supported; set server.turn")
     return RTCIceServer(urls=url)
 
 

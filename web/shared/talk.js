@@ -402,6 +402,7 @@ class TalkPage {
         this.#isStopping = true;
         this.#say("The server is being restarted.");
         break;
+      case "tenant_limit":
       case "grants_expired":
         this.#say(`The server ends the call: ${shortened(data.reason ?? "")}.`, { bad: true });
         break;

@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,11 +82,22 @@ class ClientKeys:
     def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._wall_s = wall_s
-        given = os.environ.get(CALL_KEYS_ENV, "")
-        keys = [key.strip().encode() for key in given.split(",") if key.strip()]
-        if any(len(key) < LEAST_KEY_CHARS for key in keys):
-            raise ConfigError(f"{CALL_KEYS_ENV}: expected a key of at least {LEAST_KEY_CHARS} characters")
-        self._keys = {_digest(b"application", key): key for key in keys}
+        named = {} if settings.tenants is None else settings.tenants.named
+        self._keys: dict[str, bytes] = {}
+        self._tenants: dict[str, str] = {}
+        for name, variable in [("", CALL_KEYS_ENV), *((name, each.keys_env) for name, each in named.items())]:
+            keys = _keys_of(variable)
+            if name and not keys:
+                raise ConfigError(
+                    f"server.tenants.named.{name}: set the variable {variable} to the keys of the tenant"
+                )
+            for key in keys:
+                self._add(name, key)
+
+    @property
+    def tenants(self) -> Mapping[str, str]:
+        """Name of the tenant of each application; empty for one without a name."""
+        return self._tenants
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -203,6 +214,12 @@ class ClientKeys:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, binascii.Error) as error:
             raise TokenError("the token was not issued by this server") from error
 
+    def _add(self, name: str, key: bytes) -> None:
+        application = _digest(b"application", key)
+        if self._tenants.get(application):
+            raise ConfigError(f"server.tenants.named.{name}: one of its keys is that of another tenant")
+        self._keys[application], self._tenants[application] = key, name
+
     def _signed(self, token: ClientToken) -> str:
         facts = {
             "id": token.token_id,
@@ -218,6 +235,18 @@ class ClientKeys:
         if len(signed) > MOST_TOKEN_CHARS:
             raise TokenError("the grants do not fit into a token: name fewer sessions, tools or surfaces")
         return signed
+
+
+def _keys_of(variable: str) -> list[bytes]:
+    """Return the keys in a variable of the environment.
+
+    Raises:
+        ConfigError: one of them is too short.
+    """
+    keys = [key.strip().encode() for key in os.environ.get(variable, "").split(",") if key.strip()]
+    if any(len(key) < LEAST_KEY_CHARS for key in keys):
+        raise ConfigError(f"{variable}: expected a key of at least {LEAST_KEY_CHARS} characters")
+    return keys
 
 
 def narrowed(wanted: Grants, most: Grants) -> Grants:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from parley.core.grants import ClientIdentity, Grants
+from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.limits import Rate, ShareError, Slot
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
 
@@ -117,16 +118,20 @@ class RequestBudgets:
 
 
 class UsageLimits:
-    """Rates of every client, and totals of tokens.
+    """Rates of every client, totals of tokens, and limits of tenants.
 
     Args:
         settings: of the server.
         wall_s: Unix time.
+
+    Attributes:
+        tenants: of the deployment.
     """
 
     def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._wall_s = wall_s
+        self.tenants = Tenants(settings.tenants, wall_us=lambda: round(wall_s() * 1e6))
         self._budgets = RequestBudgets(wall_s=wall_s)
         self._requests = Rate(
             1,
@@ -148,8 +153,12 @@ class UsageLimits:
             The counted turn, to be released where no model request is made.
 
         Raises:
-            ShareError: the client has used up its rate, or its grants have ended.
+            ShareError: the client has used up its rate, its tenant a limit, or its grants have ended.
         """
+        self.tenants.check_turn(identity)
+        return self._take(identity)
+
+    def _take(self, identity: ClientIdentity) -> Slot:
         limits = self._limits(identity)
         for client, limit in limits:
             self._requests.check(client, limit=limit)
@@ -177,22 +186,29 @@ class UsageLimits:
         Raises:
             ShareError: as ``take`` does.
         """
+        self.tenants.check_turn(identity)
+        self._check(identity)
+
+    def _check(self, identity: ClientIdentity) -> None:
         for client, limit in self._limits(identity):
             self._requests.check(client, limit=limit)
         self._budgets.check(identity.grants)
 
     def has_request(self, identity: ClientIdentity) -> bool:
-        """Return whether ``take`` would count another turn; counts none."""
+        """Return whether ``try_take`` would count another turn; counts none."""
         try:
-            self.check(identity)
+            self._check(identity)
         except ShareError:
             return False
         return True
 
     def try_take(self, identity: ClientIdentity) -> bool:
-        """Count one turn if the client may have it; return whether it may."""
+        """Count one turn of a running call if the client may have it; return whether it may.
+
+        A limit of the client's tenant does not refuse it: such a call is ended, or goes on (``Tenants``).
+        """
         try:
-            self.take(identity)
+            self._take(identity)
         except ShareError:
             return False
         return True
@@ -219,8 +235,9 @@ class UsageLimits:
         """Count one new session.
 
         Raises:
-            ShareError: the client has used up its rate.
+            ShareError: the client has used up its rate, or its tenant may store no more.
         """
+        self.tenants.check_session(identity)
         self._sessions.take(identity)
 
 

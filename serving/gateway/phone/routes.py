@@ -14,7 +14,8 @@ has ended according to Twilio, is removed.
 
 After the stream Twilio asks how the call goes on (``/twilio/reconnect``). One that this side has ended, and
 one that never had a session, is hung up. Any other lost its stream (this or another process died, or the
-connection did) and gets a new one, in the same session, ``phone.reconnect.most`` times within ``within_s``.
+connection did) and gets a new one, in the same session, ``phone.reconnect.most`` times within ``within_s``;
+a request that the network repeats for one lost stream counts once.
 Then its caller hears an apology, and is passed on or hung up. While the store does not answer, the caller
 waits, for ``MOST_STORE_WAITS`` requests at most.
 """
@@ -34,6 +35,7 @@ from pipecat.runner.types import RunnerArguments
 from parley.core.errors import AgentError, CapacityError, ConfigError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.auth.tenants import TenantLimitError
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.call_manager import CallManager
@@ -93,6 +95,7 @@ class PhoneRoutes:
         check: a dependency for the operator's routes.
         audit: records outbound calls.
         links: sessions of calls that may lose their stream; None: such a call is hung up.
+        check_tenant: raises when the tenant of phone calls may not have another call; None: it always may.
         clock_s: monotonic.
         token_s: a stream must come within this time after the answer that announced it.
 
@@ -113,6 +116,7 @@ class PhoneRoutes:
         check: Callable[[Request], Awaitable[None]] | None = None,
         audit: AuditLog | None = None,
         links: CallLinks | None = None,
+        check_tenant: Callable[[], Awaitable[None]] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         token_s: float = TOKEN_S,
     ) -> None:
@@ -120,6 +124,7 @@ class PhoneRoutes:
         self._check_body = check_body
         self._mode = phone.mode or default_mode
         self._clock_s, self._links = clock_s, links
+        self._check_tenant = check_tenant
         self._carriers = open_carriers(phone, settings)
         self._queue = None
         if phone.queue is not None and calls.queue is not None:
@@ -178,6 +183,8 @@ class PhoneRoutes:
         call = asked.call
         try:
             await self._check_body({"mode": self._mode}, ANONYMOUS)
+            if self._check_tenant is not None and not self._tokens.is_expected(call):
+                await self._check_tenant()
             token = self._tokens.expect(
                 call, within_s=self._tokens.token_s, uses_recogniser=self._uses_recogniser()
             )
@@ -187,7 +194,7 @@ class PhoneRoutes:
         except AgentError as error:
             # A caller who waits is not refused because the store is unavailable.
             waits = self._queue is not None and call.call_sid in self._queue
-            is_full = waits or isinstance(error, CapacityError)
+            is_full = (waits or isinstance(error, CapacityError)) and not isinstance(error, TenantLimitError)
             held = self._hold(carrier, request, call) if is_full else None
             if held is not None:
                 return _answer(held)
@@ -200,10 +207,10 @@ class PhoneRoutes:
         """Answer the request that follows a stream: connect the call again, or end it."""
         call, links = (await self._asked(carrier, request)).call, self._links
         try:
-            session = None if links is None else await links.session_of(call)
-            if links is None or session is None:
+            link = None if links is None else await links.link_of(call)
+            if links is None or link is None:
                 return _answer(carrier.end())
-            call = replace(call, session=session)
+            call = replace(call, session=link.session_id)
             token = self._tokens.expect(
                 call,
                 within_s=self._tokens.token_s,
@@ -211,7 +218,7 @@ class PhoneRoutes:
                 is_again=True,
             )
             try:
-                is_taken = await links.take(call, session)
+                is_taken = await links.take(call, link)
             except BaseException:
                 self._tokens.forget(token)
                 raise
@@ -262,6 +269,7 @@ class PhoneRoutes:
                 promised=len(self._tokens),
                 is_promised=True,
                 uses_recogniser=uses_recogniser,
+                goes_on=bool(call.session),
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)

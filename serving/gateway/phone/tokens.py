@@ -107,6 +107,10 @@ class StreamTokens:
         self._waiting[token] = (now_s + within_s, call)
         return token
 
+    def is_expected(self, call: PhoneCall) -> bool:
+        """Return whether a call was answered already and its stream is still to come."""
+        return self._token_of(call.call_sid) is not None
+
     def claim(self, token: str, network: str) -> PhoneCall:
         """Return the call of a token, which is used up in any case.
 

@@ -30,6 +30,7 @@ from parley.serving.gateway.http.requests import read_json
 from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.webrtc.started_sessions import StartedSession, StartedSessions
+from parley.serving.gateway.webrtc.turn_credentials import TurnServer
 
 OnConnection = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
@@ -81,6 +82,9 @@ class WebRtcRoutes:
         check_body: raises when a call is not possible with the client's body.
         usage: limits what each client may begin; a call that names no session begins one.
         access: checks that a client may start a session, or send an offer without one.
+
+    Raises:
+        ConfigError: the secret of the TURN server is missing.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class WebRtcRoutes:
         access: Access,
     ) -> None:
         self._settings = settings
+        self._turn = None if settings.turn is None else TurnServer(settings.turn)
         self._door = door
         self._calls = calls
         self._check_body = check_body
@@ -114,6 +119,7 @@ class WebRtcRoutes:
         router.post("/start")(self.start)
         router.post("/api/offer")(self.offer)
         router.patch("/api/offer")(self.candidates)
+        router.post("/sessions/{session_id}/api/ice")(self.session_ice)
         router.post("/sessions/{session_id}/api/offer")(self.session_offer)
         router.patch("/sessions/{session_id}/api/offer")(self.session_candidates)
         return router
@@ -142,9 +148,21 @@ class WebRtcRoutes:
         answer: dict[str, object] = {"sessionId": session_id}
         if admitted.next_token is not None:
             answer["next_token"] = admitted.next_token
-        if self._settings.ice_servers:
-            answer["iceConfig"] = {"iceServers": [{"urls": [url]} for url in self._settings.ice_servers]}
+        if ice := self._ice_servers():
+            answer["iceConfig"] = {"iceServers": ice}
         return answer
+
+    async def session_ice(self, session_id: str, request: Request) -> dict[str, object]:
+        """Return the servers of a started session with new credentials, before it restarts ICE."""
+        session = self._session(session_id)
+        await self._read(request)
+        self._requests.take(session.identity)
+        self._access.check_current(session.identity)
+        return {"iceServers": self._ice_servers()}
+
+    def _ice_servers(self) -> list[dict[str, object]]:
+        stun: list[dict[str, object]] = [{"urls": [url]} for url in self._settings.ice_servers]
+        return stun if self._turn is None else [*stun, self._turn.ice_server()]
 
     async def offer(self, request: Request) -> dict[str, str]:
         """Answer an offer of a client that started no session."""

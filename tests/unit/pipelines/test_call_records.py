@@ -136,3 +136,15 @@ def test_the_rest_of_a_reply_is_recorded_with_what_was_heard_once_it_is_written(
     rests = [each.payload["rest"] for each in events_of(tmp_path, happen) if each.kind is Kind.HEARD]
     # While the model writes, and where it is too long, the model is asked again.
     assert rests == [None, "Also on Sundays.", None]
+
+
+def test_a_reply_that_is_cut_off_while_its_model_writes_is_recorded_as_unwritten(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        for name in ("cut", "whole"):
+            events.publish(ReplyOpened(0, name))
+        events.publish(ReplyWritten(0, "whole"))
+        end(events, "cut", "We open at nine.", "Every")
+        end(events, "whole", "We open at nine.", "Every day.")
+
+    turns = [each.payload for each in events_of(tmp_path, happen) if each.kind is Kind.BOT_TURN]
+    assert [each.get("unwritten") for each in turns] == [True, None]

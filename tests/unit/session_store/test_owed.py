@@ -3,7 +3,7 @@
 import pytest
 
 from parley.session_store.events import Kind
-from parley.session_store.owed import OwedWords, owed_of
+from parley.session_store.owed import OwedWords, is_begun, owed_of
 from tests.fakes.timeline import Timeline
 
 
@@ -51,6 +51,25 @@ def test_an_answer_that_the_model_was_still_writing_is_asked_for_again() -> None
     line.said("When do you open?")
     heard(line, "At nine.", None)
     assert owed_of(line.events) == OwedWords(answer=True)
+
+
+def test_an_answer_that_broke_off_while_its_server_lived_is_asked_for_again_if_it_was_not_written() -> None:
+    line = Timeline()
+    line.said("When do you open?")
+    payload = {"reply_id": "a", "text": "At nine.", "truncated": True, "unheard": "Every"}
+    line.add(Kind.BOT_TURN, {**payload, "unwritten": True}, source="bot")
+    assert owed_of(line.events) == OwedWords(answer=True)
+    line.add(Kind.BOT_TURN, {**payload, "reply_id": "b", "unheard": "Every day."}, source="bot")
+    assert owed_of(line.events) == OwedWords("Every day.")
+
+
+def test_a_call_has_begun_with_the_first_words_that_are_not_of_the_deployment() -> None:
+    line = Timeline()
+    line.add(Kind.BOT_TURN, {"reply_id": "p", "text": "This is recorded.", "by": "deployment"}, source="bot")
+    line.said("typed", transport="text")
+    assert not is_begun(line.events)
+    heard(line, "Hello.", "I am Ada.")
+    assert is_begun(line.events)
 
 
 def test_an_answer_is_owed_to_the_result_of_a_tool() -> None:
