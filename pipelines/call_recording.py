@@ -28,8 +28,10 @@ from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.pictures import SHOWN
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
+from parley.recording.at_rest import RecordingKeys, check_encryption
+from parley.recording.call_files import is_folder
 from parley.recording.disk import RecordingDisk
-from parley.recording.folder import SESSIONS, is_folder
+from parley.recording.folder import SESSIONS
 from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
@@ -47,9 +49,13 @@ class CallRecordings:
     Args:
         settings: of the deployment.
         deployment: name of the deployment.
+
+    Raises:
+        ConfigError: see ``check_recording``.
     """
 
     def __init__(self, settings: RecordingSettings, deployment: str) -> None:
+        check_recording(settings)
         self._settings, self._deployment = settings, deployment
         self._disk = RecordingDisk("recording")
         # Apart from the segments, which must not wait for the WAV of a long call.
@@ -170,6 +176,19 @@ class CallRecordings:
         except MediaError as error:
             logger.warning(f"a call is not recorded: {error}")
             return None
+
+
+def check_recording(settings: RecordingSettings) -> None:
+    """Check what the recordings of a deployment need.
+
+    Raises:
+        ConfigError: a key is missing or wrong.
+    """
+    if settings.encrypted:
+        check_encryption()
+    else:
+        # Earlier recordings may be encrypted.
+        RecordingKeys.from_environment()
 
 
 def _start(call: Call, recorder: CallRecorder) -> None:

@@ -33,12 +33,12 @@ from typing import Any
 from loguru import logger
 
 from parley.core.errors import MediaError
+from parley.recording.call_files import is_folder
 from parley.recording.folder import (
     META,
     PINNED,
     SESSIONS,
     foreign_in,
-    is_folder,
     session_folder,
     session_folders,
 )

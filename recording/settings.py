@@ -16,6 +16,11 @@ class RecordingSettings(StrictModel):
         description="recordings are in its folder ``sessions``, by session and call "
         "(docs/explanation/recording.md)",
     )
+    encrypted: bool = Field(
+        False,
+        description="encrypt the recordings on the disk with the first key of the environment variable "
+        "``PARLEY_RECORDING_KEYS`` (docs/how-to/recordings_at_rest.md)",
+    )
     announcement: str = Field(
         "",
         description="phrase that is spoken first in every call, such as 'This call is recorded.'; nothing is "
