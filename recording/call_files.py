@@ -11,10 +11,10 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from parley.core.errors import MediaError
 from parley.recording.at_rest import MAGIC, EncryptedFile, RecordingKeys, encrypted
@@ -42,40 +42,77 @@ def is_file(path: Path) -> bool:
         return False
 
 
+class ObjectFacts(Protocol):
+    """Facts of a file that is elsewhere: its time, and its stored size in bytes."""
+
+    @property
+    def modified_ns(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+class ObjectFiles(Protocol):
+    """Files of a call that are not in its folder any more (``recording.objects``)."""
+
+    def listed(self) -> Mapping[str, ObjectFacts]:
+        """Return them by their names below the folder.
+
+        Raises:
+            MediaError: their store does not answer.
+        """
+        ...
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a reader of one, which can be sought; raises as ``listed``, or FileNotFoundError."""
+        ...
+
+
 class CallFiles:
     """Files of one recorded call.
 
     Args:
         folder: of the call, ``.../SESSION/CALL``.
         keys: the call is encrypted, and these are the keys; None: it is not.
+        objects: where its files are when they are not in the folder; None: nowhere.
     """
 
-    def __init__(self, folder: Path, keys: RecordingKeys | None = None) -> None:
-        self._folder, self._keys = folder, keys
+    def __init__(
+        self, folder: Path, keys: RecordingKeys | None = None, objects: "ObjectFiles | None" = None
+    ) -> None:
+        self._folder, self._keys, self._objects = folder, keys, objects
 
     @classmethod
-    def of_call(cls, folder: Path, meta: Path, keys: RecordingKeys | None = None) -> "CallFiles":
+    def of_call(
+        cls,
+        folder: Path,
+        meta: Path,
+        keys: RecordingKeys | None = None,
+        objects: "ObjectFiles | None" = None,
+    ) -> "CallFiles":
         """Return the files of a call that is there, whose ``meta`` says whether they are encrypted.
 
         Args:
             folder: of the call.
             meta: its file of facts.
             keys: of recordings; None for those of the environment.
+            objects: where its files are when they are not in the folder.
 
         Raises:
             ConfigError: the keys of the environment are wrong.
             MediaError: there is no such call.
         """
-        if not is_file(meta):
+        plain = cls(folder, objects=objects)
+        if not plain.has(meta):
             raise MediaError(f"{meta}: there is no such file")
         try:
-            with cls(folder).open(meta) as file:
+            with plain.open(meta) as file:
                 is_encrypted = file.read(len(MAGIC)) == MAGIC
         except OSError as error:
             raise _unreadable(meta, error) from error
         if not is_encrypted:
-            return cls(folder)
-        return cls(folder, RecordingKeys.from_environment() if keys is None else keys)
+            return plain
+        return cls(folder, RecordingKeys.from_environment() if keys is None else keys, objects)
 
     @property
     def are_encrypted(self) -> bool:
@@ -83,22 +120,36 @@ class CallFiles:
         return self._keys is not None
 
     def has(self, path: Path) -> bool:
-        """Return whether there is such a file, which is no link."""
-        return is_file(path)
+        """Return whether there is such a file, which is no link; raises as ``ObjectFiles``."""
+        return self.version(path) is not None
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names of the files in a folder of the call, sorted; links are left out."""
-        if not is_folder(folder):
+        """Return the names of the files in a folder of the call, sorted; links are left out.
+
+        Raises:
+            MediaError: as ``ObjectFiles``.
+        """
+        if self._are_here():
+            with suppress(FileNotFoundError):
+                found = folder.iterdir() if is_folder(folder) else iter(())
+                names = sorted(each.name for each in found if is_file(each))
+                if names or self._are_here():
+                    return names
+        if self._objects is None:
             return []
-        return sorted(each.name for each in folder.iterdir() if is_file(each))
+        beginning = f"{folder.relative_to(self._folder).as_posix()}/"
+        below = [name for name in self._objects.listed() if name.startswith(beginning)]
+        return sorted(name.removeprefix(beginning) for name in below)
 
     def version(self, path: Path) -> tuple[int, int] | None:
         """Return what changes with a file, its time and its stored size in bytes; None without the file."""
-        try:
+        with suppress(OSError):
             status = os.lstat(path)
-        except OSError:
+            return (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) else None
+        if self._objects is None or self._are_here():
             return None
-        return (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) else None
+        found = self._objects.listed().get(self._name(path))
+        return None if found is None else (found.modified_ns, found.size)
 
     def open(self, path: Path) -> BinaryIO:
         """Open a file for reading, also from any place in it; return it with its content as it was recorded.
@@ -181,13 +232,27 @@ class CallFiles:
             raise
 
     def _raw(self, path: Path) -> BinaryIO:
-        if not is_file(path):
+        if is_file(path):
+            try:
+                return path.open("rb")
+            except FileNotFoundError:
+                # It has been uploaded since.
+                if self._objects is None:
+                    raise
+        if self._objects is None or self._are_here():
             raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
-        return path.open("rb")
+        return self._objects.open(self._name(path))
+
+    def _are_here(self) -> bool:
+        """Return whether the files are in the folder, which is removed as a whole when all are elsewhere."""
+        return self._objects is None or is_folder(self._folder)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._folder).as_posix()
 
     def _place(self, path: Path) -> str:
         session_id, call_id = self._folder.parts[-2:]
-        return f"{session_id}/{call_id}/{path.relative_to(self._folder).as_posix()}"
+        return f"{session_id}/{call_id}/{self._name(path)}"
 
 
 def partial_name(path: Path) -> Path:

@@ -17,6 +17,7 @@ read nor removed.
 Everything here blocks.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from typing import Any
 
 from parley.core.errors import MediaError
 from parley.recording.at_rest import RecordingKeys
-from parley.recording.call_files import MOST_JSON_BYTES, CallFiles, is_file, is_folder
+from parley.recording.call_files import MOST_JSON_BYTES, CallFiles, ObjectFiles, is_file, is_folder
 
 SESSIONS = "sessions"
 META, TIMELINE, MERGED, PEAKS = "meta.json", "recording.json", "merged_replay.wav", "peaks.json"
@@ -126,12 +127,15 @@ class CallRecording:
         return self.files.json(path, most_bytes=most_bytes) if self.files.has(path) else {}
 
 
-def read_recording(path: Path, keys: RecordingKeys | None = None) -> CallRecording:
+def read_recording(
+    path: Path, keys: RecordingKeys | None = None, objects: ObjectFiles | None = None
+) -> CallRecording:
     """Return the recording in a folder, also one whose call was killed.
 
     Args:
         path: the folder.
         keys: of encrypted recordings; None for those of the environment.
+        objects: its files, where they may have left the folder.
 
     Raises:
         ConfigError: the keys of the environment are wrong.
@@ -139,9 +143,10 @@ def read_recording(path: Path, keys: RecordingKeys | None = None) -> CallRecordi
         MediaError: there is none, or it is not one of this product's.
     """
     is_named = is_call(path.name) and is_session(path.parent.name)
-    if not (is_named and is_folder(path.parent) and is_folder(path)):
+    is_here = is_folder(path.parent) and is_folder(path)
+    if not is_named or not (is_here or (objects is not None and not os.path.lexists(path))):
         raise MediaError(f"{path}: not the folder of a recorded call")
-    files = CallFiles.of_call(path, path / META, keys)
+    files = CallFiles.of_call(path, path / META, keys, objects)
     meta = files.json(path / META)
     session_id, call_id, length = meta.get("session_id"), meta.get("call_id"), meta.get("segment_ms")
     if session_id != path.parent.name or call_id != path.name:

@@ -35,9 +35,12 @@ from parley.recording.folder import (
     read_recording,
     session_folder,
 )
+from parley.recording.objects import CallObjects, ObjectStoreError, RecordingBucket
 from parley.recording.retention import mark_used
 from parley.recording.timeline import SERVED_BYTES, RecordedTimeline, timeline_of
 
+# Failures that concern more than a recording that is half written.
+UNREAD = (RecordingKeyError, AlteredFileError, ObjectStoreError)
 # Timelines that are kept, without their events.
 MOST_KNOWN = 2_000
 # Calls of one session that are listed, the newest ones.
@@ -97,19 +100,22 @@ class StoredFile:
         return self.files.read(self.path)
 
 
-def recordings_of(folder: Path, session_id: str) -> list[CallRecording]:
-    """Return the recordings of a session that can be read, oldest first.
+def recordings_of(
+    folder: Path, session_id: str, bucket: RecordingBucket | None = None
+) -> list[CallRecording]:
+    """Return the recordings of a session that can be read, oldest first, also those in a bucket.
 
     Raises:
         RecordingKeyError: one of them is encrypted with a key that is not here.
         AlteredFileError: one of them is encrypted, and was altered.
+        ObjectStoreError: the bucket does not answer.
         MediaError: not the id of a session.
     """
     found = []
-    for path in _calls_of(folder, session_id):
+    for path, objects in _calls_of(folder, session_id, bucket):
         try:
-            found.append(read_recording(path))
-        except (RecordingKeyError, AlteredFileError):
+            found.append(read_recording(path, objects=objects))
+        except UNREAD:
             raise
         except MediaError:
             # Half written or foreign: the list has what can be read.
@@ -122,10 +128,11 @@ class RecordingSummaries:
 
     Args:
         folder: of the recordings.
+        bucket: to which they move; None: they stay.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, bucket: RecordingBucket | None = None) -> None:
+        self._folder, self._bucket = folder, bucket
         self._lock = Lock()
         self._known: BoundedDict[Path, tuple[tuple[int, int], RecordedTimeline]] = BoundedDict(MOST_KNOWN)
 
@@ -135,7 +142,7 @@ class RecordingSummaries:
         Raises:
             MediaError: not the id of a session.
         """
-        found, problems = _readable(self._folder, session_id)
+        found, problems = _readable(self._folder, session_id, self._bucket)
         summaries, read_bytes = [], 0
         for recording in found[-MOST_CALLS:]:
             try:
@@ -161,19 +168,21 @@ class RecordingSummaries:
         return timeline, version[1]
 
 
-def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
+def call_detail(
+    folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None
+) -> dict[str, Any]:
     """Return the timeline of a recorded call and the peaks of its sides, for a page that draws it.
 
     Raises:
         MediaError: there is no such recording.
     """
-    recording = read_recording(call_folder(folder, session_id, call_id))
+    recording = _recording(folder, session_id, call_id, bucket)
     timeline = timeline_of(recording, most_bytes=SERVED_BYTES)
     peaks = None
     if recording.files.has(recording.path / PEAKS):
         try:
             peaks = recording.files.json(recording.path / PEAKS, most_bytes=SERVED_BYTES)
-        except (RecordingKeyError, AlteredFileError):
+        except UNREAD:
             raise
         except MediaError:
             # The page draws the call without them.
@@ -188,13 +197,20 @@ def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
     }
 
 
-def replay_file(folder: Path, session_id: str, call_id: str, *, film: bool = False) -> StoredFile:
+def replay_file(
+    folder: Path,
+    session_id: str,
+    call_id: str,
+    bucket: RecordingBucket | None = None,
+    *,
+    film: bool = False,
+) -> StoredFile:
     """Return the stereo WAV of a recorded call, or its film.
 
     Raises:
         MediaError: there is none (yet).
     """
-    recording = read_recording(call_folder(folder, session_id, call_id))
+    recording = _recording(folder, session_id, call_id, bucket)
     found = StoredFile(recording.files, recording.path / (VIDEO if film else MERGED))
     if not found.files.has(found.path):
         what = "film, which calls with a camera have" if film else "stereo file"
@@ -202,13 +218,15 @@ def replay_file(folder: Path, session_id: str, call_id: str, *, film: bool = Fal
     return found
 
 
-def picture_file(folder: Path, session_id: str, call_id: str, at_ms: int) -> StoredFile:
+def picture_file(
+    folder: Path, session_id: str, call_id: str, at_ms: int, bucket: RecordingBucket | None = None
+) -> StoredFile:
     """Return the picture of the camera at a time of a recorded call.
 
     Raises:
         MediaError: there is none.
     """
-    recording = read_recording(call_folder(folder, session_id, call_id))
+    recording = _recording(folder, session_id, call_id, bucket)
     name = f"{at_ms:09}.jpg"
     if name not in recording.files.names(recording.path / FRAMES):
         raise MediaError("there is no such picture")
@@ -256,20 +274,37 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
-def _calls_of(folder: Path, session_id: str) -> list[Path]:
-    """Return the folders of the calls of a session; raises as ``recordings_of`` for no session."""
+def _recording(folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None) -> CallRecording:
+    path = call_folder(folder, session_id, call_id)
+    return read_recording(path, objects=None if bucket is None else bucket.call(session_id, call_id))
+
+
+def _calls_of(
+    folder: Path, session_id: str, bucket: RecordingBucket | None
+) -> list[tuple[Path, CallObjects | None]]:
+    """Return the calls of a session, by the places of their folders; raises as ``recordings_of``."""
     session = session_folder(folder, session_id)
-    if not is_folder(session):
-        return []
-    return [path for path in session.iterdir() if is_call(path.name) and is_folder(path)]
+    calls: dict[Path, CallObjects | None] = {}
+    if bucket is not None:
+        calls |= {session / call_id: objects for call_id, objects in bucket.calls(session_id).items()}
+    if is_folder(session):
+        for path in session.iterdir():
+            if is_call(path.name) and is_folder(path):
+                # While it is read, it may leave.
+                calls[path] = None if bucket is None else bucket.call(session_id, path.name)
+    return list(calls.items())
 
 
-def _readable(folder: Path, session_id: str) -> tuple[list[CallRecording], list[RecordingSummary]]:
+def _readable(
+    folder: Path, session_id: str, bucket: RecordingBucket | None
+) -> tuple[list[CallRecording], list[RecordingSummary]]:
     """Return the recordings of a session, oldest first, and the encrypted ones that cannot be read."""
     found, problems = [], []
-    for path in _calls_of(folder, session_id):
+    for path, objects in _calls_of(folder, session_id, bucket):
         try:
-            found.append(read_recording(path))
+            found.append(read_recording(path, objects=objects))
+        except ObjectStoreError:
+            raise
         except (RecordingKeyError, AlteredFileError) as error:
             problems.append(_unread(path.name, error))
         except MediaError:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from parley.core.errors import MediaError
 from parley.recording.at_rest import AlteredFileError, RecordingKeyError
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, FRAMES, CallRecording
+from parley.recording.objects import ObjectStoreError
 
 # Of the file, where a server reads it for a client: ten times that of a call of an hour.
 SERVED_BYTES = 4_000_000
@@ -98,11 +99,12 @@ def timeline_of(recording: CallRecording, *, most_bytes: int | None = None) -> R
     Raises:
         RecordingKeyError: it is encrypted with another key.
         AlteredFileError: it is encrypted, and was altered.
+        ObjectStoreError: it is in a bucket that does not answer.
     """
     try:
         found = recording.timeline() if most_bytes is None else recording.timeline(most_bytes=most_bytes)
         return RecordedTimeline.model_validate(found)
-    except (RecordingKeyError, AlteredFileError):
+    except (RecordingKeyError, AlteredFileError, ObjectStoreError):
         raise
     except (MediaError, ValidationError):
         return RecordedTimeline()

@@ -38,6 +38,7 @@ from parley.recording.library import (
     replay_file,
     zipped,
 )
+from parley.recording.objects import ObjectStoreError, RecordingBucket
 from parley.recording.retention import mark_used
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
@@ -52,6 +53,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 def add_recording_routes(
     router: APIRouter,
     folder: Path,
+    bucket: RecordingBucket | None = None,
     *,
     in_use: Sequence[Depends],
     pace: ReadPace,
@@ -63,26 +65,27 @@ def add_recording_routes(
     Args:
         router: of the sessions.
         folder: of the recordings.
+        bucket: to which they move; None: they stay.
         in_use: check that a client may read the session.
         pace: of long answers.
         client: returns the address of a client, for counting.
         stall_s: longest wait for a reader to receive a part of a file.
     """
 
-    summaries = RecordingSummaries(folder)
+    summaries = RecordingSummaries(folder, bucket)
 
     @router.get("/{session_id}/recordings", dependencies=in_use)
     async def calls(request: Request, session_id: str) -> dict[str, object]:
         """Return the recorded calls of a session, oldest first."""
         with pace.take(client(request)):
-            found, read_bytes = await asyncio.to_thread(summaries.of_session, session_id)
+            found, read_bytes = await _found(asyncio.to_thread(summaries.of_session, session_id))
             await pace.read(client(request), read_bytes)
         return {"calls": [asdict(each) for each in found]}
 
     @router.get("/{session_id}/recordings.zip", dependencies=in_use)
     async def archive(request: Request, session_id: str) -> EventStream:
         """Stream all recordings of a session as a ZIP."""
-        found = await _found(asyncio.to_thread(recordings_of, folder, session_id))
+        found = await _found(asyncio.to_thread(recordings_of, folder, session_id, bucket))
         if not found:
             raise HTTPException(404, NOT_THERE)
         packed = zipped(found)
@@ -98,7 +101,7 @@ def add_recording_routes(
         """Return the events of a recorded call and the peaks of both sides."""
 
         def made() -> str:
-            return json.dumps(call_detail(folder, session_id, call_id))
+            return json.dumps(call_detail(folder, session_id, call_id, bucket))
 
         return await _found(pace.made(client(request), made))
 
@@ -127,7 +130,7 @@ def add_recording_routes(
         request: Request, session_id: str, call_id: str, range_: RangeHeader = None
     ) -> EventStream:
         """Return a recorded call in stereo, the caller left; also a range of its bytes."""
-        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id))
+        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, bucket))
         return await sent(request, stored, "audio/wav", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
@@ -135,13 +138,13 @@ def add_recording_routes(
         request: Request, session_id: str, call_id: str, range_: RangeHeader = None
     ) -> EventStream:
         """Return the film of a recorded call with a camera; also a range of its bytes."""
-        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, film=True))
+        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, bucket, film=True))
         return await sent(request, stored, "video/mp4", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
     async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
         """Return the picture of the camera at a time of a recorded call."""
-        stored = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms))
+        stored = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
         with pace.take(client(request)):
             content = await _found(asyncio.to_thread(stored.read))
             await pace.read(client(request), len(content))
@@ -152,8 +155,8 @@ async def _found(made: Awaitable[_T]) -> _T:
     """Return a result about files that may be absent, foreign, unreadable, or removed meanwhile.
 
     Raises:
-        HTTPException: 409, its key is missing; 500, it was altered; 404 otherwise. That reason names files of
-            this machine, so it is only logged.
+        HTTPException: 409, its key is missing; 500, it was altered; 503, it is in a bucket that does not
+            answer; 404 otherwise. That reason names files of this machine, so it is only logged.
     """
     try:
         return await made
@@ -163,6 +166,9 @@ async def _found(made: Awaitable[_T]) -> _T:
     except AlteredFileError as error:
         logger.error(f"a recording was requested that was altered: {error}")
         raise HTTPException(500, str(error)) from error
+    except ObjectStoreError as error:
+        logger.warning(f"a recording was requested that is in S3: {error}")
+        raise HTTPException(503, "recordings are in S3, which does not answer: try again later") from error
     except (MediaError, OSError) as error:
         logger.debug(f"a recording was requested that is not there: {error}")
         raise HTTPException(404, NOT_THERE) from error
