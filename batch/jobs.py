@@ -28,6 +28,7 @@ from parley.batch.settings import BatchSettings
 from parley.batch.sources import BatchSource
 from parley.batch.worker import MOST_MESSAGE_BYTES, ReportKind, WorkItem
 from parley.core.errors import EngineError
+from parley.recording.at_rest import KEYS_ENV
 from parley.runtime.engine_hosting.supervisor import child_environment
 from parley.runtime.progress import Progress, printable
 
@@ -233,8 +234,7 @@ class _WorkerProcess:
             handle = theirs.fileno()
             self._process = subprocess.Popen(
                 (sys.executable, "-m", "parley.batch.worker", str(handle)),
-                # Each worker has one core.
-                env=child_environment(on_device=True) | dict.fromkeys(THREADS, "1"),
+                env=_worker_environment(),
                 pass_fds=(handle, lock),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -264,6 +264,13 @@ class _WorkerProcess:
         self.connection.close()
         self._process.kill()
         self._process.wait()
+
+
+def _worker_environment() -> dict[str, str]:
+    """Return the environment of a worker, which has one core and reads encrypted calls too."""
+    keys = os.environ.get(KEYS_ENV)
+    own = dict.fromkeys(THREADS, "1") | ({} if keys is None else {KEYS_ENV: keys})
+    return child_environment(on_device=True) | own
 
 
 def default_workers() -> int:

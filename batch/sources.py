@@ -18,7 +18,9 @@ from pathlib import Path
 
 from parley.batch.settings import BatchSettings
 from parley.core.errors import ConfigError, MediaError
-from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, META, CallRecording, is_file, read_recording
+from parley.recording.at_rest import RecordingKeyError
+from parley.recording.call_files import is_file
+from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, META, CallRecording, read_recording
 from parley.recording.merge import is_over
 
 SUFFIXES = frozenset(
@@ -83,10 +85,15 @@ def _walk(root: Path, folder: Path) -> Iterator[BatchSource]:
     if is_file(folder / META):
         # One that is not readable as a recording is searched like any folder.
         with suppress(MediaError, OSError):
-            recording = read_recording(folder.absolute())
-            # One that is still being recorded belongs to the next run.
-            if is_over(recording):
-                yield _call(recording, _name(root, folder))
+            try:
+                recording = read_recording(folder.absolute())
+                # One that is still being recorded belongs to the next run.
+                if is_over(recording):
+                    yield _call(recording, _name(root, folder))
+            except RecordingKeyError:
+                # Refused as a source, so that it is reported.
+                name, version = _name(root, folder), _version([folder / META])
+                yield BatchSource(name, folder, SourceKind.CALL, version)
             return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)

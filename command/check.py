@@ -53,6 +53,7 @@ def _check(program: str, config: str, mode: str) -> int:
 def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     """Yield what would keep a server of a deployment from starting."""
     from parley.command.server import check_server
+    from parley.pipelines.call_recording import check_recording
     from parley.pipelines.engines.plan import plan
     from parley.pipelines.phone.calls import open_desk
     from parley.serving.gateway.auth.client_keys import ClientKeys
@@ -68,6 +69,7 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     yield from _complaint(deployment.language)
     if (traces := deployment.telemetry.traces) is not None:
         yield from _complaint(partial(check_traces, traces))
+    yield from _complaint(partial(check_recording, deployment.recording))
     if phone is not None:
         yield from _complaint(partial(open_desk, phone))
         yield from _complaint(partial(open_carriers, phone, server))

@@ -29,6 +29,7 @@ from parley.recording.comparison_page import ReplayedCall, console_table, write_
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
 from parley.recording.library import recordings_of
 from parley.recording.merge import track_samples
+from parley.recording.objects import RecordingBucket
 from parley.recording.timeline import RecordedTimeline, timeline_of
 from parley.recording.words import utterances_of
 
@@ -79,7 +80,9 @@ def replay_session(
         EngineError: an engine does not load.
     """
     try:
-        recordings = recordings_of(deployment.recording.folder, session_id)
+        settings = deployment.recording
+        bucket = None if settings.s3 is None else RecordingBucket(settings.s3)
+        recordings = recordings_of(settings.folder, session_id, bucket)
     except MediaError as error:
         raise ConfigError(f"--replay: {error}") from error
     if not recordings:
@@ -122,6 +125,7 @@ async def replay_calls(
             "merged": False,
             "retention_days": None,
             "max_storage_gb": None,
+            "s3": None,
         }
     )
     deployment_now = deployment.model_copy(update={"recording": recording})

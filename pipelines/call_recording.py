@@ -28,11 +28,15 @@ from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.pictures import SHOWN
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
+from parley.recording.at_rest import RecordingKeys, check_encryption
+from parley.recording.call_files import is_folder
 from parley.recording.disk import RecordingDisk
-from parley.recording.folder import SESSIONS, is_folder
+from parley.recording.folder import SESSIONS
+from parley.recording.objects import RecordingBucket, check_bucket
 from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
+from parley.recording.uploads import UploadThread
 
 # Stereo WAVs that wait to be made; one is the path of a folder.
 MOST_MERGES = 1_000
@@ -47,14 +51,19 @@ class CallRecordings:
     Args:
         settings: of the deployment.
         deployment: name of the deployment.
+
+    Raises:
+        ConfigError: see ``check_recording``.
     """
 
     def __init__(self, settings: RecordingSettings, deployment: str) -> None:
+        check_recording(settings)
         self._settings, self._deployment = settings, deployment
         self._disk = RecordingDisk("recording")
         # Apart from the segments, which must not wait for the WAV of a long call.
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
-        self._removed = RemovedSessions(settings.folder)
+        self._bucket = None if settings.s3 is None else RecordingBucket(settings.s3)
+        self._removed = RemovedSessions(settings.folder, self._bucket)
         if settings.enabled and settings.merged:
             job = partial(queue_unmerged, self._merging, settings.folder, self._removed, settings.min_free_gb)
             self._merging.put(job)
@@ -63,12 +72,23 @@ class CallRecordings:
             # A server that does not record keeps what is there, but completes removals.
             days = settings.retention_days if settings.enabled else None
             most_gb = settings.max_storage_gb if settings.enabled else None
-            self._retention = RetentionThread(settings.folder, retention_days=days, max_storage_gb=most_gb)
+            self._retention = RetentionThread(
+                settings.folder, retention_days=days, max_storage_gb=most_gb, bucket=self._bucket
+            )
+        self._uploads: UploadThread | None = None
+        if self._bucket is not None:
+            is_merged = settings.enabled and settings.merged
+            self._uploads = UploadThread(settings.folder, self._bucket, self._removed, is_merged=is_merged)
 
     @property
     def folder(self) -> Path:
         """Folder that contains them."""
         return self._settings.folder
+
+    @property
+    def bucket(self) -> RecordingBucket | None:
+        """Bucket to which finished ones move; None for none."""
+        return self._bucket
 
     def announcement_of(self, call: Call) -> str:
         """Return the phrase that is spoken at the beginning of a call; empty for none.
@@ -136,6 +156,8 @@ class CallRecordings:
         if self._retention is not None:
             self._retention.close()
         ends: list[Callable[[float], bool]] = [self._disk.close, self._merging.close]
+        if self._uploads is not None and not await asyncio.to_thread(self._uploads.close, SHUTDOWN_S):
+            logger.info("an upload of a recording was not waited for: the next start repeats it")
         for end in ends:
             if not await asyncio.to_thread(end, SHUTDOWN_S):
                 logger.warning("recordings are incomplete: the disk did not take them before the end")
@@ -174,6 +196,21 @@ class CallRecordings:
         except MediaError as error:
             logger.warning(f"a call is not recorded: {error}")
             return None
+
+
+def check_recording(settings: RecordingSettings) -> None:
+    """Check what the recordings of a deployment need.
+
+    Raises:
+        ConfigError: a key is missing or wrong, or a package is not installed.
+    """
+    if settings.s3 is not None:
+        check_bucket()
+    if settings.encrypted:
+        check_encryption()
+    else:
+        # Earlier recordings may be encrypted.
+        RecordingKeys.from_environment()
 
 
 def _start(call: Call, recorder: CallRecorder) -> None:

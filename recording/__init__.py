@@ -7,6 +7,8 @@ Design of the recording of a call (docs/explanation/recording.md has the picture
   segments over and never waits for a disk.
 * ``disk`` is one thread for all calls with a bounded queue. It encodes, writes to a temporary name, syncs and
   renames.
+* ``call_files`` reads and writes the files of one call; ``at_rest`` encrypts them where it is switched on.
+* ``objects`` is a bucket of S3, and ``uploads`` the thread that moves finished calls there.
 * ``folder`` knows names: where the recording of a call is, and what is in a folder that it is given.
 * ``merge`` makes the stereo WAV of a call that is over. ``retention`` removes recordings. ``library`` lists
   and reads them for the readers of a session.

@@ -132,7 +132,7 @@ def _section(call: ReplayedCall, base: Path) -> str:
     players = "".join(
         f'<p>{name}: <audio controls preload=none src="{escape(os.path.relpath(path, base))}"></audio></p>'
         for name, path in (("then", call.recording.path / MERGED), ("now", call.audio))
-        if path is not None and path.exists()
+        if path is not None and path.exists() and not (name == "then" and call.recording.files.are_encrypted)
     )
     return (
         f"<h2>Call {escape(call.recording.call_id)}</h2><p>{escape(summary(call))}.</p>"

@@ -17,16 +17,16 @@ read nor removed.
 Everything here blocks.
 """
 
-import json
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parley.core.errors import MediaError
+from parley.recording.at_rest import RecordingKeys
+from parley.recording.call_files import MOST_JSON_BYTES, CallFiles, ObjectFiles, is_file, is_folder
 
 SESSIONS = "sessions"
 META, TIMELINE, MERGED, PEAKS = "meta.json", "recording.json", "merged_replay.wav", "peaks.json"
@@ -40,8 +40,7 @@ VERSION = 1
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CALL = re.compile(r"[0-9a-f]{32}")
 _SEGMENT = re.compile(r"([0-9]{6,9})\.flac")
-# Of a JSON file: a recording of a day is below it.
-_MOST_JSON_BYTES = 64_000_000
+_PICTURE = re.compile(r"([0-9]+)\.jpg")
 # Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
 _PARTS = frozenset({META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES})
 
@@ -83,22 +82,6 @@ def segment_name(number: int) -> str:
     return f"{number:06}.flac"
 
 
-def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder and not a link to one."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a path is a file and not a link to one."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
 @dataclass(frozen=True, slots=True)
 class CallRecording:
     """Recording of one call on the disk.
@@ -108,12 +91,14 @@ class CallRecording:
         session_id: its session.
         call_id: its call.
         meta: facts of the call.
+        files: its files, through which they are read and written.
     """
 
     path: Path
     session_id: str
     call_id: str
     meta: dict[str, Any]
+    files: CallFiles
 
     @property
     def segment_ms(self) -> int:
@@ -123,61 +108,52 @@ class CallRecording:
     def segments(self, side: str) -> dict[int, Path]:
         """Return the files of a side by their number; foreign files and links are left out."""
         folder = self.path / side
-        if not is_folder(folder):
-            return {}
-        found = ((_SEGMENT.fullmatch(each.name), each) for each in folder.iterdir())
-        return {int(match[1]): each for match, each in found if match is not None and is_file(each)}
+        found = ((_SEGMENT.fullmatch(name), folder / name) for name in self.files.names(folder))
+        return {int(match[1]): each for match, each in found if match is not None}
 
-    def timeline(self, *, most_bytes: int = _MOST_JSON_BYTES) -> dict[str, Any]:
+    def pictures(self) -> list[tuple[int, Path]]:
+        """Return the camera's pictures with their times in milliseconds, in order; links are left out."""
+        folder = self.path / FRAMES
+        found = ((_PICTURE.fullmatch(name), folder / name) for name in self.files.names(folder))
+        return sorted((int(match[1]), each) for match, each in found if match is not None)
+
+    def timeline(self, *, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
         """Return ``recording.json``; empty when a crash came before it was written.
 
         Raises:
             MediaError: it cannot be read, or is larger than ``most_bytes``.
         """
         path = self.path / TIMELINE
-        return read_json(path, most_bytes=most_bytes) if is_file(path) else {}
+        return self.files.json(path, most_bytes=most_bytes) if self.files.has(path) else {}
 
 
-def read_recording(path: Path) -> CallRecording:
+def read_recording(
+    path: Path, keys: RecordingKeys | None = None, objects: ObjectFiles | None = None
+) -> CallRecording:
     """Return the recording in a folder, also one whose call was killed.
 
+    Args:
+        path: the folder.
+        keys: of encrypted recordings; None for those of the environment.
+        objects: its files, where they may have left the folder.
+
     Raises:
+        ConfigError: the keys of the environment are wrong.
+        RecordingKeyError: it is encrypted with another key.
         MediaError: there is none, or it is not one of this product's.
     """
     is_named = is_call(path.name) and is_session(path.parent.name)
-    if not (is_named and is_folder(path.parent) and is_folder(path)):
+    is_here = is_folder(path.parent) and is_folder(path)
+    if not is_named or not (is_here or (objects is not None and not os.path.lexists(path))):
         raise MediaError(f"{path}: not the folder of a recorded call")
-    meta = read_json(path / META)
+    files = CallFiles.of_call(path, path / META, keys, objects)
+    meta = files.json(path / META)
     session_id, call_id, length = meta.get("session_id"), meta.get("call_id"), meta.get("segment_ms")
     if session_id != path.parent.name or call_id != path.name:
         raise MediaError(f"{path / META}: belongs to another call")
     if meta.get("version") != VERSION or not isinstance(length, int) or not 100 <= length <= 60_000:
         raise MediaError(f"{path / META}: another version of recordings")
-    return CallRecording(path, session_id, call_id, meta)
-
-
-def read_json(path: Path, *, most_bytes: int = _MOST_JSON_BYTES) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        MediaError: the file is missing, a link, larger than ``most_bytes``, or no such object.
-    """
-    try:
-        if not is_file(path):
-            raise MediaError(f"{path}: there is no such file")
-        if path.stat().st_size > most_bytes:
-            raise MediaError(f"{path}: over {most_bytes} bytes")
-        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
-    except (OSError, ValueError, RecursionError) as error:
-        raise MediaError(f"{path}: cannot be read: {type(error).__name__}") from error
-    if not isinstance(found, dict):
-        raise MediaError(f"{path}: not a JSON object")
-    return found
-
-
-def _refuse_constant(name: str) -> None:
-    # Python reads NaN and Infinity, which no other reader of JSON does.
-    raise ValueError(f"{name} is no number of JSON")
+    return CallRecording(path, session_id, call_id, meta, files)
 
 
 def session_folders(folder: Path) -> Iterator[Path]:

@@ -8,16 +8,18 @@ Everything here blocks: on a server it runs in a thread.
 """
 
 import io
+import time
 import zipfile
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import MediaError
+from parley.recording.at_rest import AlteredFileError, RecordingKeyError
+from parley.recording.call_files import CHUNK_BYTES, CallFiles, is_folder
 from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
@@ -30,19 +32,17 @@ from parley.recording.folder import (
     CallRecording,
     call_folder,
     is_call,
-    is_file,
-    is_folder,
-    read_json,
     read_recording,
     session_folder,
 )
+from parley.recording.objects import CallObjects, ObjectStoreError, RecordingBucket
 from parley.recording.retention import mark_used
 from parley.recording.timeline import SERVED_BYTES, RecordedTimeline, timeline_of
 
+# Failures that concern more than a recording that is half written.
+UNREAD = (RecordingKeyError, AlteredFileError, ObjectStoreError)
 # Timelines that are kept, without their events.
 MOST_KNOWN = 2_000
-# Read and sent together.
-CHUNK_BYTES = 65_536
 # Calls of one session that are listed, the newest ones.
 MOST_CALLS = 200
 
@@ -61,6 +61,7 @@ class RecordingSummary:
         has_replay: its stereo WAV is there.
         has_film: its film is there, as it is for calls with a camera.
         pictures: number of pictures of the camera.
+        problem: why the call cannot be read, where its files are encrypted; empty when it can.
     """
 
     call_id: str
@@ -72,24 +73,54 @@ class RecordingSummary:
     has_replay: bool
     has_film: bool
     pictures: int
+    problem: str = ""
 
 
-def recordings_of(folder: Path, session_id: str) -> list[CallRecording]:
-    """Return the recordings of a session that can be read, oldest first.
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """File of a recorded call.
+
+    Attributes:
+        files: files of the call.
+        path: of this one.
+    """
+
+    files: CallFiles
+    path: Path
+
+    def open(self) -> tuple[BinaryIO, int]:
+        """Open it for reading, and return its length in bytes too; raises as ``CallFiles.open``."""
+        file = self.files.open(self.path)
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        return file, size
+
+    def read(self) -> bytes:
+        """Return its content; raises as ``CallFiles.open``."""
+        return self.files.read(self.path)
+
+
+def recordings_of(
+    folder: Path, session_id: str, bucket: RecordingBucket | None = None
+) -> list[CallRecording]:
+    """Return the recordings of a session that can be read, oldest first, also those in a bucket.
 
     Raises:
+        RecordingKeyError: one of them is encrypted with a key that is not here.
+        AlteredFileError: one of them is encrypted, and was altered.
+        ObjectStoreError: the bucket does not answer.
         MediaError: not the id of a session.
     """
-    session = session_folder(folder, session_id)
-    if not is_folder(session):
-        return []
     found = []
-    for path in session.iterdir():
-        if is_call(path.name) and is_folder(path):
+    for path, objects in _calls_of(folder, session_id, bucket):
+        try:
+            found.append(read_recording(path, objects=objects))
+        except UNREAD:
+            raise
+        except MediaError:
             # Half written or foreign: the list has what can be read.
-            with suppress(MediaError):
-                found.append(read_recording(path))
-    return sorted(found, key=lambda each: (_began_us(each), each.call_id))
+            continue
+    return sorted(found, key=_age)
 
 
 class RecordingSummaries:
@@ -97,10 +128,11 @@ class RecordingSummaries:
 
     Args:
         folder: of the recordings.
+        bucket: to which they move; None: they stay.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, bucket: RecordingBucket | None = None) -> None:
+        self._folder, self._bucket = folder, bucket
         self._lock = Lock()
         self._known: BoundedDict[Path, tuple[tuple[int, int], RecordedTimeline]] = BoundedDict(MOST_KNOWN)
 
@@ -110,19 +142,22 @@ class RecordingSummaries:
         Raises:
             MediaError: not the id of a session.
         """
+        found, problems = _readable(self._folder, session_id, self._bucket)
         summaries, read_bytes = [], 0
-        for recording in recordings_of(self._folder, session_id)[-MOST_CALLS:]:
-            timeline, size = self._timeline(recording)
+        for recording in found[-MOST_CALLS:]:
+            try:
+                timeline, size = self._timeline(recording)
+            except (RecordingKeyError, AlteredFileError) as error:
+                problems.append(_unread(recording.call_id, error))
+                continue
             read_bytes += size
             summaries.append(_summary(recording, timeline))
-        return summaries, read_bytes
+        return [*problems[-MOST_CALLS:], *summaries], read_bytes
 
     def _timeline(self, recording: CallRecording) -> tuple[RecordedTimeline, int]:
-        try:
-            status = (recording.path / TIMELINE).stat()
-        except OSError:
+        version = recording.files.version(recording.path / TIMELINE)
+        if version is None:
             return RecordedTimeline(), 0
-        version = status.st_mtime_ns, status.st_size
         with self._lock:
             known = self._known.get(recording.path)
         if known is not None and known[0] == version:
@@ -130,21 +165,28 @@ class RecordingSummaries:
         timeline = timeline_of(recording, most_bytes=SERVED_BYTES).model_copy(update={"events": []})
         with self._lock:
             self._known[recording.path] = version, timeline
-        return timeline, status.st_size
+        return timeline, version[1]
 
 
-def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
+def call_detail(
+    folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None
+) -> dict[str, Any]:
     """Return the timeline of a recorded call and the peaks of its sides, for a page that draws it.
 
     Raises:
         MediaError: there is no such recording.
     """
-    recording = read_recording(call_folder(folder, session_id, call_id))
+    recording = _recording(folder, session_id, call_id, bucket)
     timeline = timeline_of(recording, most_bytes=SERVED_BYTES)
     peaks = None
-    with suppress(MediaError):
-        # Missing while the stereo file is being made.
-        peaks = read_json(recording.path / PEAKS, most_bytes=SERVED_BYTES)
+    if recording.files.has(recording.path / PEAKS):
+        try:
+            peaks = recording.files.json(recording.path / PEAKS, most_bytes=SERVED_BYTES)
+        except UNREAD:
+            raise
+        except MediaError:
+            # The page draws the call without them.
+            peaks = None
     return {
         "call_id": recording.call_id,
         "began_us": _began_us(recording),
@@ -155,34 +197,44 @@ def call_detail(folder: Path, session_id: str, call_id: str) -> dict[str, Any]:
     }
 
 
-def replay_file(folder: Path, session_id: str, call_id: str, *, film: bool = False) -> Path:
+def replay_file(
+    folder: Path,
+    session_id: str,
+    call_id: str,
+    bucket: RecordingBucket | None = None,
+    *,
+    film: bool = False,
+) -> StoredFile:
     """Return the stereo WAV of a recorded call, or its film.
 
     Raises:
         MediaError: there is none (yet).
     """
-    path = read_recording(call_folder(folder, session_id, call_id)).path / (VIDEO if film else MERGED)
-    if not is_file(path):
+    recording = _recording(folder, session_id, call_id, bucket)
+    found = StoredFile(recording.files, recording.path / (VIDEO if film else MERGED))
+    if not found.files.has(found.path):
         what = "film, which calls with a camera have" if film else "stereo file"
         raise MediaError(f"this call has no {what}: it is made when the call is over")
-    return path
+    return found
 
 
-def picture_file(folder: Path, session_id: str, call_id: str, at_ms: int) -> Path:
+def picture_file(
+    folder: Path, session_id: str, call_id: str, at_ms: int, bucket: RecordingBucket | None = None
+) -> StoredFile:
     """Return the picture of the camera at a time of a recorded call.
 
     Raises:
         MediaError: there is none.
     """
-    frames = read_recording(call_folder(folder, session_id, call_id)).path / FRAMES
-    path = frames / f"{at_ms:09}.jpg"
-    if not (is_folder(frames) and is_file(path)):
+    recording = _recording(folder, session_id, call_id, bucket)
+    name = f"{at_ms:09}.jpg"
+    if name not in recording.files.names(recording.path / FRAMES):
         raise MediaError("there is no such picture")
-    return path
+    return StoredFile(recording.files, recording.path / FRAMES / name)
 
 
 def zipped(recordings: Sequence[CallRecording]) -> Generator[bytes]:
-    """Yield a ZIP of recordings, a piece at a time; only their own files are in it.
+    """Yield a ZIP of recordings, decrypted, a piece at a time; only their own files are in it.
 
     FLAC, JPEG and WAV are stored as they are. Every file that is read is a use of its session, so that
     retention leaves what is still to be read.
@@ -190,12 +242,14 @@ def zipped(recordings: Sequence[CallRecording]) -> Generator[bytes]:
     Raises:
         OSError: a file has disappeared: an archive that looks whole would lack it.
     """
-    sink, listed = _Sink(), [(each.path, *file) for each in recordings for file in _files(each)]
+    sink, listed = _Sink(), [(each, *file) for each in recordings for file in _files(each)]
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for call, path, name in listed:
-            mark_used(call)
-            entry = zipfile.ZipInfo.from_file(path, name)
-            with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as packed:
+            mark_used(call.path)
+            written_ns, _ = call.files.version(path) or (time.time_ns(), 0)
+            entry = zipfile.ZipInfo(name, time.localtime(written_ns // 1_000_000_000)[:6])
+            entry.external_attr = 0o100644 << 16
+            with call.files.open(path) as source, archive.open(entry, "w", force_zip64=True) as packed:
                 while piece := source.read(CHUNK_BYTES):
                     packed.write(piece)
                     yield sink.taken()
@@ -220,6 +274,53 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
+def _recording(folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None) -> CallRecording:
+    path = call_folder(folder, session_id, call_id)
+    return read_recording(path, objects=None if bucket is None else bucket.call(session_id, call_id))
+
+
+def _calls_of(
+    folder: Path, session_id: str, bucket: RecordingBucket | None
+) -> list[tuple[Path, CallObjects | None]]:
+    """Return the calls of a session, by the places of their folders; raises as ``recordings_of``."""
+    session = session_folder(folder, session_id)
+    calls: dict[Path, CallObjects | None] = {}
+    if bucket is not None:
+        calls |= {session / call_id: objects for call_id, objects in bucket.calls(session_id).items()}
+    if is_folder(session):
+        for path in session.iterdir():
+            if is_call(path.name) and is_folder(path):
+                # While it is read, it may leave.
+                calls[path] = None if bucket is None else bucket.call(session_id, path.name)
+    return list(calls.items())
+
+
+def _readable(
+    folder: Path, session_id: str, bucket: RecordingBucket | None
+) -> tuple[list[CallRecording], list[RecordingSummary]]:
+    """Return the recordings of a session, oldest first, and the encrypted ones that cannot be read."""
+    found, problems = [], []
+    for path, objects in _calls_of(folder, session_id, bucket):
+        try:
+            found.append(read_recording(path, objects=objects))
+        except ObjectStoreError:
+            raise
+        except (RecordingKeyError, AlteredFileError) as error:
+            problems.append(_unread(path.name, error))
+        except MediaError:
+            # Half written or foreign.
+            continue
+    return sorted(found, key=_age), problems
+
+
+def _unread(call_id: str, error: MediaError) -> RecordingSummary:
+    return RecordingSummary(call_id, "", 0, 0, 0, True, False, False, 0, problem=str(error))
+
+
+def _age(recording: CallRecording) -> tuple[int, str]:
+    return _began_us(recording), recording.call_id
+
+
 def _began_us(recording: CallRecording) -> int:
     began_us = recording.meta.get("began_us")
     return began_us if isinstance(began_us, int) else 0
@@ -233,8 +334,8 @@ def _summary(recording: CallRecording, timeline: RecordedTimeline) -> RecordingS
         timeline.duration_ms,
         timeline.lost_ms,
         timeline.is_over,
-        is_file(recording.path / MERGED),
-        is_file(recording.path / VIDEO),
+        recording.files.has(recording.path / MERGED),
+        recording.files.has(recording.path / VIDEO),
         len(timeline.pictures),
     )
 
@@ -243,13 +344,10 @@ def _files(recording: CallRecording) -> Iterator[tuple[Path, str]]:
     """Yield the files of a recording with their names in an archive."""
     path = recording.path
     for name in (META, TIMELINE, PEAKS, MERGED, VIDEO):
-        if is_file(path / name):
+        if recording.files.has(path / name):
             yield path / name, f"{recording.call_id}/{name}"
     for side in (CALLER_AUDIO, BOT_AUDIO):
         for _, segment in sorted(recording.segments(side).items()):
             yield segment, f"{recording.call_id}/{side}/{segment.name}"
-    frames = path / FRAMES
-    if is_folder(frames):
-        for picture in sorted(frames.glob("[0-9]*.jpg")):
-            if is_file(picture):
-                yield picture, f"{recording.call_id}/{FRAMES}/{picture.name}"
+    for _, picture in recording.pictures():
+        yield picture, f"{recording.call_id}/{FRAMES}/{picture.name}"

@@ -13,21 +13,25 @@ Blocks: on a server it runs in a thread of its own.
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import time
 import wave
 from collections.abc import Iterator
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
+from loguru import logger
 
 from parley.audio.resample import Resampler
-from parley.core.errors import MediaError
+from parley.core.errors import ConfigError, MediaError
 from parley.core.media import float_to_pcm16, ms_to_samples
+from parley.recording.at_rest import AlteredFileError, RecordingKeyError
+from parley.recording.call_files import partial_name
 from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
@@ -42,7 +46,6 @@ from parley.recording.folder import (
 )
 from parley.recording.retention import GB, IN_USE_S, mark_used
 from parley.recording.video import film_call
-from parley.runtime.atomic_file import replace_file
 
 # A WAV's length has 32 bits.
 MOST_BYTES = 4_000_000_000
@@ -50,6 +53,8 @@ _FRAME_BYTES = 4
 # An hour has 36,000 of them, which a page reads at once.
 PEAK_MS = 100
 _PERCENT = 100
+# Failures of one segment; a key that is missing is one of all.
+UNREADABLE = (soundfile.SoundFileError, OSError, AlteredFileError)
 
 
 class _Side:
@@ -57,6 +62,7 @@ class _Side:
 
     def __init__(self, recording: CallRecording, name: str, unread: list[str]) -> None:
         self.segments = recording.segments(name)
+        self._files = recording.files
         self._unread = unread
         self._segment_ms = recording.segment_ms
         self.rate_hz = self._rate()
@@ -66,8 +72,9 @@ class _Side:
 
     def _rate(self) -> int:
         for path in self.segments.values():
-            with suppress(soundfile.SoundFileError, OSError):
-                return int(soundfile.info(path).samplerate)
+            with suppress(*UNREADABLE):
+                return int(self._info(path).samplerate)
+        self._unread += [f"{path.parent.name}/{path.name}" for path in self.segments.values()]
         return 0
 
     def open(self, rate_hz: int) -> None:
@@ -81,8 +88,8 @@ class _Side:
             return 0
         last = max(self.segments)
         length_ms = self._segment_ms
-        with suppress(soundfile.SoundFileError, OSError):
-            info = soundfile.info(self.segments[last])
+        with suppress(*UNREADABLE):
+            info = self._info(self.segments[last])
             length_ms = min(length_ms, -(-info.frames * 1_000 // info.samplerate))
         return last * self._segment_ms + length_ms
 
@@ -102,13 +109,17 @@ class _Side:
         self._number += 1
         if path is not None:
             try:
-                found, rate_hz = soundfile.read(path, dtype="float32", frames=len(samples) + 1)
+                content = BytesIO(self._files.read(path))
+                found, rate_hz = soundfile.read(content, dtype="float32", frames=len(samples) + 1)
                 if rate_hz != self.rate_hz or found.ndim != 1 or len(found) > len(samples):
                     raise soundfile.SoundFileRuntimeError("not a segment of this track")
                 samples[: len(found)] = found
-            except (soundfile.SoundFileError, OSError):
+            except UNREADABLE:
                 self._unread.append(f"{path.parent.name}/{path.name}")
         return samples if self._resampler is None else self._resampler.feed(samples)
+
+    def _info(self, path: Path) -> Any:
+        return soundfile.info(BytesIO(self._files.read(path)))
 
 
 def merge_call(recording: CallRecording, *, min_free_gb: float = 0.0) -> list[str]:
@@ -124,7 +135,7 @@ def merge_call(recording: CallRecording, *, min_free_gb: float = 0.0) -> list[st
     for name in (MERGED, VIDEO):
         # A run that was killed has left it.
         with suppress(OSError):
-            (recording.path / f".{name}").unlink()
+            partial_name(recording.path / name).unlink()
     unread: list[str] = []
     caller, bot = _Side(recording, CALLER_AUDIO, unread), _Side(recording, BOT_AUDIO, unread)
     rate_hz = max(caller.rate_hz, bot.rate_hz)
@@ -137,27 +148,23 @@ def merge_call(recording: CallRecording, *, min_free_gb: float = 0.0) -> list[st
     for side in (caller, bot):
         side.open(rate_hz)
     path = recording.path / MERGED
-    temporary = path.with_name(f".{path.name}")
     peaks: list[list[int]] = [[], []]
     try:
-        with temporary.open("wb") as raw:
-            with wave.open(raw, "wb") as file:
-                file.setnchannels(2)
-                file.setsampwidth(2)
-                file.setframerate(rate_hz)
-                while left:
-                    count = min(left, rate_hz)
-                    stereo = np.stack([side.samples(count) for side in (caller, bot)], axis=1)
-                    file.writeframes(float_to_pcm16(stereo.reshape(-1)))
-                    _add_peaks(peaks, stereo, ms_to_samples(PEAK_MS, rate_hz))
-                    left -= count
-            os.fsync(raw.fileno())
-        os.replace(temporary, path)
+        with recording.files.replacing(path) as raw, wave.open(raw, "wb") as file:
+            file.setnchannels(2)
+            file.setsampwidth(2)
+            file.setframerate(rate_hz)
+            # Known now, so that the header is written once.
+            file.setnframes(left)
+            while left:
+                count = min(left, rate_hz)
+                stereo = np.stack([side.samples(count) for side in (caller, bot)], axis=1)
+                file.writeframesraw(float_to_pcm16(stereo.reshape(-1)))
+                _add_peaks(peaks, stereo, ms_to_samples(PEAK_MS, rate_hz))
+                left -= count
         facts = {"interval_ms": PEAK_MS, "caller": peaks[0], "bot": peaks[1]}
-        replace_file(recording.path / PEAKS, json.dumps(facts, separators=(",", ":")).encode())
+        recording.files.write(recording.path / PEAKS, json.dumps(facts, separators=(",", ":")).encode())
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise MediaError(f"cannot write {path}: {error.strerror or error}") from error
     return unread
 
@@ -179,9 +186,14 @@ def unmerged_calls(folder: Path) -> Iterator[Path]:
     """Yield the folders of calls that are over and have audio, but no stereo WAV."""
     for session in session_folders(folder):
         for path in sorted(session.iterdir()):
-            with suppress(MediaError, OSError):
+            try:
                 if is_call(path.name) and not (path / MERGED).exists() and is_over(read_recording(path)):
                     yield path
+            except RecordingKeyError as error:
+                logger.warning(f"no stereo WAV of {path}: {error}")
+            except (MediaError, OSError):
+                # Half written or foreign.
+                continue
 
 
 def is_over(recording: CallRecording) -> bool:
@@ -252,7 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
             recording = read_recording(folder.absolute())
             unread = merge_call(recording)
             film = film_call(recording)
-        except MediaError as error:
+        except (MediaError, ConfigError) as error:
             print(error, file=sys.stderr)
             status = 1
             continue

@@ -63,6 +63,8 @@ from parley.core.call_events import (
 )
 from parley.core.errors import AgentError, MediaError
 from parley.core.media import samples_to_ms
+from parley.recording.at_rest import check_encryption
+from parley.recording.call_files import CallFiles
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import (
     BOT_AUDIO,
@@ -72,7 +74,6 @@ from parley.recording.folder import (
     TIMELINE,
     VERSION,
     call_folder,
-    is_file,
     read_recording,
     segment_name,
 )
@@ -82,7 +83,6 @@ from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
 from parley.recording.words import as_message
-from parley.runtime.atomic_file import replace_file
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
@@ -232,6 +232,7 @@ class CallRecorder:
         is_started: the call is or was recorded.
 
     Raises:
+        ConfigError: recordings are encrypted, and there is no key.
         MediaError: the id of the session or of the call is none.
     """
 
@@ -246,6 +247,7 @@ class CallRecorder:
         removed: RemovedSessions | None = None,
     ) -> None:
         self.path = call_folder(settings.folder, call.session_id, call.call_id)
+        self._files = CallFiles(self.path, check_encryption() if settings.encrypted else None)
         self._settings, self._call, self._events = settings, call, events
         self._disk, self._merging = disk, merging
         self._removed = removed or RemovedSessions(settings.folder)
@@ -292,7 +294,7 @@ class CallRecorder:
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,
         }
-        self._put(partial(_ensure_meta, self.path, self._meta), self._on_failed)
+        self._put(partial(_ensure_meta, self._files, self.path, self._meta), self._on_failed)
         self._events.publish(RecordingStarted(self._events.now_ms()))
 
     def hear(self, pcm: bytes, rate_hz: int) -> None:
@@ -318,7 +320,7 @@ class CallRecorder:
             return
         at_ms = now_us // _US_PER_MS
         path = self.path / FRAMES / f"{at_ms:09}.jpg"
-        job = partial(_write_picture, path, pixels, size, self._settings.min_free_gb)
+        job = partial(_write_picture, self._files, path, pixels, size, self._settings.min_free_gb)
         if self._put(job, partial(self._on_picture, at_ms)):
             self._waiting_pictures += 1
 
@@ -377,7 +379,7 @@ class CallRecorder:
     def _write(self, side: _Side, segments: list[AudioSegment]) -> None:
         for segment in segments:
             path = self.path / side.name / segment_name(segment.number)
-            job = partial(_write_segment, path, segment, self._settings.min_free_gb, self._meta)
+            job = partial(_write_segment, self._files, path, segment, self._settings.min_free_gb, self._meta)
             if not self._put(job, partial(self._on_segment, side, segment)):
                 self._lose(side, segment.start_ms, _length_ms(segment), "the disk is too slow")
         for each in side.track.dropped():
@@ -473,7 +475,7 @@ class CallRecorder:
             "lost_pictures": self._lost_pictures,
             "events": list(self._happened),
         }
-        job = partial(_write_timeline, self.path, found, self._meta)
+        job = partial(_write_timeline, self._files, self.path, found, self._meta)
         if not self._put(job, self._on_failed, is_last=is_over) and is_over:
             logger.warning(f"the timeline of a call is incomplete, the disk is too slow: {self.path}")
 
@@ -507,41 +509,47 @@ def _check_free(path: Path, min_free_gb: float) -> None:
         raise MediaError(f"{free / _GB:.1f} GB are free, recording.min_free_gb is {min_free_gb:g}")
 
 
-def _write_segment(path: Path, segment: AudioSegment, min_free_gb: float, meta: Mapping[str, Any]) -> None:
+def _write_segment(
+    files: CallFiles, path: Path, segment: AudioSegment, min_free_gb: float, meta: Mapping[str, Any]
+) -> None:
     _check_free(path.parent, min_free_gb)
     encoded = BytesIO()
     with suppress(OSError):
         # Without it the segments cannot be read. Its failure is no reason to lose one.
-        _ensure_meta(path.parent.parent, meta)
+        _ensure_meta(files, path.parent.parent, meta)
     samples = np.frombuffer(segment.pcm, "<i2")
     soundfile.write(encoded, samples, segment.rate_hz, format="FLAC", subtype="PCM_16")
-    replace_file(path, encoded.getvalue())
+    files.write(path, encoded.getvalue())
 
 
-def _write_picture(path: Path, pixels: bytes, size: tuple[int, int], min_free_gb: float) -> None:
+def _write_picture(
+    files: CallFiles, path: Path, pixels: bytes, size: tuple[int, int], min_free_gb: float
+) -> None:
     _check_free(path.parent, min_free_gb)
     image = Image.frombytes("RGB", size, pixels)
     image.thumbnail((LONGEST_PX, LONGEST_PX))
     encoded = BytesIO()
     image.save(encoded, "JPEG", quality=JPEG_QUALITY)
-    replace_file(path, encoded.getvalue())
+    files.write(path, encoded.getvalue())
 
 
-def _ensure_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+def _ensure_meta(files: CallFiles, folder: Path, meta: Mapping[str, Any]) -> None:
     """Write the facts of a call, unless they are there; the disk may have been full when it began."""
-    if not is_file(folder / META):
-        _write_json(folder / META, meta)
+    if not files.has(folder / META):
+        _write_json(files, folder / META, meta)
 
 
-def _write_timeline(folder: Path, timeline: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    _ensure_meta(folder, meta)
-    _write_json(folder / TIMELINE, timeline)
+def _write_timeline(
+    files: CallFiles, folder: Path, timeline: Mapping[str, Any], meta: Mapping[str, Any]
+) -> None:
+    _ensure_meta(files, folder, meta)
+    _write_json(files, folder / TIMELINE, timeline)
 
 
-def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
+def _write_json(files: CallFiles, path: Path, facts: Mapping[str, Any]) -> None:
     """Write facts of a call, also below ``min_free_gb``: they are small, and say what was lost."""
     # A value that JSON does not have (an enum, a float that is none) is written as its text.
-    replace_file(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
+    files.write(path, json.dumps(facts, default=str, separators=(",", ":")).encode())
 
 
 def _queue_merge(merging: RecordingDisk, path: Path, removed: RemovedSessions, min_free_gb: float) -> None:

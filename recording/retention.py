@@ -26,22 +26,24 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
 
 from parley.core.errors import MediaError
+from parley.recording.call_files import is_folder
 from parley.recording.folder import (
     META,
     PINNED,
     SESSIONS,
     foreign_in,
-    is_folder,
+    is_session,
     session_folder,
     session_folders,
 )
+from parley.recording.objects import ObjectStoreError, RecordingBucket, StoredSession
 
 IN_USE_S = 600
 DAY_S = 86_400
@@ -50,6 +52,8 @@ if sys.platform != "win32":
     import fcntl
 
 _REMOVED = ".removed-"
+# File that names a deleted session whose objects may still be in the bucket.
+_DELETED = ".deleted-"
 # Removed sessions that a process remembers: more than the calls that may still be on.
 MOST_REMEMBERED = 10_000
 
@@ -95,6 +99,18 @@ class _Session:
     files: int
     bytes: int
     used_s: float
+    objects: StoredSession | None = None
+
+    def with_objects(self, objects: StoredSession) -> "_Session":
+        """Return the session together with what of it is in a bucket."""
+        return replace(
+            self,
+            calls=self.calls + len(objects.calls),
+            files=self.files + objects.files,
+            bytes=self.bytes + objects.bytes,
+            used_s=max(self.used_s, objects.written_s),
+            objects=objects,
+        )
 
     def removed(self, reason: str) -> RemovedRecordings:
         return RemovedRecordings(self.path.name, self.calls, self.files, self.bytes, reason)
@@ -113,6 +129,7 @@ def clean(
     max_storage_gb: float | None = None,
     dry_run: bool = False,
     now_s: float | None = None,
+    bucket: RecordingBucket | None = None,
 ) -> RetentionReport:
     """Remove sessions that are too old, then the least recently used until the rest fits.
 
@@ -122,15 +139,17 @@ def clean(
         max_storage_gb: most that stays; None: no bound.
         dry_run: remove nothing, and report what would be.
         now_s: present time, as files have it; None for the clock's.
+        bucket: has sessions too, which were last used when they were uploaded; one that does not answer is
+            left as it is. None: there is none.
 
     Raises:
         MediaError: the folder cannot be read, or another process is cleaning it.
     """
     now_s = time.time() if now_s is None else now_s
     if dry_run or not is_folder(folder / SESSIONS):
-        return _clean(folder, retention_days, max_storage_gb, now_s, dry_run=dry_run)
+        return _clean(folder, retention_days, max_storage_gb, now_s, bucket, dry_run=dry_run)
     with only_one(folder / SESSIONS):
-        return _clean(folder, retention_days, max_storage_gb, now_s, dry_run=False)
+        return _clean(folder, retention_days, max_storage_gb, now_s, bucket, dry_run=False)
 
 
 @contextmanager
@@ -163,7 +182,13 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 def _clean(
-    folder: Path, retention_days: float | None, max_storage_gb: float | None, now_s: float, *, dry_run: bool
+    folder: Path,
+    retention_days: float | None,
+    max_storage_gb: float | None,
+    now_s: float,
+    bucket: RecordingBucket | None,
+    *,
+    dry_run: bool,
 ) -> RetentionReport:
     report = RetentionReport()
     try:
@@ -172,7 +197,10 @@ def _clean(
         found = [_measured_or_gone(path) for path in session_folders(folder)]
     except OSError as error:
         raise MediaError(f"{folder}: cannot be read: {error.strerror or error}") from error
-    sessions = sorted((each for each in found if each is not None), key=lambda each: each.used_s)
+    stored = {} if bucket is None else _stored(bucket)
+    sessions = sorted(
+        _joined(folder, [each for each in found if each is not None], stored), key=lambda each: each.used_s
+    )
     report.bytes = sum(each.bytes for each in sessions)
     bound = None if max_storage_gb is None else max_storage_gb * GB
     for session in sessions:
@@ -185,10 +213,12 @@ def _clean(
             continue
         try:
             obstacle = _obstacle(session, now_s)
-            is_mine = not obstacle and (dry_run or _remove(session.path))
+            is_mine = not obstacle and (dry_run or _remove_all(session, bucket))
         except OSError as error:
             obstacle, is_mine = f"cannot be removed: {error.strerror or error}", False
-        if not is_mine and not is_folder(session.path):
+        except ObjectStoreError as error:
+            obstacle, is_mine = f"cannot be removed: {error}", False
+        if not is_mine and not obstacle and not is_folder(session.path):
             # Another remover was faster: its bytes are gone too.
             report.bytes -= session.bytes
         elif obstacle:
@@ -197,6 +227,32 @@ def _clean(
             report.bytes -= session.bytes
             report.removed.append(session.removed(reason))
     return report
+
+
+def _stored(bucket: RecordingBucket) -> dict[str, StoredSession]:
+    try:
+        return bucket.sessions()
+    except ObjectStoreError as error:
+        logger.warning(f"recordings in the bucket are not cleaned up: {error}")
+        return {}
+
+
+def _joined(folder: Path, found: list[_Session], stored: dict[str, StoredSession]) -> Iterator[_Session]:
+    """Yield the sessions of the folder and of the bucket."""
+    here = {each.path.name: each for each in found}
+    for session_id in here.keys() | stored.keys():
+        session = here.get(session_id) or _Session(session_folder(folder, session_id), 0, 0, 0, 0.0)
+        objects = stored.get(session_id)
+        yield session if objects is None else session.with_objects(objects)
+
+
+def _remove_all(session: _Session, bucket: RecordingBucket | None) -> bool:
+    """Remove a session from the bucket and from the folder; return False when another was faster."""
+    is_mine = False
+    if bucket is not None and session.objects is not None:
+        bucket.remove(session.path.name)
+        is_mine = True
+    return _remove(session.path) or is_mine
 
 
 def remove_session(folder: Path, session_id: str) -> RemovedRecordings:
@@ -230,10 +286,11 @@ class RemovedSessions:
 
     Args:
         folder: folder of the recordings.
+        bucket: which has recordings too; None: there is none.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, bucket: RecordingBucket | None = None) -> None:
+        self._folder, self._bucket = folder, bucket
         self._lock = threading.Lock()
         self._removed: OrderedDict[str, None] = OrderedDict()
 
@@ -249,9 +306,52 @@ class RemovedSessions:
                 self._removed.popitem(last=False)
 
     def remove(self, session_id: str) -> RemovedRecordings:
-        """Remove the recordings of a session, and remember it first; see ``remove_session``."""
+        """Remove the recordings of a session, and remember it first; see ``remove_session``.
+
+        Where a bucket does not answer, its objects are removed later (``complete``).
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
         self.add(session_id)
-        return remove_session(self._folder, session_id)
+        if self._bucket is None:
+            return remove_session(self._folder, session_id)
+        noted = self.note(session_id)
+        here = remove_session(self._folder, session_id)
+        there = self._bucket.remove(session_id)
+        with suppress(OSError):
+            noted.unlink()
+        calls, files = here.calls + len(there.calls), here.files + there.files
+        return RemovedRecordings(session_id, calls, files, here.bytes + there.bytes, "deleted")
+
+    def note(self, session_id: str) -> Path:
+        """Note on the disk that the objects of a session are to be removed; return the file.
+
+        Raises:
+            MediaError: not the id of a session, or the disk refuses.
+        """
+        path = session_folder(self._folder, session_id).with_name(f"{_DELETED}{session_id}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        except OSError as error:
+            raise MediaError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return path
+
+    def complete(self) -> None:
+        """Remove the objects of deleted sessions that an earlier try has left.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        root = self._folder / SESSIONS
+        if self._bucket is None or not is_folder(root):
+            return
+        for noted in sorted(root.glob(f"{_DELETED}*")):
+            if is_session(session_id := noted.name.removeprefix(_DELETED)):
+                self._bucket.remove(session_id)
+            with suppress(OSError):
+                noted.unlink()
 
     def guard(self, session_id: str, job: Callable[[], None]) -> None:
         """Run a job that writes for a call, unless its session is removed.
@@ -275,8 +375,10 @@ def _obstacle(session: _Session, now_s: float) -> str:
     """Return why a session may not be removed; empty when it may."""
     if now_s - session.used_s < IN_USE_S:
         return "in use: written or read within ten minutes"
-    if (session.path / PINNED).exists():
+    if (session.path / PINNED).exists() or (session.objects is not None and session.objects.is_pinned):
         return "pinned"
+    if not is_folder(session.path):
+        return ""
     found = _foreign_in(session.path)
     return "" if found is None else f"{found.name} is not a part of a recording"
 
@@ -316,6 +418,18 @@ def _remove(path: Path) -> bool:
     return True
 
 
+def remove_call(path: Path) -> None:
+    """Remove the folder of one call, which is elsewhere; no reader finds half of it.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    session = path.parent
+    renamed = session.with_name(f"{_REMOVED}{session.name}-{uuid.uuid4().hex}")
+    os.rename(path, renamed)
+    _remove_tree(renamed)
+
+
 def _remove_tree(path: Path) -> None:
     """Remove a folder; another one that removes it at the same time is no failure."""
     shutil.rmtree(path, onerror=_unless_gone)
@@ -349,6 +463,7 @@ class RetentionThread:
         retention_days: see ``clean``.
         max_storage_gb: see ``clean``.
         every_s: interval between two runs.
+        bucket: see ``clean``.
     """
 
     def __init__(
@@ -358,7 +473,9 @@ class RetentionThread:
         retention_days: float | None,
         max_storage_gb: float | None,
         every_s: float = DAY_S,
+        bucket: RecordingBucket | None = None,
     ) -> None:
+        self._bucket = bucket
         self._folder, self._days, self._gb = folder, retention_days, max_storage_gb
         self._every_s = every_s
         self._over = threading.Event()
@@ -383,7 +500,7 @@ class RetentionThread:
         if self._days is None and self._gb is None:
             complete_removals(self._folder)
             return
-        report = clean(self._folder, retention_days=self._days, max_storage_gb=self._gb)
+        report = clean(self._folder, retention_days=self._days, max_storage_gb=self._gb, bucket=self._bucket)
         for line in lines_of(report, dry_run=False):
             logger.info(f"recordings: {line}")
 

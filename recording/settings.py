@@ -7,6 +7,27 @@ from pydantic import Field
 from parley.core.strict_model import StrictModel
 
 
+class S3Settings(StrictModel):
+    """Bucket of S3, or of a server that speaks its protocol, to which recordings of finished calls move.
+
+    Credentials are in AWS's own environment variables (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``), or
+    come from the role of the machine.
+    """
+
+    bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="name of the bucket")
+    prefix: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*)?$",
+        description="beginning of the names of the objects, without a slash at its ends",
+    )
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/]+$",
+        description="address of another server than AWS's, such as ``https://s3.example.org``",
+    )
+    region: str = Field("us-east-1", min_length=1, description="region of the bucket")
+
+
 class RecordingSettings(StrictModel):
     """Recording of every call: both voices, pictures of the camera, and a timeline."""
 
@@ -15,6 +36,15 @@ class RecordingSettings(StrictModel):
         Path("data"),
         description="recordings are in its folder ``sessions``, by session and call "
         "(docs/explanation/recording.md)",
+    )
+    encrypted: bool = Field(
+        False,
+        description="encrypt the recordings on the disk with the first key of the environment variable "
+        "``PARLEY_RECORDING_KEYS`` (docs/how-to/recordings_at_rest.md)",
+    )
+    s3: S3Settings | None = Field(
+        None,
+        description="recordings of finished calls move there (docs/how-to/recordings_at_rest.md)",
     )
     announcement: str = Field(
         "",

@@ -5,7 +5,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from parley.core.errors import MediaError
+from parley.recording.at_rest import AlteredFileError, RecordingKeyError
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, FRAMES, CallRecording
+from parley.recording.objects import ObjectStoreError
 
 # Of the file, where a server reads it for a client: ten times that of a call of an hour.
 SERVED_BYTES = 4_000_000
@@ -93,9 +95,16 @@ def timeline_of(recording: CallRecording, *, most_bytes: int | None = None) -> R
     """Return the timeline of a recording; an empty one where it is missing, broken or too large.
 
     The audio is there nevertheless.
+
+    Raises:
+        RecordingKeyError: it is encrypted with another key.
+        AlteredFileError: it is encrypted, and was altered.
+        ObjectStoreError: it is in a bucket that does not answer.
     """
     try:
         found = recording.timeline() if most_bytes is None else recording.timeline(most_bytes=most_bytes)
         return RecordedTimeline.model_validate(found)
+    except (RecordingKeyError, AlteredFileError, ObjectStoreError):
+        raise
     except (MediaError, ValidationError):
         return RecordedTimeline()

@@ -7,13 +7,11 @@ first one it is black. Encoding is PyAV's; one second of audio and one picture a
 Blocks: on a server it runs in the thread that makes the stereo WAV.
 """
 
-import os
 import wave
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import av
 import numpy as np
@@ -21,8 +19,9 @@ from av.subtitles.subtitle import SubtitleSet
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from parley.core.errors import MediaError
+from parley.recording.call_files import CallFiles
 from parley.recording.captions import captions_of
-from parley.recording.folder import FRAMES, MERGED, VIDEO, CallRecording, is_file, is_folder
+from parley.recording.folder import MERGED, VIDEO, CallRecording
 from parley.recording.timeline import timeline_of
 
 # Of H.264's quantiser: hardly visible.
@@ -46,40 +45,62 @@ def film_call(recording: CallRecording) -> Path | None:
     Raises:
         MediaError: the stereo WAV is missing, a file cannot be read, or the film cannot be written.
     """
-    pictures = picture_files(recording)
+    files, pictures = recording.files, recording.pictures()
     if not pictures:
         return None
     path, sound = recording.path / VIDEO, recording.path / MERGED
-    if not is_file(sound):
+    if not files.has(sound):
         raise MediaError(f"{recording.path}: no {MERGED}, from which the film has its sound")
-    temporary = path.with_name(f".{path.name}")
     try:
-        with wave.open(str(sound), "rb") as audio:
-            _write(temporary, audio, pictures, timeline_of(recording).events)
-        os.replace(temporary, path)
+        with (
+            files.open(sound) as stored,
+            wave.open(stored, "rb") as audio,
+            files.replacing(path) as film,
+        ):
+            _write(film, audio, _Pictures(files, pictures), timeline_of(recording).events)
     except (OSError, wave.Error, EOFError, av.error.FFmpegError, UnidentifiedImageError) as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise MediaError(f"cannot make {path}: {error}") from error
     return path
 
 
-def picture_files(recording: CallRecording) -> list[tuple[int, Path]]:
-    """Return the camera's pictures with their times in milliseconds, in order; links are left out."""
-    folder = recording.path / FRAMES
-    if not is_folder(folder):
-        return []
-    found = (each for each in folder.glob("[0-9]*.jpg") if each.stem.isdecimal() and is_file(each))
-    return sorted((int(each.stem), each) for each in found)
+class _Pictures:
+    """Pictures of the camera, read one at a time.
+
+    Args:
+        files: of the call.
+        places: times in milliseconds, and files, in order.
+    """
+
+    def __init__(self, files: CallFiles, places: list[tuple[int, Path]]) -> None:
+        self._files, self._places = files, places
+
+    def even_size(self) -> tuple[int, int]:
+        """Return the size of the first one; chroma has half of it."""
+        with self._files.open(self._places[0][1]) as stored, Image.open(stored) as opened:
+            width, height = opened.size
+        return max(2, width // 2 * 2), max(2, height // 2 * 2)
+
+    def shown(self, size: tuple[int, int], length_ms: int) -> Iterator[tuple[int, Image.Image]]:
+        """Yield what is seen from when on, at least every ``MOST_GAP_MS``, up to the end of the sound."""
+        picture, places = Image.new("RGB", size), iter([*self._places, (length_ms, None)])
+        at_ms = 0
+        for next_ms, path in places:
+            while at_ms < min(next_ms, length_ms):
+                yield at_ms, picture
+                at_ms = min(at_ms + MOST_GAP_MS, next_ms)
+            if path is None or next_ms >= length_ms:
+                return
+            with self._files.open(path) as stored, Image.open(stored) as opened:
+                # A camera that was turned has another shape: bars, not a stretched picture.
+                picture = ImageOps.pad(opened.convert("RGB"), size)
+            at_ms = next_ms
 
 
-def _write(
-    path: Path, audio: wave.Wave_read, pictures: list[tuple[int, Path]], events: list[dict[str, Any]]
-) -> None:
+def _write(file: BinaryIO, audio: wave.Wave_read, pictures: _Pictures, events: list[dict[str, Any]]) -> None:
     rate_hz = audio.getframerate()
     length_ms = audio.getnframes() * 1_000 // rate_hz
-    size = _even_size(pictures[0][1])
-    with av.open(str(path), "w", format="mp4") as film:
+    size = pictures.even_size()
+    with av.open(file, "w", format="mp4") as film:
         video: Any = film.add_stream(
             "libx264", rate=1_000 // MOST_GAP_MS, options={"crf": QUALITY, "preset": "veryfast"}
         )
@@ -91,7 +112,7 @@ def _write(
         sound: Any = film.add_stream("aac", rate=rate_hz, layout="stereo")
         titles: Any = film.add_stream("mov_text")
         titles.codec_context.subtitle_header = _STYLES
-        for at_ms, picture in _shown(pictures, size, length_ms):
+        for at_ms, picture in pictures.shown(size, length_ms):
             frame = av.VideoFrame.from_ndarray(np.asarray(picture), format="rgb24")
             frame.pts, frame.time_base = at_ms, _MS
             film.mux(video.encode(frame))
@@ -112,37 +133,12 @@ def _write(
             film.mux(title)
 
 
-def _shown(
-    pictures: list[tuple[int, Path]], size: tuple[int, int], length_ms: int
-) -> Iterator[tuple[int, Image.Image]]:
-    """Yield what is seen from when on, at least every ``MOST_GAP_MS``, up to the end of the sound."""
-    picture, places = Image.new("RGB", size), iter([*pictures, (length_ms, None)])
-    at_ms = 0
-    for next_ms, path in places:
-        while at_ms < min(next_ms, length_ms):
-            yield at_ms, picture
-            at_ms = min(at_ms + MOST_GAP_MS, next_ms)
-        if path is None or next_ms >= length_ms:
-            return
-        with Image.open(path) as opened:
-            # A camera that was turned has another shape: bars, not a stretched picture.
-            picture = ImageOps.pad(opened.convert("RGB"), size)
-        at_ms = next_ms
-
-
 def _seconds(audio: wave.Wave_read) -> Iterator[tuple[int, np.ndarray]]:
     start, rate_hz = 0, audio.getframerate()
     while data := audio.readframes(rate_hz):
         samples = np.frombuffer(data, "<i2")
         yield start, samples
         start += len(samples) // _STEREO
-
-
-def _even_size(path: Path) -> tuple[int, int]:
-    """Return the size of the first picture; chroma has half of it."""
-    with Image.open(path) as opened:
-        width, height = opened.size
-    return max(2, width // 2 * 2), max(2, height // 2 * 2)
 
 
 def _plain(text: str) -> str:

@@ -17,12 +17,14 @@ RATE_HZ = 16_000
 CALLER_LEVEL, BOT_LEVEL = 500, 8_000
 
 
-async def record_call(folder: Path, session_id: str, *, seconds: float = 1.0, merged: bool = True) -> Path:
+async def record_call(
+    folder: Path, session_id: str, *, seconds: float = 1.0, merged: bool = True, encrypted: bool = False
+) -> Path:
     """Record a call in which both sides sound from its beginning; return its folder."""
     events, disk, merging = CallEvents(), RecordingDisk(), RecordingDisk("merging")
     began_us = LoopClock().now_us()
     recorder = CallRecorder(
-        RecordingSettings(folder=folder, min_free_gb=0),
+        RecordingSettings(folder=folder, min_free_gb=0, encrypted=encrypted),
         RecordingSource(session_id, uuid.uuid4().hex, "webrtc", "embedded", False, began_us, 5_000_000),
         events,
         disk=disk,

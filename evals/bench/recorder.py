@@ -8,7 +8,9 @@ call is made. The signal is noise with the envelope of speech. Output: one JSON 
 
 import argparse
 import asyncio
+import base64
 import json
+import os
 import tempfile
 import time
 import uuid
@@ -19,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.evals.harness.command import exit_code, machine, positive, quiet_log
+from parley.recording.at_rest import KEY_BYTES, KEYS_ENV
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import read_recording
 from parley.recording.merge import merge_call
@@ -44,12 +47,14 @@ def speechlike(seconds: float, rate_hz: int, seed: int) -> np.ndarray:
     return made
 
 
-async def record(folder: Path, *, calls: int, seconds: int, is_on: bool) -> dict[str, float]:
+async def record(
+    folder: Path, *, calls: int, seconds: int, is_on: bool, encrypted: bool = False
+) -> dict[str, float]:
     """Record calls in real time; return shares of a processor, and lateness, without the end of the calls."""
     disk, clock = RecordingDisk(), LoopClock()
     recorders = [
         CallRecorder(
-            RecordingSettings(enabled=True, folder=folder, min_free_gb=0),
+            RecordingSettings(enabled=True, folder=folder, min_free_gb=0, encrypted=encrypted),
             RecordingSource(str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "bench", True, clock.now_us(), 0),
             CallEvents(),
             disk=disk,
@@ -101,18 +106,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", type=positive, default=20)
     parser.add_argument("--seconds", type=positive, default=30)
+    parser.add_argument("--encrypted", action="store_true", help="encrypt the recordings")
     given = parser.parse_args(arguments)
     quiet_log()
-    return exit_code(partial(_measure, given.calls, given.seconds))
+    if given.encrypted:
+        os.environ[KEYS_ENV] = base64.b64encode(os.urandom(KEY_BYTES)).decode()
+    return exit_code(partial(_measure, given.calls, given.seconds, encrypted=given.encrypted))
 
 
-def _measure(calls: int, seconds: int) -> int:
+def _measure(calls: int, seconds: int, *, encrypted: bool) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         idle = asyncio.run(record(folder, calls=calls, seconds=seconds, is_on=False))
-        busy = asyncio.run(record(folder, calls=calls, seconds=seconds, is_on=True))
+        busy = asyncio.run(record(folder, calls=calls, seconds=seconds, is_on=True, encrypted=encrypted))
         merge_s, length_s = _merge_s(folder)
     found = {
+        "encrypted": encrypted,
         "calls": calls,
         "seconds": seconds,
         "cpu_percent_per_call": round(busy["cpu_percent"] - idle["cpu_percent"], 3),

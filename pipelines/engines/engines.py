@@ -30,7 +30,7 @@ from parley.models.stt.hosted.engine import WorkerSttSettings
 from parley.models.tts import TextToSpeech
 from parley.models.turn import TURN
 from parley.models.vad import VAD
-from parley.pipelines.call_recording import CallRecordings
+from parley.pipelines.call_recording import CallRecordings, check_recording
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.engines.loading import (
     POOLED,
@@ -164,6 +164,7 @@ class Engines:
         """
         if deployment.telemetry.traces is not None:
             check_traces(deployment.telemetry.traces)
+        check_recording(deployment.recording)
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})

@@ -8,14 +8,14 @@
     GET /{id}/recordings.zip                      all files of the session
 
 Files are read by threads and sent at the pace of long answers (``http.read_pace``), so that a player or a
-download does not delay calls. A reader that takes nothing is closed after ``stall_s``; a player requests the
-rest again when it goes on. A file that is missing, foreign or a link is a 404. Reading one is a use of the
-session, which postpones the end of its recordings (``recording.retention``).
+download does not delay calls. Encrypted recordings are decrypted on their way; one whose key is missing is a
+409, and one that was altered a 500. A reader that takes nothing is closed after ``stall_s``; a player
+requests the rest again when it goes on. A file that is missing, foreign or a link is a 404. Reading one is a
+use of the session, which postpones the end of its recordings (``recording.retention``).
 """
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from dataclasses import asdict
@@ -27,15 +27,18 @@ from fastapi.params import Depends
 from loguru import logger
 
 from parley.core.errors import MediaError
+from parley.recording.at_rest import AlteredFileError, RecordingKeyError
+from parley.recording.call_files import CHUNK_BYTES
 from parley.recording.library import (
-    CHUNK_BYTES,
     RecordingSummaries,
+    StoredFile,
     call_detail,
     picture_file,
     recordings_of,
     replay_file,
     zipped,
 )
+from parley.recording.objects import ObjectStoreError, RecordingBucket
 from parley.recording.retention import mark_used
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
@@ -50,6 +53,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 def add_recording_routes(
     router: APIRouter,
     folder: Path,
+    bucket: RecordingBucket | None = None,
     *,
     in_use: Sequence[Depends],
     pace: ReadPace,
@@ -61,26 +65,27 @@ def add_recording_routes(
     Args:
         router: of the sessions.
         folder: of the recordings.
+        bucket: to which they move; None: they stay.
         in_use: check that a client may read the session.
         pace: of long answers.
         client: returns the address of a client, for counting.
         stall_s: longest wait for a reader to receive a part of a file.
     """
 
-    summaries = RecordingSummaries(folder)
+    summaries = RecordingSummaries(folder, bucket)
 
     @router.get("/{session_id}/recordings", dependencies=in_use)
     async def calls(request: Request, session_id: str) -> dict[str, object]:
         """Return the recorded calls of a session, oldest first."""
         with pace.take(client(request)):
-            found, read_bytes = await asyncio.to_thread(summaries.of_session, session_id)
+            found, read_bytes = await _found(asyncio.to_thread(summaries.of_session, session_id))
             await pace.read(client(request), read_bytes)
         return {"calls": [asdict(each) for each in found]}
 
     @router.get("/{session_id}/recordings.zip", dependencies=in_use)
     async def archive(request: Request, session_id: str) -> EventStream:
         """Stream all recordings of a session as a ZIP."""
-        found = await asyncio.to_thread(recordings_of, folder, session_id)
+        found = await _found(asyncio.to_thread(recordings_of, folder, session_id, bucket))
         if not found:
             raise HTTPException(404, NOT_THERE)
         packed = zipped(found)
@@ -96,14 +101,13 @@ def add_recording_routes(
         """Return the events of a recorded call and the peaks of both sides."""
 
         def made() -> str:
-            return json.dumps(call_detail(folder, session_id, call_id))
+            return json.dumps(call_detail(folder, session_id, call_id, bucket))
 
         return await _found(pace.made(client(request), made))
 
-    async def sent(request: Request, path: Path, media_type: str, bounds: str | None) -> EventStream:
-        await asyncio.to_thread(mark_used, path.parent)
-        file = await _found(asyncio.to_thread(path.open, "rb"))
-        size = os.fstat(file.fileno()).st_size
+    async def sent(request: Request, stored: StoredFile, media_type: str, bounds: str | None) -> EventStream:
+        await asyncio.to_thread(mark_used, stored.path.parent)
+        file, size = await _found(asyncio.to_thread(stored.open))
         try:
             span = _span(bounds, size)
         except HTTPException:
@@ -126,35 +130,45 @@ def add_recording_routes(
         request: Request, session_id: str, call_id: str, range_: RangeHeader = None
     ) -> EventStream:
         """Return a recorded call in stereo, the caller left; also a range of its bytes."""
-        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id))
-        return await sent(request, path, "audio/wav", range_)
+        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, bucket))
+        return await sent(request, stored, "audio/wav", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
     async def film(
         request: Request, session_id: str, call_id: str, range_: RangeHeader = None
     ) -> EventStream:
         """Return the film of a recorded call with a camera; also a range of its bytes."""
-        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, film=True))
-        return await sent(request, path, "video/mp4", range_)
+        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, bucket, film=True))
+        return await sent(request, stored, "video/mp4", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
     async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
         """Return the picture of the camera at a time of a recorded call."""
-        path = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms))
+        stored = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
         with pace.take(client(request)):
-            content = await _found(asyncio.to_thread(path.read_bytes))
+            content = await _found(asyncio.to_thread(stored.read))
             await pace.read(client(request), len(content))
         return Response(content, media_type="image/jpeg")
 
 
 async def _found(made: Awaitable[_T]) -> _T:
-    """Return a result about files that may be absent, foreign, or removed meanwhile.
+    """Return a result about files that may be absent, foreign, unreadable, or removed meanwhile.
 
     Raises:
-        HTTPException: 404. The reason names files of this machine, so it is only logged.
+        HTTPException: 409, its key is missing; 500, it was altered; 503, it is in a bucket that does not
+            answer; 404 otherwise. That reason names files of this machine, so it is only logged.
     """
     try:
         return await made
+    except RecordingKeyError as error:
+        logger.warning(f"a recording was requested that cannot be read: {error}")
+        raise HTTPException(409, str(error)) from error
+    except AlteredFileError as error:
+        logger.error(f"a recording was requested that was altered: {error}")
+        raise HTTPException(500, str(error)) from error
+    except ObjectStoreError as error:
+        logger.warning(f"a recording was requested that is in S3: {error}")
+        raise HTTPException(503, "recordings are in S3, which does not answer: try again later") from error
     except (MediaError, OSError) as error:
         logger.debug(f"a recording was requested that is not there: {error}")
         raise HTTPException(404, NOT_THERE) from error

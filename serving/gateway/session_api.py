@@ -56,6 +56,7 @@ from parley.core.errors import (
 from parley.core.grants import ClientIdentity
 from parley.core.pictures import PictureFile
 from parley.protocols.openai_http import CompletionTurn
+from parley.recording.objects import ObjectStoreError, RecordingBucket
 from parley.recording.retention import RemovedRecordings
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
@@ -147,6 +148,11 @@ class SessionRecordings(Protocol):
     @property
     def folder(self) -> Path:
         """Folder that contains them."""
+        ...
+
+    @property
+    def bucket(self) -> RecordingBucket | None:
+        """Bucket to which finished ones move; None for none."""
         ...
 
     async def remove(self, session_id: str) -> RemovedRecordings:
@@ -389,6 +395,11 @@ def session_api(
             return Response(status_code=204)
         try:
             removed = await recordings.remove(session_id)
+        except ObjectStoreError as error:
+            logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
+            raise HTTPException(
+                500, "the session is deleted; its recordings in S3 are removed when S3 answers again"
+            ) from error
         except MediaError as error:
             logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
             raise HTTPException(
@@ -420,6 +431,7 @@ def session_api(
         add_recording_routes(
             router,
             recordings.folder,
+            recordings.bucket,
             in_use=in_use,
             pace=pace,
             client=client,

@@ -1,8 +1,10 @@
 """The recording of a call on the page of its session, in Chromium: played, read along and downloaded."""
 
 import asyncio
+import base64
 import io
 import json
+import os
 import wave
 import zipfile
 from pathlib import Path
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 from playwright.async_api import expect
 
+from parley.recording.at_rest import KEYS_ENV
+from parley.recording.folder import CallRecording, read_recording
 from tests.peers.server import running_server
 from tests.peers.test_browser import chromium, lines_are_free, visit
 from tests.peers.test_recording import hold_call, only_recording, recording_deployment
@@ -68,13 +72,17 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             assert (person.complaints, person.hosts) == ([], {urlsplit(address).netloc})
 
 
-async def test_a_call_of_an_hour_opens_and_plays_from_its_last_minute(chromium: str, tmp_path: Path):
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_call_of_an_hour_opens_and_plays_from_its_last_minute(
+    chromium: str, tmp_path: Path, encrypted: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(KEYS_ENV, base64.b64encode(os.urandom(32)).decode())
     config = recording_deployment(tmp_path)
     async with running_server("--config", str(config)) as server:
         async with httpx.AsyncClient(base_url=server.url) as client:
             session = (await client.post("/api/sessions")).json()["id"]
-        path = await record_call(tmp_path / "data", session)
-        await asyncio.to_thread(lengthen, path)
+        path = await record_call(tmp_path / "data", session, encrypted=encrypted)
+        await asyncio.to_thread(lengthen, read_recording(path))
         address = server.url.replace("127.0.0.1", "localhost")
         async with visit(chromium, f"{address}/s/{session}") as person:
             await person.state("ready", within_s=10)
@@ -90,18 +98,20 @@ async def test_a_call_of_an_hour_opens_and_plays_from_its_last_minute(chromium: 
             assert person.complaints == []
 
 
-def lengthen(path: Path) -> None:
+def lengthen(recording: CallRecording) -> None:
     """Make a recording of one second an hour long: its stereo file, its peaks and its length."""
     quiet = np.random.default_rng(1).integers(-500, 500, (16_000, 2), "<i2").tobytes()
-    with wave.open(str(path / "merged_replay.wav"), "wb") as file:
+    path, files = recording.path, recording.files
+    with files.replacing(path / "merged_replay.wav") as raw, wave.open(raw, "wb") as file:
         file.setnchannels(2)
         file.setsampwidth(2)
         file.setframerate(16_000)
         for _ in range(HOUR_S):
             file.writeframes(quiet)
     peaks = [value % 100 for value in range(HOUR_S * 10)]
-    (path / "peaks.json").write_text(json.dumps({"interval_ms": 100, "caller": peaks, "bot": peaks}))
-    timeline = json.loads((path / "recording.json").read_text())
+    drawn = {"interval_ms": 100, "caller": peaks, "bot": peaks}
+    files.write(path / "peaks.json", json.dumps(drawn).encode())
+    timeline = recording.timeline()
     timeline["duration_ms"] = HOUR_S * 1_000
     timeline["events"] = [
         each
@@ -118,4 +128,4 @@ def lengthen(path: Path) -> None:
             },
         )
     ]
-    (path / "recording.json").write_text(json.dumps(timeline))
+    files.write(path / "recording.json", json.dumps(timeline).encode())

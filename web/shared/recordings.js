@@ -100,7 +100,8 @@ export class Recordings {
     button.ariaPressed = String(call.call_id === this.#chosen);
     button.addEventListener("click", () => this.#choose(call));
     row.append(button);
-    if (!call.has_replay) row.append(element("small", "", call.is_over ? this.#made() : "still on, or ended by a crash"));
+    if (call.problem) row.append(element("small", "", call.problem));
+    else if (!call.has_replay) row.append(element("small", "", call.is_over ? this.#made() : "still on, or ended by a crash"));
     if (call.lost_ms) row.append(element("small", "", `${(call.lost_ms / 1_000).toFixed(1)} s were lost`));
     return row;
   }
@@ -191,11 +192,12 @@ export class Recordings {
  * @param {RecordingSummary} call
  */
 function isBeingMade(call) {
-  return call.is_over && (!call.has_replay || (call.pictures > 0 && !call.has_film));
+  return call.is_over && !call.problem && (!call.has_replay || (call.pictures > 0 && !call.has_film));
 }
 
 /** @param {RecordingSummary} call */
 function describe(call) {
+  if (call.problem) return `Recording ${call.call_id.slice(0, 8)}`;
   const began = new Date(call.began_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   return `${began} · ${transportName(call.transport)} · ${clockOf(call.duration_ms)}`;
 }

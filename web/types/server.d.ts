@@ -183,6 +183,8 @@ export interface RecordingSummary {
   has_replay: boolean;
   has_film: boolean;
   pictures: number;
+  /** Why an encrypted call cannot be read; empty when it can. */
+  problem: string;
 }
 
 /** Event of a recorded call: the fields that the page reads, of any kind. */

@@ -4,12 +4,18 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from pipecat.frames.frames import InputAudioRawFrame, UserImageRawFrame
 
+from parley.command.check import problems
+from parley.configs.deployment import Deployment
+from parley.core.errors import ConfigError
 from parley.core.pictures import CAMERA, SHOWN
 from parley.pipelines.call import LiveCall
 from parley.pipelines.call_recording import CallRecordings, _notice_input
+from parley.pipelines.modes import CASCADE
+from parley.recording.at_rest import KEYS_ENV
 from parley.recording.settings import RecordingSettings
 from parley.runtime.loop_clock import LoopClock
 from tests.recorded_call import record_call
@@ -91,3 +97,16 @@ async def test_a_server_that_records_makes_the_stereo_file_that_an_earlier_one_d
             await asyncio.sleep(0.01)
     await recordings.close()
     assert (path / "merged_replay.wav").exists()
+
+
+def test_encryption_without_a_key_is_refused_at_the_start_and_by_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv(KEYS_ENV, raising=False)
+    settings = RecordingSettings(folder=tmp_path, encrypted=True)
+    with pytest.raises(ConfigError, match=f"set {KEYS_ENV}"):
+        CallRecordings(settings, "embedded")
+    assert [each for each in problems(Deployment(recording=settings), CASCADE) if KEYS_ENV in each]
+    monkeypatch.setenv(KEYS_ENV, "no key")
+    with pytest.raises(ConfigError, match="32 bytes in base64"):
+        CallRecordings(RecordingSettings(folder=tmp_path), "embedded")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from parley.recording.call_files import CallFiles
 from parley.recording.comparison import CallTurn, compare
 from parley.recording.comparison_page import ReplayedCall, console_table, median_ms, write_page
 from parley.recording.folder import CallRecording
@@ -11,7 +12,7 @@ NOW = CallTurn(1_100, "<b>how</b> much", 400, "Six pounds.", latency_ms=500)
 
 
 def replayed(folder: Path) -> ReplayedCall:
-    recording = CallRecording(folder / "then", "session", "c" * 32, {})
+    recording = CallRecording(folder / "then", "session", "c" * 32, {}, CallFiles(folder / "then"))
     return ReplayedCall(recording, folder / "now" / "call.wav", tuple(compare([THEN], [NOW])), ("a note",))
 
 

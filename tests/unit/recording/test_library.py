@@ -69,7 +69,7 @@ async def test_a_broken_timeline_costs_the_timeline_alone(tmp_path: Path, timeli
     (path / "peaks.json").write_text(timeline)
     (call,) = recorded_calls(tmp_path, SESSION)
     assert call.has_replay and call.duration_ms == 0
-    assert replay_file(tmp_path, SESSION, path.name).stat().st_size > 1_000
+    assert len(replay_file(tmp_path, SESSION, path.name).read()) > 1_000
     json.dumps(call_detail(tmp_path, SESSION, path.name), allow_nan=False)
 
 

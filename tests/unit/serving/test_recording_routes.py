@@ -1,6 +1,7 @@
 """Routes of recordings: parts of a file, names that are none, and who may read."""
 
 import asyncio
+import base64
 import io
 import threading
 import zipfile
@@ -12,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from parley.pipelines.call_recording import CallRecordings
+from parley.recording.at_rest import KEYS_ENV
 from parley.recording.settings import RecordingSettings
 from parley.serving.gateway.http.read_pace import ReadPace
 from parley.serving.gateway.recording_routes import _sent
@@ -25,6 +27,7 @@ PARTS = (
     *(("bytes=5-99999999", 5, -1), ("bytes=0-", 0, -1)),
 )
 KEY, OTHER = "k" * 32, "o" * 32
+RECORDING_KEY, OTHER_RECORDING_KEY = (base64.b64encode(each * 32).decode() for each in (b"a", b"b"))
 
 
 class Recorded:
@@ -166,3 +169,55 @@ async def test_with_keys_only_the_owner_hears_a_recording(tmp_path: Path, monkey
             assert (await client.get(address)).status_code == 401
             assert (await client.get(address, headers=other)).status_code == 403
             assert (await client.get(address, headers=mine)).status_code == 200
+
+
+@pytest_asyncio.fixture
+async def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Recorded]:
+    monkeypatch.setenv(KEYS_ENV, RECORDING_KEY)
+    recordings = CallRecordings(RecordingSettings(folder=tmp_path, encrypted=True), "embedded")
+    async with application(tmp_path, Turns(), recordings=recordings) as (app, _), client_of(app) as client:
+        session = (await client.post("/api/sessions")).json()["id"]
+        path = await record_call(tmp_path, session, seconds=6, encrypted=True)
+        yield Recorded(client, f"/api/sessions/{session}", path)
+
+
+async def test_an_encrypted_call_is_played_in_parts_and_downloaded_decrypted(encrypted: Recorded):
+    assert not (encrypted.path / "merged_replay.wav").read_bytes().startswith(b"RIFF")
+    whole = (await encrypted.get(f"/recordings/{encrypted.path.name}/replay.wav")).content
+    assert whole.startswith(b"RIFF") and len(whole) == 44 + 6 * 16_000 * 4
+    # From one chunk into the next.
+    part = await encrypted.replay("bytes=65530-65545")
+    assert (part.status_code, part.content) == (206, whole[65_530:65_546])
+    assert (await encrypted.replay("bytes=-7")).content == whole[-7:]
+    archive = zipfile.ZipFile(io.BytesIO((await encrypted.get("/recordings.zip")).content))
+    assert archive.read(f"{encrypted.path.name}/merged_replay.wav") == whole
+
+
+async def test_a_key_that_is_missing_is_409_and_says_which(
+    encrypted: Recorded, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(KEYS_ENV, OTHER_RECORDING_KEY)
+    call = f"/recordings/{encrypted.path.name}"
+    for below in (call, f"{call}/replay.wav", f"{call}/replay.mp4", "/recordings.zip"):
+        answer = await encrypted.get(below)
+        assert answer.status_code == 409 and KEYS_ENV in answer.text, below
+        assert str(encrypted.path.parents[2]) not in answer.text
+    (listed,) = (await encrypted.get("/recordings")).json()["calls"]
+    assert KEYS_ENV in listed["problem"] and not listed["has_replay"]
+
+
+async def test_a_file_that_was_altered_is_500_and_never_noise(encrypted: Recorded):
+    wav = encrypted.path / "merged_replay.wav"
+    stored = bytearray(wav.read_bytes())
+    stored[-1] ^= 1
+    wav.write_bytes(stored)
+    answer = await encrypted.replay("bytes=0-9")
+    assert answer.status_code == 500 and "altered" in answer.text
+    assert str(encrypted.path.parents[2]) not in answer.text
+
+
+async def test_a_deleted_session_needs_no_key(encrypted: Recorded, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(KEYS_ENV)
+    deleted = await encrypted.client.delete(encrypted.session)
+    assert deleted.json()["removed"]["recordings"]["calls"] == 1
+    assert not encrypted.path.exists()

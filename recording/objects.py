@@ -1,0 +1,292 @@
+"""Recordings in a bucket of S3, or of a server that speaks its protocol.
+
+An object has the name that its file has below ``recording.folder``: ``PREFIX/sessions/SESSION/CALL/...``. A
+call is in the bucket when its ``meta.json`` is, which is uploaded last. Credentials are those of AWS's own
+variables of the environment (``AWS_ACCESS_KEY_ID``, ...), or of the machine's role.
+
+Slow or away: a request has ``REQUEST_S``, is tried ``RETRIES`` times more, and fails with an
+``ObjectStoreError``. Everything here blocks, without holding the interpreter.
+"""
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from parley.core.errors import ConfigError, MediaError, one_line
+from parley.core.installation import pip_command
+from parley.recording.folder import META, PINNED, SESSIONS, is_call, is_session
+from parley.recording.settings import S3Settings
+
+if TYPE_CHECKING:
+    pass
+
+_T = TypeVar("_T")
+EXTRA = "s3"
+CONNECT_S, REQUEST_S, RETRIES, RETRY_S = 5, 30, 2, 20
+# Read together: a player reads on from where it is.
+BLOCK_BYTES = 1_048_576
+# Files uploaded at a time.
+AT_ONCE = 4
+_MOST_SHOWN = 300
+
+
+class ObjectStoreError(MediaError):
+    """The bucket does not answer, or refuses: try again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """Facts of an object: when it was written, on the clock of the bucket, and its size in bytes."""
+
+    modified_ns: int
+    size: int
+
+
+@dataclass(slots=True)
+class StoredSession:
+    """Objects of a session.
+
+    Attributes:
+        calls: objects of each call, by their names in its folder.
+        is_pinned: it has an object ``pinned``.
+    """
+
+    calls: dict[str, dict[str, StoredObject]] = field(default_factory=dict)
+    is_pinned: bool = False
+
+    @property
+    def files(self) -> int:
+        """Number of objects."""
+        return sum(map(len, self.calls.values()))
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return sum(each.size for call in self.calls.values() for each in call.values())
+
+    @property
+    def written_s(self) -> float:
+        """Time of the newest one."""
+        times = [each.modified_ns for call in self.calls.values() for each in call.values()]
+        return max(times, default=0) / 1e9
+
+
+class CallObjects:
+    """Objects of one call.
+
+    Args:
+        store: bucket.
+        key: beginning of their names, with a slash at the end.
+        known: the objects, where they were listed already.
+    """
+
+    def __init__(
+        self, store: "RecordingBucket", key: str, known: Mapping[str, StoredObject] | None = None
+    ) -> None:
+        self._store, self._key, self._known = store, key, known
+
+    def listed(self) -> Mapping[str, StoredObject]:
+        """Return the objects by their names; listed once.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        if self._known is None:
+            self._known = dict(self._store.objects(self._key))
+        return self._known
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a reader of an object.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ObjectStoreError: the bucket does not answer.
+        """
+        found = self.listed().get(name)
+        if found is None:
+            raise FileNotFoundError(name)
+        return io.BufferedReader(_ObjectReader(self._store, self._key + name, found.size), BLOCK_BYTES)
+
+
+class RecordingBucket:
+    """Bucket with recordings. Any thread may use it.
+
+    Args:
+        settings: of the deployment.
+
+    Raises:
+        ConfigError: the package is not installed, or a setting is none of S3.
+    """
+
+    def __init__(self, settings: S3Settings) -> None:
+        check_bucket()
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+
+        self._failures: tuple[type[Exception], ...] = (BaseError, OSError, ValueError)
+        self._prefix = f"{settings.prefix}/" if settings.prefix else ""
+        config: Any = {"region": settings.region}
+        if settings.endpoint is not None:
+            config["endpoint"] = settings.endpoint
+        try:
+            self._store: S3Store = S3Store(
+                settings.bucket,
+                config=config,
+                client_options={
+                    "allow_http": (settings.endpoint or "").startswith("http://"),
+                    "connect_timeout": timedelta(seconds=CONNECT_S),
+                    "timeout": timedelta(seconds=REQUEST_S),
+                },
+                retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+            )
+        except (BaseError, ValueError) as error:
+            raise ConfigError(f"recording.s3: {one_line(error)[:_MOST_SHOWN]}") from error
+
+    def call(self, session_id: str, call_id: str) -> CallObjects:
+        """Return the objects of a call, which are listed when they are needed."""
+        return CallObjects(self, f"{SESSIONS}/{session_id}/{call_id}/")
+
+    def calls(self, session_id: str) -> dict[str, CallObjects]:
+        """Return the calls of a session that are in the bucket, by their ids.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        found = self.sessions(session_id).get(session_id, StoredSession())
+        return {
+            call_id: CallObjects(self, f"{SESSIONS}/{session_id}/{call_id}/", known)
+            for call_id, known in found.calls.items()
+            if META in known
+        }
+
+    def sessions(self, only: str = "") -> dict[str, StoredSession]:
+        """Return the sessions in the bucket, or only one; other objects are left out.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        sessions: dict[str, StoredSession] = {}
+        for name, found in self.objects(f"{SESSIONS}/{only}/" if only else f"{SESSIONS}/"):
+            session_id, _, below = (f"{only}/{name}" if only else name).partition("/")
+            call_id, _, file = below.partition("/")
+            if not is_session(session_id):
+                continue
+            if below == PINNED:
+                sessions.setdefault(session_id, StoredSession()).is_pinned = True
+            elif is_call(call_id) and file:
+                session = sessions.setdefault(session_id, StoredSession())
+                session.calls.setdefault(call_id, {})[file] = found
+        return sessions
+
+    def objects(self, key: str) -> Iterator[tuple[str, StoredObject]]:
+        """Yield what is below a name that ends with a slash: the rest of its name, and its facts.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        import obstore
+
+        beginning = self._prefix + key
+        pages = iter(obstore.list(self._store, beginning))
+        while (page := self._done("list", lambda: next(pages, None))) is not None:
+            for each in page:
+                modified_ns = round(each["last_modified"].timestamp() * 1e9)
+                yield each["path"].removeprefix(beginning), StoredObject(modified_ns, each["size"])
+
+    def put(self, key: str, path: Path) -> None:
+        """Write a file as an object, over one that is there.
+
+        Raises:
+            OSError: the file cannot be read.
+            ObjectStoreError: the bucket does not answer.
+        """
+        import obstore
+
+        with path.open("rb") as file:
+            self._done("write", lambda: obstore.put(self._store, self._prefix + key, file))
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """Return bytes of an object.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer, or the object is gone.
+        """
+        import obstore
+
+        name = self._prefix + key
+        return bytes(self._done("read", lambda: obstore.get_range(self._store, name, start=start, end=end)))
+
+    def remove(self, session_id: str, call_id: str = "") -> StoredSession:
+        """Remove all objects of a session, or of one of its calls; return what they were.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer; some may be removed.
+        """
+        import obstore
+
+        key = f"{SESSIONS}/{session_id}/" + (f"{call_id}/" if call_id else "")
+        found = dict(self.objects(key))
+        # The file that makes it a call goes first: no reader finds half of it.
+        names = sorted(found, key=lambda name: not name.endswith(META))
+        paths: Sequence[str] = [self._prefix + key + name for name in names]
+        for batch in (paths[at : at + 500] for at in range(0, len(paths), 500)):
+            self._done("remove", partial(obstore.delete, self._store, batch))
+        removed = StoredSession()
+        for name, each in found.items():
+            of_call, _, file = (f"{call_id}/{name}" if call_id else name).partition("/")
+            removed.calls.setdefault(of_call, {})[file] = each
+        return removed
+
+    def _done(self, verb: str, request: Callable[[], _T]) -> _T:
+        try:
+            return request()
+        except self._failures as error:
+            # Its text may hold the answer of a server, of any length.
+            reason = one_line(error)[:_MOST_SHOWN]
+            raise ObjectStoreError(f"S3 does not {verb}: {reason}") from error
+
+
+class _ObjectReader(io.RawIOBase):
+    """Object that is read by ranges."""
+
+    def __init__(self, store: RecordingBucket, key: str, size: int) -> None:
+        self._store, self._key, self._size = store, key, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:
+            return 0
+        found = self._store.read(self._key, self._at, end)
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+def check_bucket() -> None:
+    """Check that the package for buckets is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if find_spec("obstore") is None:
+        raise ConfigError(f"recording.s3 needs the extra {EXTRA!r}: {pip_command(EXTRA)}")

@@ -1,0 +1,199 @@
+"""Move recordings of finished calls from the folder to a bucket, by one thread of a process.
+
+The folder is the queue: a call is there until all of its files are in the bucket, so that nothing is lost
+when the process ends. A call is uploaded when it is over, and when its stereo file and film are made (or were
+not made within ``MAKING_S``). Its ``meta.json`` is the last object, and after it the folder goes, as a whole:
+a process that is killed in between uploads the same objects again, under the same names, and then removes it.
+A file that changed meanwhile keeps the folder until the next look.
+
+S3 slow, refusing or away: the look ends with its first failure, which is logged, and the next one comes after
+a pause that doubles up to ``MOST_PAUSE_S``. Calls and their recorders never wait for this thread. A session
+that was deleted is not uploaded; what a failure left of it in the bucket is removed by a later look.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from loguru import logger
+
+from parley.core.errors import MediaError
+from parley.recording.call_files import is_file, is_folder
+from parley.recording.folder import (
+    FRAMES,
+    MERGED,
+    META,
+    SESSIONS,
+    TIMELINE,
+    VIDEO,
+    is_call,
+    read_recording,
+    session_folders,
+)
+from parley.recording.objects import AT_ONCE, ObjectStoreError, RecordingBucket
+from parley.recording.retention import IN_USE_S, RemovedSessions, only_one, remove_call
+
+LOOK_S = 30.0
+FIRST_PAUSE_S, MOST_PAUSE_S = 2.0, 300.0
+# After the end of a call: stereo files of other calls may be made first, and a film takes longer.
+MAKING_S = 3_600.0
+
+
+class UploadThread:
+    """Thread that moves finished calls to a bucket until it is closed; a daemon, which holds no end up.
+
+    Args:
+        folder: of the recordings.
+        bucket: to which they move.
+        removed: sessions that were deleted.
+        is_merged: stereo files and films are made, which are waited for.
+        look_s: interval between two looks for finished calls.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        bucket: RecordingBucket,
+        removed: RemovedSessions,
+        *,
+        is_merged: bool,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._folder, self._bucket, self._removed = folder, bucket, removed
+        self._is_merged, self._look_s = is_merged, look_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> bool:
+        """End the thread after the files under way, within ``timeout_s``. Blocks.
+
+        Returns:
+            True when it ended.
+        """
+        self._over.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._over.is_set():
+            try:
+                self._look()
+            except (MediaError, OSError) as error:
+                pause_s = min(max(2 * pause_s, min(self._look_s, FIRST_PAUSE_S)), MOST_PAUSE_S)
+                logger.warning(f"recordings stay here, and are uploaded in {pause_s:.0f} s or later: {error}")
+                self._over.wait(pause_s)
+                continue
+            if pause_s:
+                logger.info("recordings are uploaded again")
+            pause_s = 0.0
+            self._over.wait(self._look_s)
+
+    def _look(self) -> None:
+        self._removed.complete()
+        for path in finished_calls(self._folder, is_merged=self._is_merged):
+            if self._over.is_set():
+                return
+            if path.parent.name not in self._removed:
+                self._move(path)
+        for session in session_folders(self._folder):
+            # Of sessions whose calls have moved; one that is not empty stays.
+            with suppress(OSError):
+                if time.time() - session.stat().st_mtime > IN_USE_S:
+                    session.rmdir()
+
+    def _move(self, path: Path) -> None:
+        session_id, call_id = path.parent.name, path.name
+        try:
+            with only_one(path):
+                uploaded = _listed(path)
+                self._upload(path, sorted(uploaded, key=lambda name: name == META))
+                if self._over.is_set():
+                    return
+                if not is_folder(path) or session_id in self._removed:
+                    # Deleted meanwhile, maybe by another process.
+                    self._bucket.remove(session_id, call_id)
+                elif _listed(path) == uploaded:
+                    remove_call(path)
+        except ObjectStoreError:
+            if not is_folder(path):
+                # Deleted meanwhile: some of it may be in the bucket.
+                self._removed.note(session_id)
+            raise
+        except (MediaError, FileNotFoundError) as error:
+            # Being merged, or removed.
+            logger.debug(f"a recording is not uploaded now: {error}")
+
+    def _upload(self, path: Path, names: list[str]) -> None:
+        """Upload files, the last one after all others; ends early when the thread is to end."""
+        waiting, failures = deque(names[:-1]), list[Exception]()
+        # Daemons: a file that S3 takes slowly does not hold the end of the process.
+        threads = [
+            threading.Thread(target=self._put_each, args=(path, waiting, failures), daemon=True)
+            for _ in range(min(AT_ONCE, len(waiting)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        self._put(path, names[-1])
+
+    def _put_each(self, path: Path, waiting: deque[str], failures: list[Exception]) -> None:
+        with suppress(IndexError):
+            while not failures:
+                name = waiting.popleft()
+                try:
+                    self._put(path, name)
+                except (MediaError, OSError) as error:
+                    failures.append(error)
+
+    def _put(self, path: Path, name: str) -> None:
+        if not self._over.is_set():
+            self._bucket.put(f"{SESSIONS}/{path.parent.name}/{path.name}/{name}", path / name)
+
+
+def finished_calls(folder: Path, *, is_merged: bool) -> Iterator[Path]:
+    """Yield the folders of calls that are over and complete; ``is_merged``: with what is made of them."""
+    for session in session_folders(folder):
+        for path in sorted(session.iterdir()):
+            with suppress(FileNotFoundError):
+                if is_call(path.name) and is_folder(path) and is_file(path / META):
+                    idle_s = time.time() - _written_s(path)
+                    if _is_over(path, idle_s) and (not is_merged or idle_s > MAKING_S or _is_made(path)):
+                        yield path
+
+
+def _is_over(path: Path, idle_s: float) -> bool:
+    if idle_s > IN_USE_S:
+        return True
+    with suppress(MediaError):
+        return bool(read_recording(path).timeline().get("is_over"))
+    return False
+
+
+def _is_made(path: Path) -> bool:
+    has_pictures = is_folder(path / FRAMES) and any((path / FRAMES).iterdir())
+    return is_file(path / MERGED) and (is_file(path / VIDEO) or not has_pictures)
+
+
+def _written_s(path: Path) -> float:
+    """Return when a call was last written; its ``meta.json`` has the time of its last use."""
+    timeline = path / TIMELINE
+    return (timeline if is_file(timeline) else path).stat().st_mtime
+
+
+def _listed(path: Path) -> dict[str, tuple[int, int]]:
+    """Return the files of a call with their sizes and times; temporary files are left out."""
+    files = {}
+    for each in path.rglob("[!.]*"):
+        if is_file(each):
+            status = each.stat()
+            written = 0 if each.name == META else status.st_mtime_ns
+            files[each.relative_to(path).as_posix()] = status.st_size, written
+    return files

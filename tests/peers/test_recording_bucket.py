@@ -1,0 +1,290 @@
+"""Recordings that move to S3: moto's server in its own process, with faults of the server itself."""
+
+import asyncio
+import base64
+import io
+import os
+import shutil
+import time
+import uuid
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+pytest.importorskip("obstore", reason="needs the extra 's3'")
+pytest.importorskip("moto", reason="needs the packages of tests")
+
+from parley.core.errors import ConfigError
+from parley.pipelines.call_recording import CallRecordings
+from parley.recording import objects
+from parley.recording.at_rest import KEYS_ENV, MAGIC
+from parley.recording.folder import CALLER_AUDIO
+from parley.recording.library import RecordingSummaries, call_detail, recordings_of, zipped
+from parley.recording.merge import track_samples
+from parley.recording.objects import ObjectStoreError, RecordingBucket
+from parley.recording.retention import RemovedSessions, clean
+from parley.recording.settings import RecordingSettings, S3Settings
+from parley.recording.uploads import UploadThread
+from tests.peers.http_peer import HttpPeer
+from tests.peers.s3_server import S3Server
+from tests.peers.session_gateway import Turns, application, client_of
+from tests.recorded_call import RATE_HZ, record_call
+
+SESSION = str(uuid.UUID(int=21))
+MOST_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for name, value in (("REQUEST_S", 3), ("RETRIES", 0), ("CONNECT_S", 2)):
+        monkeypatch.setattr(objects, name, value)
+
+
+@pytest.fixture
+def bucket(one_server: S3Server) -> RecordingBucket:
+    """Bucket with a beginning of its own, so that tests do not meet."""
+    settings = one_server.settings.model_copy(update={"prefix": f"parley/{uuid.uuid4()}"})
+    return RecordingBucket(settings)
+
+
+def until(condition: Callable[[], object]) -> None:
+    until_s = time.monotonic() + MOST_S
+    while not condition():
+        assert time.monotonic() < until_s, "not in time"
+        time.sleep(0.05)
+
+
+class Uploads:
+    """Upload thread of a folder, for the length of a context."""
+
+    def __init__(self, folder: Path, bucket: RecordingBucket) -> None:
+        self._folder, self._bucket = folder, bucket
+        self.removed = RemovedSessions(folder, bucket)
+
+    def __enter__(self) -> "Uploads":
+        self.thread = UploadThread(self._folder, self._bucket, self.removed, is_merged=True, look_s=0.1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.thread.close(MOST_S)
+
+
+def moved(path: Path, bucket: RecordingBucket) -> None:
+    with Uploads(path.parents[2], bucket):
+        until(lambda: not path.exists())
+
+
+async def test_a_finished_call_moves_and_is_read_there(tmp_path: Path, bucket: RecordingBucket):
+    path = await record_call(tmp_path, SESSION, seconds=6)
+    before = b"".join(zipped(recordings_of(tmp_path, SESSION)))
+    moved(path, bucket)
+    (call,) = RecordingSummaries(tmp_path, bucket).of_session(SESSION)[0]
+    assert (call.call_id, call.has_replay, call.is_over) == (path.name, True, True)
+    assert call_detail(tmp_path, SESSION, path.name, bucket)["peaks"]["interval_ms"] == 100
+    (recording,) = recordings_of(tmp_path, SESSION, bucket)
+    assert len(track_samples(recording, CALLER_AUDIO, RATE_HZ)) == 6 * RATE_HZ
+    packed, packed_before = (
+        zipfile.ZipFile(io.BytesIO(each)) for each in (b"".join(zipped([recording])), before)
+    )
+    assert packed.testzip() is None
+    assert {name: packed.read(name) for name in packed.namelist()} == {
+        name: packed_before.read(name) for name in packed_before.namelist()
+    }
+    assert recordings_of(tmp_path, SESSION) == []
+
+
+async def test_a_call_that_is_on_or_not_merged_stays(tmp_path: Path, bucket: RecordingBucket):
+    unmerged = await record_call(tmp_path, SESSION, merged=False)
+    running = await record_call(tmp_path, SESSION)
+    (running / "recording.json").write_text('{"is_over": false}')
+    last = await record_call(tmp_path, SESSION)
+    with Uploads(tmp_path, bucket):
+        until(lambda: not last.exists())
+    assert unmerged.exists() and running.exists()
+    assert len(recordings_of(tmp_path, SESSION, bucket)) == 3
+
+
+async def test_a_crash_before_the_removal_neither_loses_nor_doubles(tmp_path: Path, bucket: RecordingBucket):
+    path = await record_call(tmp_path, SESSION)
+    kept = tmp_path / "kept"
+    shutil.copytree(path, kept)
+    moved(path, bucket)
+    (session,) = bucket.sessions().values()
+    before = {name: each.size for name, each in session.calls[path.name].items()}
+    # As a process leaves it that is killed after the last object and before the removal.
+    shutil.copytree(kept, path)
+    assert [each.call_id for each in recordings_of(tmp_path, SESSION, bucket)] == [path.name]
+    moved(path, bucket)
+    (session,) = bucket.sessions().values()
+    assert {name: each.size for name, each in session.calls[path.name].items()} == before
+    assert len(recordings_of(tmp_path, SESSION, bucket)) == 1
+
+
+async def test_a_crash_before_the_last_object_leaves_the_call_where_it_was(
+    tmp_path: Path, bucket: RecordingBucket
+):
+    path = await record_call(tmp_path, SESSION)
+    bucket.put(f"sessions/{SESSION}/{path.name}/recording.json", path / "recording.json")
+    other = tmp_path / "elsewhere"
+    assert recordings_of(other, SESSION, bucket) == []
+    assert len(recordings_of(tmp_path, SESSION, bucket)) == 1
+
+
+async def test_a_server_that_is_killed_and_started_gets_what_waited(tmp_path: Path):
+    with S3Server() as server:
+        bucket = RecordingBucket(server.settings)
+        server.kill()
+        path = await record_call(tmp_path, SESSION)
+        with Uploads(tmp_path, bucket):
+            with pytest.raises(ObjectStoreError, match="S3 does not"):
+                bucket.sessions()
+            assert path.exists()
+            server.start()
+            until(lambda: not path.exists())
+        assert len(recordings_of(tmp_path, SESSION, bucket)) == 1
+
+
+async def test_a_server_that_answers_nothing_delays_nothing_else(tmp_path: Path):
+    with S3Server() as server:
+        bucket = RecordingBucket(server.settings)
+        server.freeze()
+        first = await record_call(tmp_path, SESSION)
+        with Uploads(tmp_path, bucket):
+            second = await record_call(tmp_path, SESSION)
+            with pytest.raises(ObjectStoreError):
+                bucket.sessions()
+            assert first.exists() and second.exists()
+            server.thaw()
+            until(lambda: not first.exists() and not second.exists())
+        assert len(recordings_of(tmp_path, SESSION, bucket)) == 2
+
+
+class Refusing(HttpPeer):
+    """Server that refuses every request as S3 does without permission."""
+
+    asked = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.route("*", "/{path:.*}", self._refuse)]
+
+    async def _refuse(self, _request: web.Request) -> web.Response:
+        self.asked += 1
+        body = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+        return web.Response(status=403, text=body, content_type="application/xml")
+
+
+async def test_a_bucket_that_refuses_keeps_the_call_here_and_says_so(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    async with Refusing() as server:
+        bucket = RecordingBucket(S3Settings(bucket="other", endpoint=f"http://127.0.0.1:{server.port}"))
+        with pytest.raises(ObjectStoreError, match="S3 does not list.*(403|Forbidden|Denied|denied)"):
+            await asyncio.to_thread(bucket.sessions)
+        uploads = Uploads(tmp_path, bucket)
+        uploads.__enter__()
+        asked = server.asked
+        async with asyncio.timeout(MOST_S):
+            while server.asked < asked + 2:
+                await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(uploads.thread.close, MOST_S)
+    assert path.exists() and len(recordings_of(tmp_path, SESSION)) == 1
+
+
+async def test_a_deleted_session_is_removed_here_and_there(tmp_path: Path, bucket: RecordingBucket):
+    path = await record_call(tmp_path, SESSION)
+    kept = await record_call(tmp_path, str(uuid.UUID(int=22)))
+    moved(path, bucket)
+    here = await record_call(tmp_path, SESSION)
+    removed = RemovedSessions(tmp_path, bucket).remove(SESSION)
+    assert (removed.calls, removed.files) == (2, 12) and not here.exists()
+    assert SESSION not in bucket.sessions()
+    assert len(recordings_of(tmp_path, kept.parent.name, bucket)) == 1
+    assert not list((tmp_path / "sessions").glob(".*"))
+
+
+async def test_objects_that_could_not_be_removed_are_removed_later(tmp_path: Path):
+    with S3Server() as server:
+        bucket = RecordingBucket(server.settings)
+        path = await record_call(tmp_path, SESSION)
+        moved(path, bucket)
+        server.freeze()
+        with pytest.raises(ObjectStoreError):
+            RemovedSessions(tmp_path, bucket).remove(SESSION)
+        server.thaw()
+        # Another process, which knows of it from the folder alone.
+        with Uploads(tmp_path, bucket):
+            until(lambda: not bucket.sessions())
+            until(lambda: not list((tmp_path / "sessions").glob(".deleted-*")))
+
+
+async def test_retention_removes_what_is_old_or_too_much_in_both_places(
+    tmp_path: Path, bucket: RecordingBucket
+):
+    sessions = [str(uuid.UUID(int=each)) for each in (31, 32, 33)]
+    old, pinned, here = [await record_call(tmp_path, each) for each in sessions]
+    (tmp_path / "pin").touch()
+    bucket.put(f"sessions/{sessions[1]}/pinned", tmp_path / "pin")
+    with Uploads(tmp_path, bucket):
+        until(lambda: not (old.exists() or pinned.exists() or here.exists()))
+    later_s = time.time() + 5 * 86_400
+    planned = clean(tmp_path, retention_days=3, now_s=later_s, bucket=bucket, dry_run=True)
+    assert {each.session_id for each in planned.removed} == {sessions[0], sessions[2]}
+    assert len(bucket.sessions()) == 3
+    found = clean(tmp_path, max_storage_gb=1e-9, now_s=later_s, bucket=bucket)
+    assert {each.session_id for each in found.removed} == {sessions[0], sessions[2]}
+    assert found.kept == {sessions[1]: "pinned"} and list(bucket.sessions()) == [sessions[1]]
+
+
+@pytest_asyncio.fixture
+async def gateway(
+    tmp_path: Path, one_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[httpx.AsyncClient, str, Path]]:
+    """Yield a client of a gateway, the path of a session, and the folder that its encrypted call had."""
+    monkeypatch.setenv(KEYS_ENV, base64.b64encode(os.urandom(32)).decode())
+    settings = RecordingSettings(folder=tmp_path, encrypted=True, s3=one_server.settings)
+    recordings = CallRecordings(settings, "embedded")
+    async with application(tmp_path, Turns(), recordings=recordings) as (app, _), client_of(app) as client:
+        session = (await client.post("/api/sessions")).json()["id"]
+        path = await record_call(tmp_path, session, seconds=6, encrypted=True)
+        await asyncio.to_thread(moved, path, RecordingBucket(one_server.settings))
+        yield client, session, path
+    await recordings.close()
+
+
+async def test_an_encrypted_call_is_played_from_the_bucket_and_deleted(
+    gateway: tuple[httpx.AsyncClient, str, Path], one_server: S3Server
+):
+    client, session, path = gateway
+    bucket = RecordingBucket(one_server.settings)
+    call = f"/api/sessions/{session}/recordings/{path.name}"
+    stored = bucket.read(f"sessions/{session}/{path.name}/merged_replay.wav", 0, 8)
+    assert stored == MAGIC
+    whole = (await client.get(f"{call}/replay.wav")).content
+    assert whole.startswith(b"RIFF") and len(whole) == 44 + 6 * RATE_HZ * 4
+    part = await client.get(f"{call}/replay.wav", headers={"range": "bytes=65530-65545"})
+    assert (part.status_code, part.content) == (206, whole[65_530:65_546])
+    (listed,) = (await client.get(f"/api/sessions/{session}/recordings")).json()["calls"]
+    assert listed["has_replay"] and (await client.get(call)).json()["events"]
+    deleted = await client.delete(f"/api/sessions/{session}")
+    removed = deleted.json()["removed"]["recordings"]
+    assert (removed["calls"], removed["files"]) == (1, 8)
+    assert session not in bucket.sessions()
+
+
+def test_a_package_that_is_missing_is_one_line_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(objects, "find_spec", lambda _name: None)
+    settings = RecordingSettings(folder=tmp_path, s3=S3Settings(bucket="recordings"))
+    with pytest.raises(ConfigError, match="recording.s3 needs the extra 's3'"):
+        CallRecordings(settings, "embedded")
