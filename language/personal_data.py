@@ -1,7 +1,7 @@
 """Personal data in words: payment cards, telephone numbers, e-mail addresses, long numbers, given names.
 
-``PersonalDataRules`` find it in a text of one language; ``WrittenPersonalData`` finds what is written the same
-in every language. ``Redactor`` is the one place that decides what words are after redaction; a call, a
+``PersonalDataRules`` find it in a text of one language; ``WrittenPersonalData`` finds what is written the
+same in every language. ``Redactor`` is the one place that decides what words are after redaction; a call, a
 session and a typed turn all ask it. Pure.
 """
 

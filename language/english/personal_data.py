@@ -30,8 +30,8 @@ _DOTTED = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(?:\.\d{1,3})?")
 _YEAR = re.compile(r"(?:1[89]|20)\d\d")
 _LOCAL_PHONE = re.compile(r"\d{3}[-.]\d{4}")
 _PHONE_CUES = frozenset(
-    "phone telephone mobile cell cellphone fax call calls reach text dial ring line hotline whatsapp landline "
-    "contact number".split()
+    "phone telephone mobile cell cellphone fax call calls reach text dial ring line hotline whatsapp "
+    "landline contact number".split()
 )
 # The number of something else.
 _OTHER_CUES = frozenset(
@@ -47,7 +47,10 @@ _CARD_TAIL = frozenset(
     "october november december".split()
 )
 _MOST_TAIL = 5
-_TLDS = "com|org|net|edu|gov|io|co|uk|us|de|fr|nl|eu|info|biz|ie|au|ca|ch|at|es|it|se|no|dk|fi|pl|in|nz|app|dev|me"
+_TLDS = "|".join(
+    "com org net edu gov io co uk us de fr nl eu info biz ie au ca ch at es it se no dk fi pl in nz app dev "
+    "me".split()
+)
 _JOINTS = frozenset("dot underscore dash hyphen plus point".split())
 # Before an e-mail address, and no part of one.
 _NO_LOCAL = frozenset(
