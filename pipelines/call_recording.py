@@ -26,10 +26,12 @@ from pipecat.transports.base_transport import BaseTransport
 from parley.core.call_events import RecordingAnnounced, ReplyFinished
 from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.pictures import SHOWN
+from parley.core.privacy import PrivacySettings
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import SESSIONS, is_folder
+from parley.recording.held_segments import RecordedRedaction
 from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
@@ -47,10 +49,16 @@ class CallRecordings:
     Args:
         settings: of the deployment.
         deployment: name of the deployment.
+        privacy: what is redacted; None: nothing.
     """
 
-    def __init__(self, settings: RecordingSettings, deployment: str) -> None:
+    def __init__(
+        self, settings: RecordingSettings, deployment: str, privacy: PrivacySettings | None = None
+    ) -> None:
         self._settings, self._deployment = settings, deployment
+        self._redaction: RecordedRedaction | None = None
+        if privacy is not None and privacy.redact:
+            self._redaction = RecordedRedaction(tuple(kind.value for kind in privacy.redact), privacy.audio)
         self._disk = RecordingDisk("recording")
         # Apart from the segments, which must not wait for the WAV of a long call.
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
@@ -156,6 +164,7 @@ class CallRecordings:
             is_live=call.capabilities.has_clock,
             began_loop_us=began_ms * _US_PER_MS,
             began_us=conversation.clock.now_us() - ago_us,
+            redaction=self._redaction,
         )
         merging = self._merging if self._settings.merged else None
         try:
