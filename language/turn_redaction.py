@@ -39,6 +39,10 @@ MOST_CARRIED = 8
 CARRY_MS = 30_000
 # Finals of one turn, and words before the present ones with which they are judged.
 MOST_FINALS, MOST_CONTEXT = 64, 80
+# A recogniser may write "four two" for a number that repeats it ("four two four two four two ..."): an
+# utterance that is long for its few words, with a digit among them, may have more digits than its text.
+# Words of a second, and the least length: sixteen digits take five seconds, and people say two words in one.
+FEW_WORDS_S, LEAST_LONG_MS = 1.0, 4_000
 _NUMBERS = frozenset((PersonalData.PAYMENT_CARD, PersonalData.PHONE_NUMBER, PersonalData.DIGITS))
 
 
@@ -155,9 +159,19 @@ class TurnRedaction:
         hidden = without_overlaps([*found, *self._pending(text, is_final=True)])
         for part, _ in self._said:
             inner = _within(hidden, start, start + len(part.text))
-            stretches += [_stretch(part, each) for each in inner]
+            if self._may_lack_digits(part):
+                stretches.append(Stretch(part.began_ms, part.ended_ms))
+            else:
+                stretches += [_stretch(part, each) for each in inner]
             start += len(part.text) + 1
         return stretches
+
+    def _may_lack_digits(self, part: SaidPart) -> bool:
+        length_ms = part.ended_ms - part.began_ms
+        is_long = length_ms >= LEAST_LONG_MS
+        is_sparse = len(part.text.split()) * 1_000 < length_ms * FEW_WORDS_S
+        has_digits = is_long and is_sparse and bool(self._redactor.rules.runs(part.text))
+        return has_digits and not _NUMBERS.isdisjoint(self._kinds)
 
     def _judged(self, at_ms: int) -> tuple[str, list[Found], int]:
         """Return the turn so far, what is hidden in it, and the length of what was carried into it."""

@@ -498,6 +498,12 @@ class Conversation:
             drafts = [redacted_draft(draft, self._redactor) for draft in drafts]
         return tuple(drafts)
 
+    def words_as_stored(self, text: str, *, is_caller: bool) -> str:
+        """Return words as the session has them, for a comparison with what a client still shows."""
+        if self._redactor is None:
+            return text
+        return self._redactor.of_caller(text) if is_caller else self._redactor.of_agent(text)
+
     @contextmanager
     def private(self) -> Iterator[None]:
         """Store no words of the session while the context lasts."""

@@ -86,6 +86,7 @@ from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.telemetry.metrics import ServerMetrics
 from parley.telemetry.prices import PriceTable
+from parley.telemetry.private_log import log_no_words
 from parley.telemetry.trace_export import TraceExport, check_traces
 from parley.telemetry.usage_ledger import UsageLedger
 from parley.transports.speech_encoder import OPUS_RATES_HZ
@@ -164,6 +165,8 @@ class Engines:
         """
         if deployment.telemetry.traces is not None:
             check_traces(deployment.telemetry.traces)
+        if deployment.privacy.redacts or deployment.privacy.pause is not None:
+            log_no_words()
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})

@@ -24,6 +24,7 @@ from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
     Frame,
+    InputDTMFFrame,
     InterimTranscriptionFrame,
     LLMMessagesAppendFrame,
     TranscriptionFrame,
@@ -67,6 +68,8 @@ class CallerRedaction(FrameProcessor):
         self._voices: deque[tuple[int, int | None]] = deque(maxlen=MOST_VOICES)
         # Redacted stretches that were not published yet.
         self._stretches: list[tuple[int, int]] = []
+        # First and last of the keys that were pressed since the last typed words.
+        self._keys: tuple[int, int] | None = None
         self._is_owed = False
         self._quiet: asyncio.TimerHandle | None = None
         if words is not None:
@@ -120,6 +123,13 @@ class CallerRedaction(FrameProcessor):
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             if self._voices and self._voices[-1][1] is None:
                 self._voices[-1] = self._voices[-1][0], now_ms
+            self._wait_for_quiet()
+        elif isinstance(frame, InputDTMFFrame):
+            # A carrier may leave the tones in the audio.
+            if not self._voices:
+                self._events.publish(SpeechHeld(now_ms, now_ms - BEFORE_MS))
+            self._voices.append((now_ms - BEFORE_MS, now_ms))
+            self._keys = now_ms if self._keys is None else self._keys[0], now_ms
             self._wait_for_quiet()
         elif isinstance(frame, EndFrame | CancelFrame):
             self._stop_waiting()
@@ -176,7 +186,13 @@ class CallerRedaction(FrameProcessor):
     def _typed_text(self, text: str) -> str:
         if self._private.is_on:
             return self._private.hide(text, is_final=True)
-        return text if self._words is None else self._words.typed(text, self._events.now_ms())
+        if self._words is None:
+            return text
+        shown = self._words.typed(text, self._events.now_ms())
+        if shown != text and self._keys is not None:
+            self._stretches.append((self._keys[0] - BEFORE_MS, self._keys[1] + AROUND_MS))
+        self._keys = None
+        return shown
 
     # The recorded audio.
 

@@ -11,6 +11,8 @@ import soundfile
 from parley.core.call_events import CallEvent, PrivatePauseBegan, PrivatePauseEnded, PrivatePauseRequested
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.events import Event, Kind
+from tests.fakes.scripted_llm import ScriptedRow, Use
+from tests.fakes.tools import FakeTool
 from tests.sim.call import OFF, RunningCall, SimulatedCall, silence, simulate, voice
 
 NUMBER = " ".join(["four two four two"] * 4)
@@ -189,3 +191,45 @@ def test_a_pause_ends_by_itself_after_its_longest_time(tmp_path: Path):
     began, ended = (each for each in seen if isinstance(each, PrivatePauseBegan | PrivatePauseEnded))
     assert ended.by == "time"
     assert 3_000 <= ended.at_ms - began.at_ms <= 5_000
+
+
+def test_tools_of_the_model_begin_and_end_a_pause(tmp_path: Path):
+    row = ScriptedRow((Use("pause_recording"),), ("Go on.",), (Use("resume_recording"),), ("Thank you.",))
+
+    async def let_go(_running: RunningCall) -> None:
+        # A service that is referred to after its call still has the tools of the call.
+        await asyncio.sleep(1)
+        row.services.clear()
+
+    call = simulate(
+        [silence(500), voice(1_000), silence(5_000), voice(600), silence(6_000)],
+        tmp_path,
+        row=row,
+        words=("secret", "words", "of", "mine", "said"),
+        privacy={"pause": {"tool": True}},
+        speculation=OFF,
+        concurrently=let_go,
+    )
+    states = [event.payload["state"] for event in of_kind(call.events, Kind.RECORDING)]
+    assert states == ["paused", "resumed"]
+    # The turn that begins the pause is before it, and the answer after its end is the first one of after.
+    turns = [event.payload["text"] for event in of_kind(call.events, Kind.USER_TURN)]
+    assert turns == ["secret words of mine said", "[private-1]"]
+    assert of_kind(call.events, Kind.BOT_TURN)[0].payload["text"] == "[private]"
+
+
+def test_tool_gets_what_the_session_does_not_keep(tmp_path: Path):
+    tool = FakeTool(name="pay", parameters={"type": "object", "properties": {"card": {"type": "string"}}})
+    row = ScriptedRow((Use("pay", {"card": "4242 4242 4242 4242"}),), ("Done.",))
+    call = simulate(
+        [silence(500), voice(1_000), silence(5_000)],
+        tmp_path,
+        row=row,
+        tools=[tool],
+        privacy=CARDS,
+        speculation=OFF,
+    )
+    [used] = of_kind(call.events, Kind.TOOL_CALL)
+    assert used.payload["arguments"] == {"card": "[card]"}
+    assert "4242 4242 4242 4242" in repr(tool.arguments)
+    assert b"4242 4242" not in everything_below(tmp_path)

@@ -131,3 +131,11 @@ def test_stretches_cover_the_earlier_utterances_of_a_number():
     for at in range(4):
         say(turn, "four two four two", at * 2_000)
     assert turn.stretches(8_000) == [Stretch(at * 2_000, at * 2_000 + 1_000) for at in range(4)]
+
+
+def test_a_long_utterance_with_few_words_may_have_digits_that_were_not_written():
+    turn = turns()
+    turn.final(SaidPart("the number is 42", 10_000, 19_000), 19_000)
+    turn.final(SaidPart("i am on hold", 20_000, 29_000), 29_000)
+    turn.final(SaidPart("it is 42", 30_000, 32_000), 32_000)
+    assert turn.stretches(32_000) == [Stretch(10_000, 19_000)]

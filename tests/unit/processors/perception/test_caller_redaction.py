@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+from pipecat.audio.dtmf.types import KeypadEntry
 from pipecat.frames.frames import (
     Frame,
+    InputDTMFFrame,
     InterimTranscriptionFrame,
     LLMMessagesAppendFrame,
     TranscriptionFrame,
@@ -131,3 +133,15 @@ async def test_record_of_an_utterance_has_the_words_as_they_are_shown():
     kept = caller.stage.utterance(read)
     assert kept.text == "my card is [card]"
     assert all(text.count("four") <= 2 for _, text in kept.partials)
+
+
+async def test_tones_of_keys_that_are_hidden_are_a_stretch():
+    caller = OneCaller()
+    keys = [InputDTMFFrame(button=KeypadEntry(key)) for key in "4242424242424242"]
+    message = {"role": "user", "content": f"I pressed {' '.join('4242424242424242')} on my phone."}
+    came = await caller.push(*keys, LLMMessagesAppendFrame([message], run_llm=True))
+    (typed,) = (each for each in came if isinstance(each, LLMMessagesAppendFrame))
+    assert typed.messages[0]["content"] == "I pressed [card] on my phone."
+    held, settled = caller.seen
+    ((start_ms, end_ms),) = settled.redacted
+    assert start_ms == held.since_ms and end_ms > held.at_ms
