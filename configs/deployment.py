@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from parley.core.privacy import PrivacySettings
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
 from parley.core.tuning import tuned
 from parley.language import LANGUAGES, Language, find_language
+from parley.language.personal_data import Redactor
 from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import CommitGateSettings
 from parley.processors.dialogue.llm_timeouts import GuardSettings
@@ -394,6 +396,7 @@ class Deployment(StrictModel):
     duplex: Duplex = Duplex()
     remembering: Remembering = Remembering()
     recording: RecordingSettings = RecordingSettings()
+    privacy: PrivacySettings = PrivacySettings()
     server: ServerSettings = ServerSettings()
     sockets: SocketSettings = Field(
         SocketSettings(), description="limits of clients of /v1/realtime and /ws/..."
@@ -421,6 +424,14 @@ class Deployment(StrictModel):
             ConfigError: its module cannot be imported.
         """
         return find_language(self.bot.language)
+
+    def redactor(self) -> Redactor | None:
+        """Return the decision about personal data in words; None where nothing is redacted.
+
+        Raises:
+            ConfigError: the module of the language cannot be imported.
+        """
+        return Redactor(self.privacy, self.language().personal) if self.privacy.redacts else None
 
     def duplex_policy(self) -> DuplexPolicySettings:
         """Return the policies of a full-duplex call: those of the cascade, with some changes."""

@@ -226,6 +226,68 @@ class TextTyped(CallEvent):
     text: str
 
 
+# Personal data in the caller's words (``privacy``).
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechHeld(CallEvent):
+    """The caller speaks: of the audio from a moment on it is not decided yet whether its words are redacted.
+
+    Attributes:
+        since_ms: the moment, on the clock of the event.
+    """
+
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechSettled(CallEvent):
+    """The redaction of the caller's audio up to a moment is decided.
+
+    Attributes:
+        until_ms: the moment, on the clock of the event.
+        redacted: beginnings and ends of what is redacted in it, on the same clock.
+    """
+
+    until_ms: int
+    redacted: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatePauseRequested(CallEvent):
+    """A pause of everything that keeps the call is requested, or its end.
+
+    Attributes:
+        is_on: the pause is to begin, or goes on for its longest time from now.
+        by: "operator", "tool" or "time".
+    """
+
+    is_on: bool
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatePauseBegan(CallEvent):
+    """From here on nothing of the call is recorded or stored.
+
+    Attributes:
+        by: "operator" or "tool".
+    """
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatePauseEnded(CallEvent):
+    """The call is recorded and stored again.
+
+    Attributes:
+        by: "operator", "tool" or "time".
+    """
+
+    by: str
+
+
 # The caller's turn.
 
 

@@ -24,6 +24,7 @@ from parley.language.identification import IdentificationRules, NoIdentification
 from parley.language.intents import IntentRules, NoIntents
 from parley.language.numbers import NoNumbers, NumberRules
 from parley.language.perceived import NoPerceived, PerceivedRules
+from parley.language.personal_data import PersonalDataRules, WrittenPersonalData
 from parley.language.small_talk import NoSmallTalk, SmallTalkRules
 from parley.language.sounds import NoSounds, SoundRules
 from parley.language.text_normalization import NoNormalization, TextNormalization
@@ -54,6 +55,7 @@ class Language:
         small_talk: greetings and thanks, with answers, and the words around a question.
         conversation: questions about the conversation itself, with answers.
         perceived: words that mean more with what was perceived while they were said.
+        personal: personal data in words, written and spoken.
         questions: words of questions to documents.
         answers: phrases around an answer from documents.
     """
@@ -75,6 +77,7 @@ class Language:
     small_talk: SmallTalkRules = field(default_factory=NoSmallTalk)
     conversation: ConversationRules = field(default_factory=NoConversation)
     perceived: PerceivedRules = field(default_factory=NoPerceived)
+    personal: PersonalDataRules = field(default_factory=WrittenPersonalData)
     questions: QuestionWords = field(default_factory=QuestionWords)
     answers: AnswerPhrases = field(default_factory=AnswerPhrases)
 

@@ -26,12 +26,14 @@ from pipecat.transports.base_transport import BaseTransport
 from parley.core.call_events import RecordingAnnounced, ReplyFinished
 from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.pictures import SHOWN
+from parley.core.privacy import PrivacySettings
 from parley.pipelines.call import Call, LiveCall
 from parley.processors.taps.notice import NoticeTap
 from parley.recording.at_rest import RecordingKeys, check_encryption
 from parley.recording.call_files import is_folder
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import SESSIONS
+from parley.recording.held_segments import RecordedRedaction
 from parley.recording.objects import RecordingBucket, check_bucket
 from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
@@ -51,14 +53,20 @@ class CallRecordings:
     Args:
         settings: of the deployment.
         deployment: name of the deployment.
+        privacy: what is redacted; None: nothing.
 
     Raises:
         ConfigError: see ``check_recording``.
     """
 
-    def __init__(self, settings: RecordingSettings, deployment: str) -> None:
+    def __init__(
+        self, settings: RecordingSettings, deployment: str, privacy: PrivacySettings | None = None
+    ) -> None:
         check_recording(settings)
         self._settings, self._deployment = settings, deployment
+        self._redaction: RecordedRedaction | None = None
+        if privacy is not None and privacy.redact:
+            self._redaction = RecordedRedaction(tuple(kind.value for kind in privacy.redact), privacy.audio)
         self._disk = RecordingDisk("recording")
         # Apart from the segments, which must not wait for the WAV of a long call.
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
@@ -182,6 +190,7 @@ class CallRecordings:
             is_live=call.capabilities.has_clock,
             began_loop_us=began_ms * _US_PER_MS,
             began_us=conversation.clock.now_us() - ago_us,
+            redaction=self._redaction,
         )
         merging = self._merging if self._settings.merged else None
         try:

@@ -18,6 +18,8 @@ from parley.core.call_events import (
     EngineFailedOver,
     PassagesCited,
     PhraseChosen,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
     RecordingAnnounced,
     RecordingDegraded,
     RecordingEnded,
@@ -83,6 +85,8 @@ class CallRecords:
         events.subscribe(RecordingStarted, self._on_recording_started)
         events.subscribe(RecordingDegraded, self._on_recording_degraded)
         events.subscribe(RecordingEnded, self._on_recording_ended)
+        events.subscribe(PrivatePauseBegan, self._on_private_pause)
+        events.subscribe(PrivatePauseEnded, self._on_private_pause)
 
     def note(self, kind: Kind) -> None:
         """Record that the call began or ended."""
@@ -150,6 +154,10 @@ class CallRecords:
 
     def _on_recording_ended(self, event: RecordingEnded) -> None:
         self._write_recording("ended", duration_ms=event.duration_ms, lost_ms=event.lost_ms)
+
+    def _on_private_pause(self, event: PrivatePauseBegan | PrivatePauseEnded) -> None:
+        state = "paused" if isinstance(event, PrivatePauseBegan) else "resumed"
+        self._write_recording(state, by=event.by)
 
     def _write_recording(self, state: str, **more: object) -> None:
         conversation = self._call.conversation

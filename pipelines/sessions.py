@@ -74,7 +74,7 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
             facts=language.facts if deployment.remembering.extract_facts else None,
             language=language,
         )
-        conversations = Conversations(store, settings, compactor=compactor)
+        conversations = Conversations(store, settings, compactor=compactor, redactor=deployment.redactor())
         try:
             yield conversations
         finally:

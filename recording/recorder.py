@@ -12,6 +12,10 @@ Slow or dead disk: at most ``MOST_WAITING`` jobs of a call wait; what comes then
 that fails: a segment is lost. Lost audio is counted for each side, kept in ``recording.json``, and published
 at the first loss and then once a minute at most. Recording goes on with the next segment. Audio that has no
 place in its track (``track.DroppedAudio``) is lost too.
+
+Where words are redacted, a segment of the caller is held in memory until it is decided which of its words
+are (``held_segments``): no audio of redacted words reaches the disk. In a private pause neither audio nor
+pictures nor events are taken.
 """
 
 import asyncio
@@ -41,6 +45,8 @@ from parley.core.call_events import (
     CallerJoined,
     CallEvent,
     ClientDelayReported,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
     RecordingDegraded,
     RecordingEnded,
     RecordingStarted,
@@ -50,6 +56,8 @@ from parley.core.call_events import (
     ReplyRestored,
     ReplyResumed,
     ReplyStarted,
+    SpeechHeld,
+    SpeechSettled,
     TextTyped,
     ToolsCalled,
     TurnEndDecided,
@@ -77,6 +85,7 @@ from parley.recording.folder import (
     read_recording,
     segment_name,
 )
+from parley.recording.held_segments import HeldSegments, RecordedRedaction
 from parley.recording.merge import check_space, merge_call, unmerged_calls
 from parley.recording.retention import RemovedSessions, only_one
 from parley.recording.settings import RecordingSettings
@@ -129,6 +138,8 @@ IN_TIMELINE: tuple[type[CallEvent], ...] = (
     CallAnswered,
     CallEnding,
     RecordingDegraded,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
 )
 
 
@@ -144,6 +155,7 @@ class RecordingSource:
         is_live: the caller's audio comes in real time; see ``track``.
         began_loop_us: zero of the recording on the loop's clock.
         began_us: the same moment on the session clock.
+        redaction: of the words of the call; None for none.
     """
 
     session_id: str
@@ -153,6 +165,7 @@ class RecordingSource:
     is_live: bool
     began_loop_us: int
     began_us: int
+    redaction: RecordedRedaction | None = None
 
 
 class _Side:
@@ -258,6 +271,8 @@ class CallRecorder:
         self._bot = _Side(BOT_AUDIO, is_live=False)
         self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._early = _EarlyVoice()
+        self._held = None if call.redaction is None else HeldSegments(call.redaction.replaced_by)
+        self._is_private = False
         self._started_ms = 0
         self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
@@ -272,6 +287,9 @@ class CallRecorder:
         self._is_over = self.is_started = False
         for kind in IN_TIMELINE:
             events.subscribe(kind, self._on_event)
+        if self._held is not None:
+            events.subscribe(SpeechHeld, self._on_speech_held)
+            events.subscribe(SpeechSettled, self._on_speech_settled)
         events.subscribe(UnplayedReported, self._on_unplayed_reported)
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
@@ -293,26 +311,27 @@ class CallRecorder:
             "began_us": call.began_us,
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,
+            **({} if call.redaction is None else {"redaction": call.redaction.facts()}),
         }
         self._put(partial(_ensure_meta, self._files, self.path, self._meta), self._on_failed)
         self._events.publish(RecordingStarted(self._events.now_ms()))
 
     def hear(self, pcm: bytes, rate_hz: int) -> None:
         """Record audio of the caller that has just come."""
-        if not self._is_over:
+        if not self._is_over and not self._is_private:
             long_us = len(pcm) // 2 * _US_PER_S // rate_hz
             self._write(self._caller, self._caller.track.place(pcm, rate_hz, self._now_us() - long_us))
 
     def play(self, pcm: bytes, rate_hz: int, at_us: int | None = None) -> None:
         """Record audio of the bot that leaves now, or that a device took at a moment of the loop's clock."""
-        if not self._is_over and rate_hz:
+        if not self._is_over and not self._is_private and rate_hz:
             start_us = self._now_us() if at_us is None else at_us - self._call.began_loop_us
             self._write(self._bot, self._bot.track.place(pcm, rate_hz, start_us))
 
     def see(self, pixels: bytes, size: tuple[int, int]) -> None:
         """Record a picture of the caller's camera, raw RGB, when one is due."""
         now_us = self._now_us()
-        if self._is_over or now_us < self._next_picture_us:
+        if self._is_over or self._is_private or now_us < self._next_picture_us:
             return
         self._next_picture_us = now_us + self._settings.frame_ms * _US_PER_MS
         if self._waiting_pictures >= MOST_PICTURES:
@@ -347,7 +366,7 @@ class CallRecorder:
             return
         self._is_over = True
         for side in (self._caller, self._bot):
-            self._write(side, side.track.finish())
+            self._write(side, side.track.finish(), is_last=True)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._idle.wait()
@@ -376,7 +395,9 @@ class CallRecorder:
     def _now_us(self) -> int:
         return self._clock.now_us() - self._call.began_loop_us
 
-    def _write(self, side: _Side, segments: list[AudioSegment]) -> None:
+    def _write(self, side: _Side, segments: list[AudioSegment], *, is_last: bool = False) -> None:
+        if side is self._caller and self._held is not None:
+            segments = self._held.pass_on(segments, self._now_us() // _US_PER_MS, is_last=is_last)
         for segment in segments:
             path = self.path / side.name / segment_name(segment.number)
             job = partial(_write_segment, self._files, path, segment, self._settings.min_free_gb, self._meta)
@@ -439,6 +460,22 @@ class CallRecorder:
         logger.warning(f"the recording of a call is degraded: {reason}")
         self._events.publish(RecordingDegraded(self._events.now_ms(), reason, self.lost_ms))
 
+    def _on_speech_held(self, event: SpeechHeld) -> None:
+        if self._held is not None:
+            self._held.hold(self._on_time_line(event.since_ms))
+
+    def _on_speech_settled(self, event: SpeechSettled) -> None:
+        if self._held is not None:
+            redacted = [
+                (self._on_time_line(start_ms), self._on_time_line(end_ms))
+                for start_ms, end_ms in event.redacted
+            ]
+            self._held.settle(redacted)
+
+    def _on_time_line(self, at_ms: int) -> int:
+        """Return a moment of the loop's clock on the time line of the recording."""
+        return at_ms - self._call.began_loop_us // _US_PER_MS
+
     def _on_unplayed_reported(self, event: UnplayedReported) -> None:
         self._unplayed_ms = event.unplayed_ms
 
@@ -448,6 +485,11 @@ class CallRecorder:
             self._bot.track.cut(self._now_us() - self._unplayed_ms * _US_PER_MS)
 
     def _on_event(self, event: CallEvent) -> None:
+        if isinstance(event, PrivatePauseBegan | PrivatePauseEnded):
+            self._is_private = isinstance(event, PrivatePauseBegan)
+        elif self._is_private:
+            # Its words are left out, and the records of a turn make no sense without them.
+            return
         if self._early.leaves_out(event) or self._is_over:
             return
         facts = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "at_ms"}
@@ -460,16 +502,17 @@ class CallRecorder:
             if first_ms < self._started_ms:
                 return
             facts = as_message(event)
-        at_ms = event.at_ms - self._call.began_loop_us // _US_PER_MS
+        at_ms = self._on_time_line(event.at_ms)
         self._happened.append({"at_ms": at_ms, "event": type(event).__name__, **facts})
 
     def _renew(self, *, is_over: bool = False) -> None:
         found: dict[str, Any] = {
             "version": VERSION,
             "is_over": is_over,
+            **({} if self._call.redaction is None else {"redaction": self._call.redaction.facts()}),
             "began_us": self._call.began_us,
             "duration_ms": self.duration_ms,
-            CALLER_AUDIO: self._caller.facts(),
+            CALLER_AUDIO: {**self._caller.facts(), **({} if self._held is None else self._held.facts())},
             BOT_AUDIO: self._bot.facts(),
             FRAMES: list(self._pictures),
             "lost_pictures": self._lost_pictures,

@@ -41,7 +41,7 @@ from loguru import logger
 from pydantic import Field
 
 from parley.core.bounded_dict import BoundedDict
-from parley.core.call_events import TextGiven, TierChanged
+from parley.core.call_events import PrivatePauseRequested, TextGiven, TierChanged
 from parley.core.errors import (
     AgentError,
     CapacityError,
@@ -55,6 +55,7 @@ from parley.core.errors import (
 from parley.core.pictures import MEDIA_TYPES, Picture
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import SessionTier, TierEvent, read_tier
+from parley.language.personal_data import Redactor
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import CompactionSettings, Compactor
 from parley.session_store.events import Draft, Event, Kind, new_key
@@ -74,6 +75,7 @@ from parley.session_store.prompt import (
     pictures_in,
     prompt_view,
 )
+from parley.session_store.redaction import private_draft, private_words, redacted_draft
 from parley.session_store.rows import shown_id
 from parley.session_store.store import SessionWriter
 from parley.session_store.tier_board import TierBoard
@@ -184,6 +186,7 @@ class Conversation:
         turn_deadline_s: float,
         read_key: ReadKey,
         read_newest: ReadNewest,
+        redactor: Redactor | None = None,
     ) -> None:
         self.session_id = writer.session_id
         self._read_key = read_key
@@ -202,6 +205,9 @@ class Conversation:
         self._facts = compactor.facts
         self._turn_deadline_s = turn_deadline_s
         self._board = board
+        self._redactor = redactor
+        # Number of calls that are in a private pause.
+        self._private = 0
         self._tier = _tier_of(self._events)
         # Whisper that a request of the model contained, and the session time of that request.
         self._whispered: tuple[str, int] | None = None
@@ -329,6 +335,13 @@ class Conversation:
             self.record(self.draft(Kind.BOT_TURN, "bot", payload))
         for stream in list(self._streams):
             stream.publish(TextGiven(stream.now_ms(), text, by_human))
+
+    def request_pause(self, *, is_on: bool, by: str) -> bool:
+        """Request a private pause of the calls of the session, or its end; return False where none can be."""
+        able = [each for each in self._streams if each.has_subscribers(PrivatePauseRequested)]
+        for stream in able:
+            stream.publish(PrivatePauseRequested(stream.now_ms(), is_on, by))
+        return bool(able)
 
     def record_human(self, text: str, *, transport: str) -> None:
         """Record words that a human has spoken to the caller."""
@@ -474,8 +487,31 @@ class Conversation:
         """
         done: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
         self._check_room(len(drafts))
-        self._put(_Waiting(drafts, done))
+        self._put(_Waiting(self._without_personal_data(drafts), done))
         return await done
+
+    def _without_personal_data(self, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
+        """Return drafts as they are stored; everything that is written to the session passes here."""
+        if self._private:
+            drafts = [private_draft(draft) for draft in drafts]
+        if self._redactor is not None:
+            drafts = [redacted_draft(draft, self._redactor) for draft in drafts]
+        return tuple(drafts)
+
+    def words_as_stored(self, text: str, *, is_caller: bool) -> str:
+        """Return words as the session has them, for a comparison with what a client still shows."""
+        if self._redactor is None:
+            return text
+        return self._redactor.of_caller(text) if is_caller else self._redactor.of_agent(text)
+
+    @contextmanager
+    def private(self) -> Iterator[None]:
+        """Store no words of the session while the context lasts."""
+        self._private += 1
+        try:
+            yield
+        finally:
+            self._private -= 1
 
     def record(self, *drafts: Draft) -> None:
         """Queue drafts to be committed soon, in order. Logs drafts that do not fit; never raises."""
@@ -494,7 +530,7 @@ class Conversation:
         except CapacityError as error:
             logger.error(f"session {self.shown_id}: {kept} records are lost: {error}")
             drafts = tuple(draft for draft in drafts if draft.kind in DROPPABLE)
-        for draft in drafts:
+        for draft in self._without_personal_data(drafts):
             droppable = draft.kind in DROPPABLE
             if not droppable or self._make_room():
                 self._put(_Waiting((draft,), droppable=droppable))
@@ -528,6 +564,11 @@ class Conversation:
             KeyReusedError: none of this turn was written.
             StoreError, CapacityError: as ``append`` does.
         """
+        if self._private:
+            text, rendered, tokens, pictures = private_words(text), "", (), ()
+        if self._redactor is not None:
+            # Before the facts in it are learnt, and before a key is compared with what is stored.
+            text = self._redactor.of_caller(text)
         shown = [each.key for each in pictures]
         self._check_key(key, text, shown)
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}

@@ -20,6 +20,7 @@ from parley.core.errors import (
     UnknownSessionError,
 )
 from parley.core.tuning import tuned
+from parley.language.personal_data import Redactor
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation, ConversationSettings, ConversationTuning
 from parley.session_store.events import Event, Kind
@@ -71,15 +72,22 @@ class Conversations:
         store: open; its owner closes it after this.
         settings: of the conversations.
         compactor: summarises older turns; facts are extracted by its rules.
+        redactor: hides personal data in what is stored; None for none.
 
     Attributes:
         board: sessions that wait for a human, or that a human has.
     """
 
     def __init__(
-        self, store: SessionStore, settings: ConversationSettings | None = None, *, compactor: Compactor
+        self,
+        store: SessionStore,
+        settings: ConversationSettings | None = None,
+        *,
+        compactor: Compactor,
+        redactor: Redactor | None = None,
     ) -> None:
         self.store = store
+        self._redactor = redactor
         self._settings = tuned(ConversationTuning, settings)
         self._compactor = compactor
         self._open: dict[str, _Open] = {}
@@ -294,6 +302,7 @@ class Conversations:
             turn_deadline_s=self.store.turn_deadline_s,
             read_key=partial(self.store.event_of_key, session_id),
             read_newest=partial(self.store.newest_event, session_id),
+            redactor=self._redactor,
         )
         self.board.put(session_id, conversation.tier)
         return conversation

@@ -81,8 +81,10 @@ class Kind(StrEnum):
     # Input of the sequencer of a call, as far as its order depends on it. call_id, settings (with the first
     # of a call), operations (JSON lines; the payload of a report is left out)
     JOURNAL = "journal"
-    # Recording of a call. call_id, state ("announced", "started", "degraded", "ended"); with "announced"
-    # text; with "degraded" reason, lost_ms; with "ended" duration_ms, lost_ms
+    # Recording of a call. call_id, state ("announced", "started", "degraded", "ended"; "paused" and "resumed"
+    # for a private pause, also of a call that is not recorded); with "announced" text; with "degraded"
+    # reason, lost_ms; with "ended" duration_ms, lost_ms; with "paused" and "resumed" by ("operator", "tool",
+    # "time")
     RECORDING = "recording"
 
 

@@ -8,6 +8,7 @@ from parley.language.english import (
     identification,
     intents,
     perceived,
+    personal_data,
     small_talk,
     sounds,
     spoken_numbers,
@@ -39,6 +40,7 @@ def english() -> Language:
         small_talk=small_talk,
         conversation=conversation,
         perceived=perceived,
+        personal=personal_data,
         questions=QUESTIONS,
         answers=ANSWERS,
     )

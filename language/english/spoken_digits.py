@@ -6,20 +6,20 @@ Reads such numbers ("four one double seven" is 4177) and divides one into the gr
 import re
 from collections.abc import Sequence
 
-_ONES = {
+ONES = {
     "zero": "0", "oh": "0", "o": "0", "nought": "0", "one": "1", "two": "2", "three": "3", "four": "4",
     "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
 }  # fmt: skip
-_TEENS = {
+TEENS = {
     "ten": "10", "eleven": "11", "twelve": "12", "thirteen": "13", "fourteen": "14", "fifteen": "15",
     "sixteen": "16", "seventeen": "17", "eighteen": "18", "nineteen": "19",
 }  # fmt: skip
-_TENS = {
+TENS = {
     "twenty": "2", "thirty": "3", "forty": "4", "fifty": "5", "sixty": "6", "seventy": "7", "eighty": "8",
     "ninety": "9",
 }  # fmt: skip
-_TIMES = {"double": 2, "triple": 3}
-_SCALES = frozenset(("hundred", "thousand", "million", "billion"))
+TIMES = {"double": 2, "triple": 3}
+SCALES = frozenset(("hundred", "thousand", "million", "billion"))
 
 
 # Lengths of the groups in which a number is read out, by its number of digits: people dictate telephone and
@@ -51,22 +51,22 @@ def spoken_digits(words: Sequence[str]) -> tuple[str, int]:
     digits, at = "", 0
     while at < len(words):
         word = words[at].lower()
-        if word in _TIMES and at + 1 < len(words) and words[at + 1].lower() in _ONES:
-            digits += _ONES[words[at + 1].lower()] * _TIMES[word]
+        if word in TIMES and at + 1 < len(words) and words[at + 1].lower() in ONES:
+            digits += ONES[words[at + 1].lower()] * TIMES[word]
             at += 2
             continue
-        if word in _ONES:
-            digits += _ONES[word]
-        elif word in _TEENS:
-            digits += _TEENS[word]
-        elif word in _TENS:
+        if word in ONES:
+            digits += ONES[word]
+        elif word in TEENS:
+            digits += TEENS[word]
+        elif word in TENS:
             following = words[at + 1].lower() if at + 1 < len(words) else ""
-            if following in _ONES and following not in ("zero", "oh", "o", "nought"):
-                digits += _TENS[word] + _ONES[following]
+            if following in ONES and following not in ("zero", "oh", "o", "nought"):
+                digits += TENS[word] + ONES[following]
                 at += 1
             else:
-                digits += f"{_TENS[word]}0"
-        elif "-" in word and all(part in _ONES or part in _TENS for part in word.split("-")):
+                digits += f"{TENS[word]}0"
+        elif "-" in word and all(part in ONES or part in TENS for part in word.split("-")):
             digits += spoken_digits(word.split("-"))[0]
         elif (
             (bare := re.sub(r"[().,/-]", "", word)) and re.fullmatch(r"\+?\d+", bare) and "+" not in bare[1:]
@@ -77,6 +77,6 @@ def spoken_digits(words: Sequence[str]) -> tuple[str, int]:
         else:
             break
         at += 1
-    if at < len(words) and words[at].lower() in _SCALES:
+    if at < len(words) and words[at].lower() in SCALES:
         return "", 0
     return digits, at

@@ -67,7 +67,7 @@ from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from parley.processors.perception.recorded_words import NotedUtterances, ReplayedUtterances
+from parley.processors.perception.recorded_words import AsKept, NotedUtterances, ReplayedUtterances
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.processors.turns.looks import VoiceLooks
@@ -86,6 +86,7 @@ from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.telemetry.metrics import ServerMetrics
 from parley.telemetry.prices import PriceTable
+from parley.telemetry.private_log import log_no_words
 from parley.telemetry.trace_export import TraceExport, check_traces
 from parley.telemetry.usage_ledger import UsageLedger
 from parley.transports.speech_encoder import OPUS_RATES_HZ
@@ -144,7 +145,7 @@ class Engines:
         self.traces = None if traces is None else TraceExport(traces)
         self.annotations = LiveAnnotations()
         self.bridges = VoiceBridges()
-        self.recordings = CallRecordings(deployment.recording, deployment.name)
+        self.recordings = CallRecordings(deployment.recording, deployment.name, deployment.privacy)
         self._loaded = loaded
         self._front_end: EnginePool[object] | None = None
         self._specialists = SpecialistProcesses(loaded.specialists)
@@ -165,6 +166,8 @@ class Engines:
         if deployment.telemetry.traces is not None:
             check_traces(deployment.telemetry.traces)
         check_recording(deployment.recording)
+        if deployment.privacy.redacts or deployment.privacy.pause is not None:
+            log_no_words()
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
         hearing = planned.hearing
         deployment = deployment.model_copy(update={"hearing": hearing})
@@ -482,6 +485,7 @@ class Engines:
         audio_passthrough: bool = True,
         events: CallEvents | None = None,
         recorded: Sequence[UtteranceRead] = (),
+        as_kept: AsKept | None = None,
     ) -> FrameProcessor:
         """Return the recogniser of one call.
 
@@ -491,6 +495,7 @@ class Engines:
                 them.
             recorded: utterances of the call that is held again; those that an embedded recogniser of the same
                 settings has read keep their words.
+            as_kept: returns the record of an utterance as it may be kept; None: as it is.
         """
         stt = self._loaded.stt
         if isinstance(stt, ServiceRecogniser):
@@ -502,7 +507,7 @@ class Engines:
             recogniser = _recogniser_of(self.deployment)
             same = [each for each in recorded if each.recogniser == recogniser]
             stt = ReplayedUtterances(stt, same, events) if same else stt
-            stt = NotedUtterances(stt, events, recogniser)
+            stt = NotedUtterances(stt, events, recogniser, as_kept)
         return EngineSttService(stt, audio_passthrough=audio_passthrough)
 
     async def build_stop_words(self) -> StopWords | None:

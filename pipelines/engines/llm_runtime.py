@@ -5,7 +5,7 @@ Loaded once; ``build`` makes the processors of one call. Owns the HTTP session t
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 from loguru import logger
+from pipecat.frames.frames import Frame
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.services.llm_service import LLMService
@@ -47,6 +48,7 @@ from parley.pipelines.engines.document_search import (
 )
 from parley.pipelines.engines.picture_reader import PictureReader
 from parley.pipelines.engines.tool_plan import create_tool, open_tools, plan_tools
+from parley.processors.dialogue.agent_redaction import AgentRedaction
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
@@ -78,6 +80,8 @@ if TYPE_CHECKING:
     from parley.models.llm.kv.replies import CausalReplies
 
 DOCUMENTS = "documents"
+# Puts into a question what a service alone may read, before the service gets it.
+Reveal = Callable[[object, Frame], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -218,6 +222,7 @@ class LlmRuntime:
         self._plan = plan
         self._name = deployment.thinking.llm.name
         self._language = deployment.language()
+        self._redactor = deployment.redactor()
         self._system_prompt = deployment.bot.system_prompt
         self._guard = tuned(GuardTuning, deployment.thinking.guard)
         self._circuit = CircuitBreaker(
@@ -367,6 +372,7 @@ class LlmRuntime:
         rules: ClientRules | None = None,
         conversation: Conversation | None = None,
         events: CallEvents | None = None,
+        reveal: Reveal | None = None,
     ) -> list[FrameProcessor]:
         """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -379,6 +385,7 @@ class LlmRuntime:
             rules: rules of the client that is answered; None for an anonymous one.
             conversation: session whose pictures the model sees; None for a dialogue without pictures.
             events: of the call, where the fallback is reported; None: there is no call.
+            reveal: puts words of a private pause into each question; None: there are none.
         """
         shared = self.shared
         if memory is not None:
@@ -397,8 +404,11 @@ class LlmRuntime:
             service.add_event_handler(
                 "on_before_process_frame", QuestionPictures(conversation.picture).on_frame
             )
+        if reveal is not None:
+            service.add_event_handler("on_before_process_frame", reveal)
+        redaction = [] if self._redactor is None else [AgentRedaction(self._redactor)]
         if not self._plan.guarded or self.documents is None:
-            return [service]
+            return [service, *redaction]
         guard = LlmFailover(
             service,
             self.documents,
@@ -406,7 +416,7 @@ class LlmRuntime:
             circuit=self._circuit,
             on_failover=partial(_report_failover, events),
         )
-        return list(guard.processors)
+        return [*guard.processors, *redaction]
 
     def rules(self, identity: ClientIdentity = ANONYMOUS) -> ClientRules:
         """Return the rules of a new call; a client without a credential has the grants of anonymous ones."""

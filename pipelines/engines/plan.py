@@ -44,6 +44,8 @@ from parley.turn_taking.endpointing.endpointer import EndpointTuning
 INPUT_RATE_HZ = 16_000
 # Name in place of an engine's: a worker of this deployment.
 POOL = "pool"
+# The engine whose words a recogniser and a language model of the deployment give.
+TWO_TIER = "two_tier"
 Pooled = TypeVar("Pooled", PoolOmniSettings, PoolSttSettings, PoolTtsSettings)
 # A recogniser that has decoders has one for each call, and at least this number: an evaluation without a
 # server holds some calls too. Each is built when it is needed.
@@ -100,6 +102,8 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     Raises:
         ConfigError: an unknown name or field, a missing folder, key, file or package.
     """
+    if duplex:
+        _check_privacy(deployment)
     knowledge = deployment.bot.knowledge
     given: dict[str, Any] = {"models_dir": deployment.models_dir}
     heard = {**given, "max_decoders": max(LEAST_DECODERS, deployment.server.max_calls)}
@@ -147,6 +151,21 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         ),
         specialists=_plan_specialists(hearing, given),
     )
+
+
+def _check_privacy(deployment: Deployment) -> None:
+    """Check that the words of a full-duplex call can be redacted.
+
+    Raises:
+        ConfigError: an engine hears the caller itself and says words that no language model gives it.
+    """
+    engines = (deployment.duplex.engine, *deployment.duplex.fallback)
+    others = [each.name for each in engines if each.name != TWO_TIER]
+    if others and (deployment.privacy.redacts or deployment.privacy.pause is not None):
+        raise ConfigError(
+            f"privacy: {others[0]!r} of duplex hears the caller itself and speaks by itself, so its words "
+            "cannot be redacted; use two_tier or a cascade, or leave privacy out"
+        )
 
 
 def _plan_fallback_voices(

@@ -100,14 +100,17 @@ def client_tools(client: SocketClient) -> Sequence[Tool]:
 
 
 @asynccontextmanager
-async def offered_tools(answering: LlmRuntime, call: Call) -> AsyncIterator[DurableTools]:
+async def offered_tools(
+    answering: LlmRuntime, call: Call, *, more: Sequence[Tool] = ()
+) -> AsyncIterator[DurableTools]:
     """Hold the tools of a call's session, including those of its client while it is connected.
 
-    ``Call.rules`` decides which of the deployment's own are offered; it is read again with ``ToolsRenewed``.
+    ``more`` are further tools of the call. ``Call.rules`` decides which of the deployment's own are offered;
+    it is read again with ``ToolsRenewed``.
     """
-    client = call.client
+    client, own = call.client, [*call.tools, *more]
     offered = client_tools(client)
-    async with answering.tools(call.conversation, [*call.tools, *offered], rules=call.rules) as tools:
+    async with answering.tools(call.conversation, [*own, *offered], rules=call.rules) as tools:
 
         def renew(_event: ToolsRenewed) -> None:
             nonlocal offered
@@ -120,4 +123,4 @@ async def offered_tools(answering: LlmRuntime, call: Call) -> AsyncIterator[Dura
             yield tools
         finally:
             # Another client of the session could not run them.
-            tools.replace([*call.tools, *offered], (), rules=call.rules)
+            tools.replace([*own, *offered], (), rules=call.rules)

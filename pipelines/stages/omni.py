@@ -67,6 +67,7 @@ class OmniStages:
         *,
         on_tick: WriteTick,
         front: CallFrontEnd,
+        words_of_turn: Callable[[str], str],
     ) -> None:
         duplex, client, events = engines.deployment.duplex, call.client, call.events
         has_echo = bool(front.echo)
@@ -74,7 +75,12 @@ class OmniStages:
         self._call, self._responses = call, ResponseEvents(events)
         self.thought = NoticeTap(self._on_thought)
         self.user = DuplexTurnTracker(
-            context, events, on_words=self.pass_words, speak=self.thought.push_frame, are_own=front.are_own
+            context,
+            events,
+            on_words=self.pass_words,
+            speak=self.thought.push_frame,
+            are_own=front.are_own,
+            words_of_turn=words_of_turn,
         )
         dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)

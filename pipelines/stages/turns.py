@@ -26,6 +26,7 @@ from parley.processors.turns.backchannel import BackchannelSpeaker, Say
 from parley.processors.turns.barge_in import BargeInStartStrategy
 from parley.processors.turns.endpoint import EndpointStopStrategy
 from parley.processors.turns.floor import FloorHolder
+from parley.processors.turns.settled_words import SettlingUserAggregator
 from parley.turn_taking.backchannel import BackchannelPolicy
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.endpointing.policies import endpoint_policy
@@ -58,8 +59,12 @@ def turns_of(
     front: CallFrontEnd,
     *,
     listeners: Sequence[Listener],
+    words_of_turn: Callable[[str], str],
 ) -> TurnStages:
-    """Return the stages that detect the caller's turns; ``listeners`` receive the caller's audio too."""
+    """Return the stages that detect the caller's turns.
+
+    ``listeners`` receive the caller's audio too; ``words_of_turn`` decides the words of a turn that is over.
+    """
     endpoint = EndpointStopStrategy(
         endpoint_policy(engines.deployment.hearing.endpoint, engines.deployment.language()),
         completeness=engines.turn,
@@ -77,8 +82,9 @@ def turns_of(
         interrupt=lambda: user.broadcast_interruption(),
         vad=lambda: vad,
     )
-    user = LLMUserAggregator(
+    user = SettlingUserAggregator(
         context,
+        words_of_turn=words_of_turn,
         params=LLMUserAggregatorParams(
             user_turn_strategies=UserTurnStrategies(start=starts, stop=[endpoint]),
             user_turn_stop_timeout=STOP_TIMEOUT_S,

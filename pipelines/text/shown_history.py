@@ -6,6 +6,7 @@ are not written again. Where the two differ, the session follows the client (``s
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from parley.protocols.client_protocol import ProtocolError
@@ -37,7 +38,11 @@ async def parted_from(
     """
     await conversation.in_time(conversation.flushed())
     events = await _turns(conversation, store)
-    parted = parting(events, shown, transport=transport)
+    as_stored = [
+        replace(each, text=conversation.words_as_stored(each.text, is_caller=each.role == "user"))
+        for each in shown
+    ]
+    parted = parting(events, as_stored, transport=transport)
     until_seq = conversation.view().until_seq
     if any(event.seq <= until_seq for event in parted.gone):
         raise ProtocolError(

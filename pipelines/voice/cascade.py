@@ -26,6 +26,7 @@ from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import dialogue_of
 from parley.pipelines.stages.over_bot import OverBot
+from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
     camera_of,
     camera_tap_of,
@@ -48,16 +49,16 @@ from parley.telemetry.turn_events import TurnLogWriter
 
 async def run_conversation(engines: Engines, transport: BaseTransport, call: Call) -> None:
     """Hold one conversation over ``transport`` until it ends; see ``Pipeline``."""
-    idle = idle_keeper(engines, call)
-    async with offered_tools(engines.answering, call) as tools:
-        worker, background = await _open(engines, transport, call, tools)
+    idle, privacy = idle_keeper(engines, call), CallPrivacy(engines, call)
+    async with offered_tools(engines.answering, call, more=privacy.tools) as tools:
+        worker, background = await _open(engines, transport, call, privacy, tools)
         # Recovery of tool calls that a crash cut off may take a slow server's time; no greeting waits for it.
         parallel = [*(start() for start in background), tools.recover()]
         await run_call(engines, worker, transport, call, idle, background=parallel)
 
 
 async def _open(
-    engines: Engines, transport: BaseTransport, call: Call, tools: DurableTools
+    engines: Engines, transport: BaseTransport, call: Call, privacy: CallPrivacy, tools: DurableTools
 ) -> tuple[PipelineWorker, Background]:
     """Open the resources that the pipeline of one call needs for itself, and build it."""
     with closed_on_failure() as opened:
@@ -66,7 +67,9 @@ async def _open(
         opened.append(looks := await engines.build_looks())
         opened.append(hosted := engines.open_front_end())
         over_bot = OverBot(stop_words, looks)
-        return await _build(engines, transport, call, screening, over_bot, hosted, tools=tools)
+        return await _build(
+            engines, transport, call, screening, over_bot, hosted, privacy=privacy, tools=tools
+        )
 
 
 async def _build(
@@ -77,6 +80,7 @@ async def _build(
     over_bot: OverBot,
     hosted: HostedFrontEnd | None,
     *,
+    privacy: CallPrivacy,
     tools: DurableTools,
 ) -> tuple[PipelineWorker, Background]:
     """Return the pipeline of one call, and its tasks.
@@ -86,13 +90,19 @@ async def _build(
     context, events = LLMContext(), call.events
     front, stt, thinking, tts = await asyncio.gather(
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
-        engines.build_stt(audio_passthrough=False, events=events, recorded=call.recorded_words),
+        engines.build_stt(
+            audio_passthrough=False,
+            events=events,
+            recorded=call.recorded_words,
+            as_kept=privacy.utterance,
+        ),
         engines.answering.build(
             tools=tools,
             context=context,
             rules=call.rules,
             conversation=call.conversation,
             events=events,
+            reveal=privacy.reveal,
         ),
         engines.build_tts(events),
     )
@@ -100,7 +110,7 @@ async def _build(
     VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
     events.subscribe(AnswerHeard, engines.answers.publish)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
-    background = [*backchannels(engines, call, entry.push_frame), *screening.background]
+    background = [*privacy.background, *backchannels(engines, call, entry.push_frame), *screening.background]
 
     if (camera := camera_of(engines, call)) is not None:
         background.append(camera.watch)
@@ -112,7 +122,11 @@ async def _build(
     desk = DeskVoice(engines, call, entry.push_frame)
     background += [desk.run, desk.speak]
     hearers = [specialists.hear, desk.bridge.hear]
-    turns = turns_of(engines, transport, call, context, over_bot, front, listeners=hearers)
+    turns = turns_of(
+        *(engines, transport, call, context, over_bot, front),
+        listeners=hearers,
+        words_of_turn=privacy.words_of_turn,
+    )
     dialogue = dialogue_of(
         *(engines, call, context, perception, thinking, tts),
         say=thought.push_frame,
@@ -129,7 +143,7 @@ async def _build(
             *front.echo,
             voice_activity(turns.vad),
         ],
-        perception=[stt, AudioStop(), perception, *screening.detector],
+        perception=[stt, AudioStop(), *privacy.stage, perception, *screening.detector],
         turns=[turns.user],
         dialogue=[
             dialogue.waits,
@@ -142,7 +156,7 @@ async def _build(
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(context, turns.user)],
         # Their frames are guesses, or come again from the tail.
-        unseen=[dialogue.speculation.head, *thinking],
+        unseen=[*privacy.unseen(stt), dialogue.speculation.head, *thinking],
     )
     worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
     publish_turns(events, turns.user, call.live.input.flush)

@@ -35,6 +35,7 @@ from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_ends import OmniAllowance
 from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
+from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
     asking_back,
     camera_tap_of,
@@ -70,13 +71,14 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
         return
     if not engines.omni:
         raise ConfigError("this process was started without full duplex: start it with --mode duplex")
-    idle = idle_keeper(engines, call)
-    async with offered_tools(engines.answering, call) as tools, tick_log(engines, call) as write_tick:
+    idle, privacy = idle_keeper(engines, call), CallPrivacy(engines, call)
+    offered = offered_tools(engines.answering, call, more=privacy.tools)
+    async with offered as tools, tick_log(engines, call) as write_tick:
         with closed_on_failure() as opened:
             opened.append(stop_words := await engines.build_stop_words())
             opened.append(hosted := engines.open_front_end())
             worker, background = await _build(
-                engines, transport, call, OverBot(stop_words), hosted, tools, write_tick
+                engines, transport, call, OverBot(stop_words), hosted, privacy, tools, write_tick
             )
         parallel = [*(start() for start in background), tools.recover()]
         await run_call(
@@ -98,6 +100,7 @@ async def _build(
     call: Call,
     over_bot: OverBot,
     hosted: HostedFrontEnd | None,
+    privacy: CallPrivacy,
     tools: DurableTools,
     write_tick: WriteTick,
 ) -> tuple[PipelineWorker, Background]:
@@ -106,7 +109,7 @@ async def _build(
     front, stt, tts, thinking = await asyncio.gather(
         # A stop word is best detected in one signal: the output of echo control switches between two.
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
-        engines.build_stt(events=events, recorded=call.recorded_words),
+        engines.build_stt(events=events, recorded=call.recorded_words, as_kept=privacy.utterance),
         engines.build_tts(events),
         engines.answering.build(
             tools=tools,
@@ -114,6 +117,7 @@ async def _build(
             rules=call.rules,
             conversation=call.conversation,
             events=events,
+            reveal=privacy.reveal,
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
@@ -122,7 +126,15 @@ async def _build(
     specialists = engines.specialists_of(call.conversation, events)
     watcher = watcher_of(engines, call)
     units = UnitRecords(events, write_tick)
-    engine = OmniStages(engines, transport, call, context, on_tick=units.take, front=front)
+    engine = OmniStages(
+        engines,
+        transport,
+        call,
+        context,
+        on_tick=units.take,
+        front=front,
+        words_of_turn=privacy.words_of_turn,
+    )
     omni, thought = engine.omni, engine.thought
     allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
     _, entry, exit_ = call.live.playout.taps()
@@ -145,7 +157,13 @@ async def _build(
         answers=None if desk is None else desk.answers(),
     )
     speculation = speculation_of(engines, call, gate, tts)
-    background = [allowance.run, specialists.run, *engine.background(), *own_voice(front.self_voice, engine)]
+    background = [
+        *privacy.background,
+        allowance.run,
+        specialists.run,
+        *engine.background(),
+        *own_voice(front.self_voice, engine),
+    ]
     background += [] if desk is None else [desk.run, desk.speak]
     if watcher is not None:
         background.append(watcher.run)
@@ -162,7 +180,7 @@ async def _build(
             *front.echo,
             voice_activity(voice_detector(engines, call, front.hosted, listeners)),
         ],
-        perception=[stt, perception],
+        perception=[stt, *privacy.stage, perception],
         turns=[engine.user],
         dialogue=[
             waits,
@@ -175,6 +193,6 @@ async def _build(
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(context, None)],
         # Their frames are guesses, or the engine speaks them at a later time.
-        unseen=[speculation.head, *thinking, *([tts] if decides_itself else [])],
+        unseen=[*privacy.unseen(stt), speculation.head, *thinking, *([tts] if decides_itself else [])],
     )
     return build(engines, transport, call, stages), background

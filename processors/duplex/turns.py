@@ -74,6 +74,7 @@ class DuplexTurnTracker(FrameProcessor):
         on_words: takes the recogniser's words for the engine; must not block.
         speak: puts phrases into the pipeline, after the model and before the voice.
         are_own: returns whether words are the bot's own of a moment ago, and are discarded.
+        words_of_turn: returns the words of a turn that is over, from its transcripts.
     """
 
     def __init__(
@@ -84,11 +85,13 @@ class DuplexTurnTracker(FrameProcessor):
         on_words: Callable[[SpecialistReport], None],
         speak: Callable[[Frame], Awaitable[None]],
         are_own: Callable[[str], bool] | None = None,
+        words_of_turn: Callable[[str], str] = str,
     ) -> None:
         super().__init__()
         self._context = context
         self._on_words = on_words
         self._are_own = are_own
+        self._words_of_turn = words_of_turn
         self._events = events
         self._passed = asyncio.Event()
         self._speak = speak
@@ -219,10 +222,10 @@ class DuplexTurnTracker(FrameProcessor):
     async def _ask(self, asked: UserTurnReady) -> None:
         await self._begin()
         await self._end()
-        now_ms = self._events.now_ms()
+        said, now_ms = self._words_of_turn(asked.text), self._events.now_ms()
         self._events.publish(TurnEndDecided(now_ms, asked.silence_ms, asked.completeness))
-        self._events.publish(TurnEnded(now_ms, asked.text))
-        self._context.add_message({"role": "user", "content": asked.text})
+        self._events.publish(TurnEnded(now_ms, said))
+        self._context.add_message({"role": "user", "content": said})
         await self._run()
 
     async def _append(self, messages: list[LLMContextMessage], *, runs: bool) -> None:

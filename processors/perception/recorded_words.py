@@ -24,6 +24,7 @@ from parley.models.stt import Transcript
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
+AsKept = Callable[[UtteranceRead], UtteranceRead]
 # Voice activity reports in windows of 32 ms, and a busy loop delays it.
 SAME_BEGINNING_MS = 150
 SAME_LENGTH_MS = 150
@@ -49,10 +50,18 @@ class NotedUtterances:
         engine: the recogniser.
         events: events of the call.
         recogniser: its name and settings, for the event.
+        as_kept: returns the record of an utterance as it may be kept; None: as it is.
     """
 
-    def __init__(self, engine: UtteranceEngine[Transcript], events: CallEvents, recogniser: str) -> None:
+    def __init__(
+        self,
+        engine: UtteranceEngine[Transcript],
+        events: CallEvents,
+        recogniser: str,
+        as_kept: AsKept | None = None,
+    ) -> None:
         self._engine = engine
+        self.as_kept: AsKept = as_kept or (lambda read: read)
         self.events = events
         self.recogniser = recogniser
 
@@ -134,20 +143,19 @@ class _NotedStream(_StreamAround):
             return
         final, events = result.result(), self._owner.events
         now_ms = events.now_ms()
-        events.publish(
-            UtteranceRead(
-                now_ms,
-                recogniser=self._owner.recogniser,
-                since_ms=now_ms - reading.began_ms,
-                audio_ms=reading.audio_bytes * 1_000 // (PCM_BYTES_PER_SAMPLE * self._owner.rate_hz),
-                took_ms=now_ms - ended_ms,
-                partials=tuple(reading.partials),
-                text=final.text,
-                words=final.words,
-                confidence=final.confidence,
-                floor_log_odds=final.floor_log_odds,
-            )
+        read = UtteranceRead(
+            now_ms,
+            recogniser=self._owner.recogniser,
+            since_ms=now_ms - reading.began_ms,
+            audio_ms=reading.audio_bytes * 1_000 // (PCM_BYTES_PER_SAMPLE * self._owner.rate_hz),
+            took_ms=now_ms - ended_ms,
+            partials=tuple(reading.partials),
+            text=final.text,
+            words=final.words,
+            confidence=final.confidence,
+            floor_log_odds=final.floor_log_odds,
         )
+        events.publish(self._owner.as_kept(read))
 
 
 class ReplayedUtterances:

@@ -72,6 +72,7 @@ from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.privacy_api import privacy_api
 from parley.serving.gateway.reference_voices.decoder import VoiceError
 from parley.serving.gateway.session_api import (
     IMPORT_PATH,
@@ -395,6 +396,7 @@ def create_app(
             completions = ChatCompletions(models, conversations, type_turn, settings, usage, access, turns)
             app.include_router(completions.router())
         app.include_router(desk_api(human_desk, conversations, operators))
+        app.include_router(privacy_api(conversations, operators, audit))
         if annotations is not None:
             app.include_router(annotations_api(annotations, conversations, settings, access))
         if book is not None:

@@ -1,12 +1,13 @@
 """Language models that follow a script: an engine and a Pipecat service.
 
 A script is a list of steps for one answer: a string is a piece of text, a number is a pause in seconds, an
-exception is raised, ``HANG`` never goes on, ``TOOL`` calls the function ``look_up``, a frame is pushed by the
-service.
+exception is raised, ``HANG`` never goes on, ``TOOL`` calls the function ``look_up``, ``Use`` another
+one, a frame is pushed by the service.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipecat.frames.frames import Frame, LLMContextFrame, LLMFullResponseEndFrame, LLMFullResponseStartFrame
@@ -20,7 +21,17 @@ from parley.processors.dialogue.engine_llm import EngineLlmAdapter
 from parley.processors.service_rows import NOTHING_SHARED, Shared
 
 HANG = object()
-TOOL = object()
+
+
+@dataclass(frozen=True)
+class Use:
+    """Step that calls a function, with its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+TOOL = Use("look_up")
 Step = str | float | Exception | object
 Script = Sequence[Step]
 
@@ -115,13 +126,13 @@ class ScriptedLlmService(LLMService[EngineLlmAdapter]):
                     raise step
                 elif isinstance(step, Frame):
                     await self.push_frame(step)
-                elif step is TOOL:
+                elif isinstance(step, Use):
                     await self.run_function_calls(
                         [
                             FunctionCallFromLLM(
-                                function_name="look_up",
+                                function_name=step.name,
                                 tool_call_id=f"call-{self.requests}",
-                                arguments={},
+                                arguments=dict(step.arguments),
                                 context=frame.context,
                             )
                         ]

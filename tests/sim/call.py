@@ -24,6 +24,7 @@ from parley.core.call_events import CallEnding
 from parley.core.client_rules import ClientRules
 from parley.core.media import float_to_pcm16
 from parley.core.passage_notes import CitedPassage
+from parley.core.privacy import PrivacySettings
 from parley.models.echo import EchoCanceller
 from parley.models.llm import LanguageModel
 from parley.models.omni import OmniHost
@@ -42,6 +43,7 @@ from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from parley.processors.dialogue.shared_tools import SharedTools
+from parley.recording.settings import RecordingSettings
 from parley.runtime.observers import ObserverFactory
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event
@@ -176,6 +178,8 @@ def simulate(
     failures: int = 0,
     cites: Mapping[str, CitedPassage] = MappingProxyType({}),
     finder: PassageFinder | None = None,
+    privacy: Mapping[str, Any] = MappingProxyType({}),
+    records: bool = False,
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
 
@@ -205,6 +209,8 @@ def simulate(
         failures: deliveries of events that fail, in an observer.
         cites: passages that the model names for answers that contain the key.
         finder: finds passages for each question.
+        privacy: what is redacted.
+        records: the call is recorded below ``tmp_path / "data"``.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
     model = CitingLanguageModel(*scripts, passages=cites)
@@ -235,6 +241,8 @@ def simulate(
             ),
             remembering=Remembering(store=store),
             duplex=Duplex.model_validate({"tick_log": tmp_path / "ticks", **duplex}),
+            privacy=PrivacySettings.model_validate(dict(privacy)),
+            recording=RecordingSettings(enabled=records, folder=tmp_path / "data", min_free_gb=0),
         )
         plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
         answering = _WithTools(deployment, plan, model, tools, finder)

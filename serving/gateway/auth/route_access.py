@@ -143,6 +143,8 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/api/sessions/search"): _O,
     ("POST", "/api/sessions/import"): _O,
     ("PUT", f"{_SESSION}/caller"): _O,
+    ("PUT", f"{_SESSION}/private-pause"): _O,
+    ("DELETE", f"{_SESSION}/private-pause"): _O,
     ("GET", "/api/queue"): _O,
     ("PUT", "/api/config/eta"): _O,
     ("GET", "/api/admin/apps"): _O,
