@@ -9,10 +9,13 @@ The module owns nothing and decides nothing: the purpose of a member is document
 """
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
+from aioice import stun
 from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtp import RtpPacket
@@ -234,6 +237,31 @@ def receive_window_bytes(sctp: RTCSctpTransport) -> int:
 def misordered_packets(sctp: RTCSctpTransport) -> int:
     """Return how many packets wait for one that is missing."""
     return len(sctp._sack_misordered)
+
+
+# aioice's STUN messages.
+
+
+def check_stun_lengths() -> None:
+    """Make aioice drop a STUN message with a number of a wrong length, as it drops other garbage.
+
+    It unpacks attributes before it knows the sender. A wrong length raises ``struct.error``, which it does
+    not expect: the event loop then writes a traceback for each such datagram, from any address. The table is
+    one of the module, and further calls change nothing.
+    """
+    for number, (_, name, pack, unpack) in list(stun.ATTRIBUTES_BY_TYPE.items()):
+        if unpack in _STUN_NUMBERS:
+            stun.ATTRIBUTES_BY_TYPE[number] = (number, name, pack, partial(_unpacked, unpack))
+
+
+_STUN_NUMBERS = (stun.unpack_unsigned, stun.unpack_unsigned_short, stun.unpack_unsigned_64)
+
+
+def _unpacked(unpack: Callable[[bytes], int], data: bytes) -> int:
+    try:
+        return unpack(data)
+    except struct.error as error:
+        raise ValueError("STUN attribute has an invalid length") from error
 
 
 # The end of a peer connection. aiortc closes it, keeps its parts in reference cycles, and lets some of them
