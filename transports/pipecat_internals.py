@@ -12,12 +12,14 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from aioice import stun
 from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
+from aiortc.rtcsctptransport import Chunk
 from aiortc.rtp import RtpPacket
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
 from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
@@ -202,12 +204,26 @@ def set_jitter_buffer(receiver: RTCRtpReceiver, buffer: object) -> None:
 # aiortc's data channel. It has no way to read more slowly, or to inspect a message before it is handled.
 
 
+class EndingSctp(RTCSctpTransport):
+    """Transport whose unsent chunks are dropped when its line has closed.
+
+    aiortc sends by tasks that no code awaits, also when a timer finds that a peer which has left did not
+    acknowledge something. Each of them would end in the log with "Task exception was never retrieved".
+    """
+
+    async def _send_chunk(self, chunk: Chunk) -> None:
+        with suppress(ConnectionError):
+            await super()._send_chunk(chunk)
+
+
 def tap_sctp(sctp: RTCSctpTransport, on_packet: HandlePacket, on_message: HandleMessage) -> None:
     """Replace the handlers of packets and messages of one transport.
 
     The replacements may pass on to ``handle_packet`` and ``handle_message``. aiortc looks up both methods on
     the instance, for each packet and each message.
     """
+    # aiortc has no way to choose the class; this one has the same members.
+    sctp.__class__ = EndingSctp
     sctp._handle_data = on_packet  # type: ignore[method-assign, assignment]
     sctp._data_channel_receive = on_message  # type: ignore[method-assign, assignment]
 

@@ -1,6 +1,7 @@
 """Offers against the real aiortc: the answers to a hostile or broken peer, and leftovers."""
 
 import asyncio
+import gc
 import itertools
 import re
 import struct
@@ -350,6 +351,28 @@ async def test_stun_with_attributes_of_a_wrong_length_is_dropped(room: Room):
         assert answers.empty() and faults == []
     finally:
         transport.close()
+        loop.set_exception_handler(None)
+        await caller.hang_up()
+
+
+async def test_a_message_as_the_line_closes_leaves_no_failed_task(room: Room):
+    loop = asyncio.get_running_loop()
+    faults, caller = list[dict[str, Any]](), Caller()
+    await caller.accept(await room.call(caller))
+    [connection] = room.connections
+    await until(lambda: connection.is_connected() and caller.channel.readyState == "open", within_s=20)
+    loop.set_exception_handler(lambda _loop, context: faults.append(context))
+    try:
+        sctp = connection.pc.sctp
+        assert sctp is not None
+        await sctp.transport.stop()
+        for _ in range(3):
+            connection.send_app_message({"label": "rtvi-ai", "type": "server-message", "data": {}})
+            # The task that sends it runs, and ends.
+            await asyncio.sleep(0.01)
+        gc.collect()
+        assert faults == []
+    finally:
         loop.set_exception_handler(None)
         await caller.hang_up()
 
