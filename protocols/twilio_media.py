@@ -132,7 +132,7 @@ class MediaStream:
             case "media":
                 return _audio(message)
             case "dtmf":
-                return _digit(message)
+                return checked_digit(text(part(message, "dtmf"), "digit"))
             case "mark":
                 return MarkBack(text(part(message, "mark"), "name"))
             case _:
@@ -241,10 +241,14 @@ def _audio(message: Message) -> Audio:
     return Audio(payload, _number(facts, "timestamp"))
 
 
-def _digit(message: Message) -> Digit:
-    digit = text(part(message, "dtmf"), "digit")
+def checked_digit(digit: str) -> Digit:
+    """Return a key of the telephone.
+
+    Raises:
+        Refusal: it is none.
+    """
     if digit not in DIGITS:
-        raise ProtocolError("dtmf.digit: not a key", code="invalid_payload", param="dtmf.digit")
+        raise ProtocolError("digit: not a key", code="invalid_payload", param="digit")
     return Digit(digit)
 
 

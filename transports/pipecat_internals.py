@@ -9,12 +9,17 @@ The module owns nothing and decides nothing: the purpose of a member is document
 """
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from aioice import stun
 from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
+from aiortc.rtcsctptransport import Chunk
 from aiortc.rtp import RtpPacket
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
 from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
@@ -199,12 +204,26 @@ def set_jitter_buffer(receiver: RTCRtpReceiver, buffer: object) -> None:
 # aiortc's data channel. It has no way to read more slowly, or to inspect a message before it is handled.
 
 
+class EndingSctp(RTCSctpTransport):
+    """Transport whose unsent chunks are dropped when its line has closed.
+
+    aiortc sends by tasks that no code awaits, also when a timer finds that a peer which has left did not
+    acknowledge something. Each of them would end in the log with "Task exception was never retrieved".
+    """
+
+    async def _send_chunk(self, chunk: Chunk) -> None:
+        with suppress(ConnectionError):
+            await super()._send_chunk(chunk)
+
+
 def tap_sctp(sctp: RTCSctpTransport, on_packet: HandlePacket, on_message: HandleMessage) -> None:
     """Replace the handlers of packets and messages of one transport.
 
     The replacements may pass on to ``handle_packet`` and ``handle_message``. aiortc looks up both methods on
     the instance, for each packet and each message.
     """
+    # aiortc has no way to choose the class; this one has the same members.
+    sctp.__class__ = EndingSctp
     sctp._handle_data = on_packet  # type: ignore[method-assign, assignment]
     sctp._data_channel_receive = on_message  # type: ignore[method-assign, assignment]
 
@@ -234,6 +253,31 @@ def receive_window_bytes(sctp: RTCSctpTransport) -> int:
 def misordered_packets(sctp: RTCSctpTransport) -> int:
     """Return how many packets wait for one that is missing."""
     return len(sctp._sack_misordered)
+
+
+# aioice's STUN messages.
+
+
+def check_stun_lengths() -> None:
+    """Make aioice drop a STUN message with a number of a wrong length, as it drops other garbage.
+
+    It unpacks attributes before it knows the sender. A wrong length raises ``struct.error``, which it does
+    not expect: the event loop then writes a traceback for each such datagram, from any address. The table is
+    one of the module, and further calls change nothing.
+    """
+    for number, (_, name, pack, unpack) in list(stun.ATTRIBUTES_BY_TYPE.items()):
+        if unpack in _STUN_NUMBERS:
+            stun.ATTRIBUTES_BY_TYPE[number] = (number, name, pack, partial(_unpacked, unpack))
+
+
+_STUN_NUMBERS = (stun.unpack_unsigned, stun.unpack_unsigned_short, stun.unpack_unsigned_64)
+
+
+def _unpacked(unpack: Callable[[bytes], int], data: bytes) -> int:
+    try:
+        return unpack(data)
+    except struct.error as error:
+        raise ValueError("STUN attribute has an invalid length") from error
 
 
 # The end of a peer connection. aiortc closes it, keeps its parts in reference cycles, and lets some of them

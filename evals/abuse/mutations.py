@@ -84,39 +84,42 @@ def mutated_bytes(data: bytes, dice: Dice) -> bytes:
 
 
 def _changed(value: Any, dice: Dice) -> Any:
-    paths = list(_paths(value))
+    paths = list(paths_of(value))
     path = dice.choice(paths)
     change = dice.choice(_CHANGES)
-    return _replaced(value, path, change(_at(value, path), dice))
+    return replaced(value, path, change(value_at(value, path), dice))
 
 
-def _paths(value: Any, here: Path = ()) -> list[Path]:
+def paths_of(value: Any, here: Path = ()) -> list[Path]:
+    """Return the places of all values of a message, itself first."""
     found = [here]
     if len(here) >= DEEPEST_CHANGE:
         return found
     if isinstance(value, dict):
         for name, member in value.items():
-            found += _paths(member, (*here, name))
+            found += paths_of(member, (*here, name))
     elif isinstance(value, list):
         for place, member in enumerate(value[:8]):
-            found += _paths(member, (*here, place))
+            found += paths_of(member, (*here, place))
     return found
 
 
-def _at(value: Any, path: Path) -> Any:
+def value_at(value: Any, path: Path) -> Any:
+    """Return the value at a place of ``paths_of``."""
     for step in path:
         value = value[step]
     return value
 
 
-_GONE = object()
+GONE = object()
 
 
-def _replaced(value: Any, path: Path, by: Any) -> Any:
+def replaced(value: Any, path: Path, by: Any) -> Any:
+    """Return the message with another value at a place, or without it (``GONE``); the message is changed."""
     if not path:
-        return {} if by is _GONE else by
-    parent = _at(value, path[:-1])
-    if by is _GONE:
+        return {} if by is GONE else by
+    parent = value_at(value, path[:-1])
+    if by is GONE:
         del parent[path[-1]]
     else:
         parent[path[-1]] = by
@@ -136,7 +139,7 @@ def _another_text(_old: Any, dice: Dice) -> Any:
 
 
 def _left_out(_old: Any, _dice: Dice) -> Any:
-    return _GONE
+    return GONE
 
 
 def _nested(old: Any, dice: Dice) -> Any:
@@ -146,7 +149,9 @@ def _nested(old: Any, dice: Dice) -> Any:
 
 
 def _repeated(old: Any, dice: Dice) -> Any:
-    return [old] * dice.randint(0, LONGEST_LIST // (1 + len(_written(old)) // 50))
+    # Copies: a later mutation of one of them must not multiply.
+    times = dice.randint(0, LONGEST_LIST // (1 + len(_written(old)) // 50))
+    return [copy.deepcopy(old) for _ in range(times)]
 
 
 def _stretched(old: Any, dice: Dice) -> Any:

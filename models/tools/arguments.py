@@ -213,7 +213,12 @@ def _schema_faults(schema: object, place: str, size: _Size, *, depth: int) -> It
 
 def _is_type(value: object) -> bool:
     names = [value] if isinstance(value, str) else value
-    return isinstance(names, list) and bool(names) and all(name in _TYPES for name in names)
+    # Only texts are looked up: an object has no hash.
+    return (
+        isinstance(names, list)
+        and bool(names)
+        and all(isinstance(name, str) and name in _TYPES for name in names)
+    )
 
 
 def _is_pattern(value: object) -> bool:

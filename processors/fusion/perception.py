@@ -217,6 +217,8 @@ class Perception(FrameProcessor):
         # Who has spoken so far.
         self._speakers: set[str] = set()
         self._again: asyncio.TimerHandle | None = None
+        # Reports that still come have no effect: there is no turn for them.
+        self._is_over = False
         # With the moment of the commit.
         self._committed: list[tuple[Committed[Annotation], int]] = []
         self._journaled = False
@@ -245,8 +247,7 @@ class Perception(FrameProcessor):
         await super().process_frame(frame, direction)
         self._notices.publish(frame)
         if isinstance(frame, StartFrame):
-            for stream in OWN_STREAMS:
-                self._join(stream)
+            self._join_own()
         elif isinstance(frame, VADUserStartedSpeakingFrame):
             self._is_voice = self._is_wordless = True
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
@@ -259,6 +260,7 @@ class Perception(FrameProcessor):
         await self.push_frame(frame, direction)
 
     async def cleanup(self) -> None:
+        self._is_over = True
         if self._again is not None:
             self._again.cancel()
         # What was perceived after the last turn.
@@ -327,7 +329,7 @@ class Perception(FrameProcessor):
 
     def _look_again(self) -> None:
         """Advance without a report while something waits: it waits for time alone."""
-        if self._again is None and self._sequencer.waiting:
+        if self._again is None and not self._is_over and self._sequencer.waiting:
             self._again = asyncio.get_running_loop().call_later(LOOK_S, self._on_time)
 
     def _on_time(self) -> None:
@@ -507,6 +509,10 @@ class Perception(FrameProcessor):
             prior_us = None if engine is None else self._latencies.prior_us(engine, source)
             self._apply(Join(stream, latency_us, self._clock.now_us(), prior_us))
 
+    def _join_own(self) -> None:
+        for stream in OWN_STREAMS:
+            self._join(stream)
+
     def _apply(self, operation: Operation[Annotation]) -> None:
         self._sequencer.apply(operation)
         self._keep(operation)
@@ -537,6 +543,8 @@ class Perception(FrameProcessor):
         """
         if not self._sequencer.waiting:
             return
+        # A report may come before the pipeline has started.
+        self._join_own()
         now_us = self._clock.now_us()
         self._apply(Heartbeat(Source.TEXT, now_us, now_us))
         if self._is_voice:

@@ -104,6 +104,7 @@ DOORS: dict[str, tuple[Depended, ...]] = {
                 "_data_channel_receive",
                 "_advertised_rwnd",
                 "_sack_misordered",
+                "_send_chunk",
                 "_data_channels",
                 "_data_channel_queue",
             ),

@@ -2,9 +2,9 @@
 
 Input: messages of a phone network. Output: the events that they carry (``protocols.twilio_media.Event``),
 and the messages to send to the caller. Order, size and the names of streams are checked here, before a
-serializer reads a message. A serializer logs what it cannot read and raises on unexpected input. The
-serializer converts audio, keys and ``clear`` between our form and the network's. Marks, which serializers do
-not support, are written and read here.
+serializer reads a message. A serializer logs what it cannot read, in full, and raises on unexpected input. It
+converts audio and ``clear`` between our form and the network's. Keys are read here, and so are marks, which
+serializers do not support.
 
 Audio is 16-bit PCM at 8 kHz at the serializer, which resamples nothing. Positions of the caller's audio are
 counted in samples: the times that these networks send are wall-clock times, or not in order, and TCP loses
@@ -21,7 +21,6 @@ import numpy as np
 from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
-    InputDTMFFrame,
     InterruptionFrame,
     OutputAudioRawFrame,
 )
@@ -37,11 +36,13 @@ from parley.protocols.twilio_media import (
     MOST_PAYLOAD_BYTES,
     RATE_HZ,
     Audio,
-    Digit,
     Event,
     MarkBack,
     Started,
     Stopped,
+    checked_digit,
+    part,
+    text,
 )
 from parley.transports.phone_protocol import Message
 
@@ -86,6 +87,10 @@ class SerializedStream(ABC):
     def mark_name(self, message: JsonMessage) -> str:
         """Return the name of a mark that comes back."""
 
+    def key(self, message: JsonMessage) -> str:
+        """Return the key that a message reports."""
+        return text(part(message, "dtmf"), "digit")
+
     def stream_id(self, message: JsonMessage) -> str:
         """Return the stream that a message names; the id of this stream where messages name none."""
         return self._stream_id
@@ -116,12 +121,13 @@ class SerializedStream(ABC):
             raise ProtocolError("a message for another stream", code="wrong_stream")
         if kind is NetworkMessageKind.MARK_BACK:
             return MarkBack(self.mark_name(parsed))
+        if kind is NetworkMessageKind.KEY:
+            return checked_digit(self.key(parsed))
         if kind is NetworkMessageKind.STOPPED:
             self._is_over = True
             return Stopped()
-        if kind is NetworkMessageKind.AUDIO:
-            self.check_audio(parsed)
-        return await self._translated(self._serializer, message, kind)
+        self.check_audio(parsed)
+        return await self._translated(self._serializer, message)
 
     async def read_bytes(self, message: bytes) -> Event | None:
         """Read a binary message. Raises Refusal by default: most networks send none."""
@@ -137,15 +143,11 @@ class SerializedStream(ABC):
         self._serializer, self._stream_id = serializer, started.stream_sid
         return started
 
-    async def _translated(
-        self, serializer: FrameSerializer, message: Message, kind: NetworkMessageKind
-    ) -> Event | None:
+    async def _translated(self, serializer: FrameSerializer, message: Message) -> Event | None:
         try:
             frame = await serializer.deserialize(message)
         except (ValueError, TypeError, AttributeError) as error:
-            raise ProtocolError(f"{kind.value}: unreadable", code="invalid_payload") from error
-        if isinstance(frame, InputDTMFFrame):
-            return Digit(frame.button.value)
+            raise ProtocolError("audio: unreadable", code="invalid_payload") from error
         return self._audio(frame) if isinstance(frame, InputAudioRawFrame) else None
 
     def _audio(self, frame: InputAudioRawFrame) -> Audio:

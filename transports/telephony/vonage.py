@@ -43,7 +43,10 @@ class VonageStream(SerializedStream):
             raise ProtocolError("audio before the start", code="wrong_order")
         if len(message) > MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE or len(message) % PCM_BYTES_PER_SAMPLE:
             raise ProtocolError("audio: too long, or not a whole number of samples", code="invalid_payload")
-        return await self._translated(self._serializer, message, NetworkMessageKind.AUDIO)
+        return await self._translated(self._serializer, message)
+
+    def key(self, message: JsonMessage) -> str:
+        return text(message, "digit")
 
     def check_audio(self, message: JsonMessage) -> None:
         """Refuse audio in a text message: it comes in binary messages only."""

@@ -31,7 +31,12 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import CapacityError, ConfigError, PeerError
-from parley.transports.pipecat_internals import emit, ice_transports, stop_connecting
+from parley.transports.pipecat_internals import (
+    check_stun_lengths,
+    emit,
+    ice_transports,
+    stop_connecting,
+)
 from parley.transports.webrtc.channel_guard import ChannelGuard
 from parley.transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
 from parley.transports.webrtc.release import release_connection, release_peer_connection
@@ -117,6 +122,7 @@ class Signaling:
         hang_up_s: float = HANG_UP_S,
         building_s: float = BUILDING_S,
     ) -> None:
+        check_stun_lengths()
         self._on_call = on_call
         self._max_calls = max_calls
         self._ice_servers = [ice_server(url) for url in ice_servers or []]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipecat.processors.frameworks.rtvi.models import MESSAGE_LABEL
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from parley.core.clock import Clock
 from parley.core.token_bucket import TokenBucket
@@ -68,6 +68,11 @@ class CheckedSocket(WebSocket):
             await self._refuse(str(error))
             return {"type": "websocket.disconnect", "code": UNSUPPORTED}
         return message
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        """Close the socket; a further call has no effect. Pipecat's transport closes one that was refused."""
+        if self.application_state is not WebSocketState.DISCONNECTED:
+            await super().close(code, reason)
 
     def _check(self, message: MutableMapping[str, Any]) -> None:
         data = message.get("bytes")

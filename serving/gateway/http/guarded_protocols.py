@@ -9,7 +9,7 @@ given to the parser in pieces of the limit, so that the parser never sees more t
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from starlette.requests import HTTPConnection
@@ -298,6 +298,29 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         elif not self.close_sent:
             self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message of over {MOST_FRAGMENTS} fragments")
             self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass on a complete message, or close the socket where its text is not UTF-8 (uvicorn).
+
+        uvicorn writes a traceback of its own call stack to the log for each such message.
+        """
+        if self.curr_msg_data_type == "text" and not self.close_sent and not _is_utf8(self.frames):
+            self.frames = []
+            self.conn.fail(CloseCode.INVALID_DATA, "the text is not UTF-8")
+            self.handle_parser_exception()
+        else:
+            super().send_receive_event_to_app()
+
+
+def _is_utf8(frames: Sequence[bytes]) -> bool:
+    # Most messages are ASCII, which is found without making a text of them.
+    if all(frame.isascii() for frame in frames):
+        return True
+    try:
+        b"".join(frames).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _as_socket(scope: Any) -> dict[str, Any]:

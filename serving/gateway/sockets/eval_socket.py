@@ -14,12 +14,15 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, WebSocket
 from loguru import logger
+from pipecat.evals.serializer import parse_eval_connect
 from pipecat.runner.types import WebSocketRunnerArguments
 from pipecat.runner.utils import parse_telephony_websocket
+from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from parley.core.errors import AgentError, CapacityError, PeerError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.protocols.client_protocol import ProtocolError, json_object
 from parley.serving.gateway.auth.client_auth import AdmittedClient
 from parley.serving.gateway.calls import ADDRESS_SHARE, LEAST_SILENT, CallTasks
 from parley.serving.gateway.http.middleware import POLICY_VIOLATION
@@ -123,6 +126,8 @@ class EvalSocket:
                     websocket.put_back([first])
                     kind = PIPECAT
                     if first.get("bytes") is None:
+                        if not is_eval(first.get("text") or ""):
+                            raise PeerError(WRONG_FIRST)
                         # Kept on the socket: ``run_call`` parses it again without reading again.
                         kind, _ = await parse_telephony_websocket(websocket)
         except TimeoutError as error:
@@ -142,6 +147,18 @@ class EvalSocket:
             may_wait=True,
             transport=kind,
         )
+
+
+def is_eval(text: str) -> bool:
+    """Return whether a text begins a run of Pipecat's evaluation tool.
+
+    Pipecat's own check reads a second message when the first one is none of it, and writes what it cannot
+    read to the log.
+    """
+    try:
+        return parse_eval_connect(json_object(text)) is not None
+    except (ProtocolError, ValidationError):
+        return False
 
 
 async def close_socket(websocket: WebSocket, code: int = 1000, reason: str = "", *, within_s: float) -> None:

@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 from fastapi import FastAPI, WebSocket
+from loguru import logger
 from starlette.websockets import WebSocketDisconnect
 from websockets.asyncio.client import connect
 
 from parley.serving.gateway.http.guarded_protocols import MOST_FRAGMENTS
 from parley.serving.gateway.http.server import http_server
 from parley.serving.gateway.settings import ServerTuning
+from parley.telemetry.standard_log import take_standard_log
 
 # Masked with zeros.
 PING, PONG = b"\x89\x80\x00\x00\x00\x00", b"\x8a\x00"
@@ -92,6 +94,39 @@ async def test_a_message_of_fragments_without_end_closes_the_socket():
         writer.write(BEGIN + CONTINUE * (MOST_FRAGMENTS + 1))
         head = await asyncio.wait_for(reader.readexactly(4), 10)
         assert head[0] == 0x88 and int.from_bytes(head[2:4], "big") == 1009
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        b"\x81\x82\0\0\0\0\xff\xfe",
+        # A character that is cut off by the end of the message, and half of a surrogate pair.
+        b"\x01\x81\0\0\0\0\xe2\x80\x81\0\0\0\0\x82",
+        b"\x81\x83\0\0\0\0\xed\xa0\x80",
+    ],
+)
+async def test_text_that_is_not_utf8_closes_the_socket_and_is_not_worth_a_traceback(frames: bytes):
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="WARNING")
+    take_standard_log()
+    try:
+        async with echoing() as port:
+            reader, writer = await opened(port)
+            writer.write(frames)
+            head = await asyncio.wait_for(reader.readexactly(4), 10)
+            assert head[0] == 0x88 and int.from_bytes(head[2:4], "big") == 1007
+            writer.close()
+    finally:
+        logger.remove(sink)
+    assert not [line for line in lines if "Traceback" in line]
+
+
+async def test_a_character_in_two_fragments_arrives_whole():
+    async with echoing() as port:
+        reader, writer = await opened(port)
+        writer.write(b"\x01\x81\0\0\0\0\xc3\x80\x81\0\0\0\0\xa9")
+        assert await asyncio.wait_for(reader.readexactly(4), 10) == b"\x81\x02\xc3\xa9"
         writer.close()
 
 

@@ -1,7 +1,10 @@
 """Offers against the real aiortc: the answers to a hostile or broken peer, and leftovers."""
 
 import asyncio
+import gc
 import itertools
+import re
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -310,3 +313,75 @@ async def test_a_plain_peer_is_answered(room: Room):
 def test_an_ice_server_that_would_fail_every_call_is_a_wrong_setting(url: str, says: str):
     with pytest.raises(ConfigError, match=says):
         Room(ice_servers=["stun:stun.example.org:3478", url])
+
+
+# Binding requests of STUN (RFC 8489): the type, a length, the cookie, a transaction, the attributes.
+def stun(attributes: bytes) -> bytes:
+    return struct.pack(">HHI", 0x0001, len(attributes), 0x2112A442) + b"transaction!" + attributes
+
+
+WRONG_LENGTHS = (
+    struct.pack(">HH", 0x8028, 1) + b"\1\0\0\0",
+    struct.pack(">HH", 0x802A, 4) + b"\1\2\3\4",
+    struct.pack(">HH", 0x8029, 0),
+    struct.pack(">HH", 0x000C, 1) + b"\1\0\0\0",
+    struct.pack(">HH", 0x0024, 8) + bytes(8),
+)
+
+
+async def test_stun_with_attributes_of_a_wrong_length_is_dropped(room: Room):
+    loop = asyncio.get_running_loop()
+    faults, answers = list[dict[str, Any]](), asyncio.Queue[bytes]()
+    caller = Caller()
+    sdp = (await room.call(caller))["sdp"]
+    [host, port] = re.findall(r"a=candidate:\S+ 1 udp \d+ (\S+) (\d+) typ host", sdp)[0]
+    loop.set_exception_handler(lambda _loop, context: faults.append(context))
+    transport, _ = await loop.create_datagram_endpoint(
+        lambda: Answers(answers), remote_addr=(host, int(port))
+    )
+    try:
+        for attributes in WRONG_LENGTHS:
+            transport.sendto(stun(attributes))
+        # Datagrams of one socket are read in their order: this one comes after all others.
+        transport.sendto(stun(b""))
+        async with asyncio.timeout(10):
+            answer = await answers.get()
+        # Binding error response.
+        assert answer[:2] == b"\x01\x11"
+        assert answers.empty() and faults == []
+    finally:
+        transport.close()
+        loop.set_exception_handler(None)
+        await caller.hang_up()
+
+
+async def test_a_message_as_the_line_closes_leaves_no_failed_task(room: Room):
+    loop = asyncio.get_running_loop()
+    faults, caller = list[dict[str, Any]](), Caller()
+    await caller.accept(await room.call(caller))
+    [connection] = room.connections
+    await until(lambda: connection.is_connected() and caller.channel.readyState == "open", within_s=20)
+    loop.set_exception_handler(lambda _loop, context: faults.append(context))
+    try:
+        sctp = connection.pc.sctp
+        assert sctp is not None
+        await sctp.transport.stop()
+        for _ in range(3):
+            connection.send_app_message({"label": "rtvi-ai", "type": "server-message", "data": {}})
+            # The task that sends it runs, and ends.
+            await asyncio.sleep(0.01)
+        gc.collect()
+        assert faults == []
+    finally:
+        loop.set_exception_handler(None)
+        await caller.hang_up()
+
+
+class Answers(asyncio.DatagramProtocol):
+    """Queue of what comes back."""
+
+    def __init__(self, queue: asyncio.Queue[bytes]) -> None:
+        self.queue = queue
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
+        self.queue.put_nowait(data)

@@ -94,6 +94,8 @@ def test_many_faults_are_cut_short():
         ({"type": "object", "anyOf": [{"not": {}}]}, "parameters.anyOf.0: 'not' is not checked"),
         ({"type": []}, "parameters.type: must be one or several of"),
         ({"type": ["object", 3]}, "parameters.type: must be one or several of"),
+        ({"type": [{"a": 1}, [1]]}, "parameters.type: must be one or several of"),
+        ({"type": {"object": 1}}, "parameters.type: must be one or several of"),
     ],
 )
 def test_rules_that_no_one_checks_are_refused(schema: Any, words: str):

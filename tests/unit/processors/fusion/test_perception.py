@@ -172,6 +172,7 @@ def play(
     scenario: Callable[[Bench], Coroutine[Any, Any, None]],
     *,
     latencies: LearntLatencies | None = None,
+    before: Callable[[Bench], None] = lambda _bench: None,
     **chosen: Any,
 ) -> None:
     async def whole() -> None:
@@ -190,6 +191,7 @@ def play(
                     engines=EARS,
                 )
                 bench = Bench(perception, conversation, store, events)
+                before(bench)
                 runner = WorkerRunner(handle_sigint=False)
                 await runner.add_workers(bench.worker)
                 running = asyncio.create_task(runner.run())
@@ -471,6 +473,30 @@ def test_the_speakers_of_a_hosted_recogniser_are_tags_of_their_words(tmp_path: P
         found = [(each.source, each.event_us - ended_us) for each in await bench.reports()]
         # The last word ended with the voice.
         assert found == [("diar", -600_000), ("stt", 0), ("diar", 0)]
+
+    play(tmp_path, scenario)
+
+
+def test_a_report_before_the_pipeline_has_started_counts(tmp_path: Path):
+    def before(bench: Bench) -> None:
+        bench.outside(ref="the fee")
+        bench.outside(ref="the date")
+
+    async def scenario(bench: Bench) -> None:
+        await asyncio.sleep(5)
+        assert len(await bench.reports()) == 2
+
+    play(tmp_path, scenario, before=before)
+
+
+def test_a_report_after_the_end_of_a_call_is_looked_at_no_more(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        bench.outside(ref="the fee")
+        await bench.perception.cleanup()
+        before = len(await bench.reports())
+        bench.outside(ref="the date")
+        await asyncio.sleep(5)
+        assert before and len(await bench.reports()) == before
 
     play(tmp_path, scenario)
 

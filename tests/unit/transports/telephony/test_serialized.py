@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from loguru import logger
 
 from parley.protocols.client_protocol import ProtocolError
 from parley.protocols.twilio_media import Audio, Digit, Event, MarkBack, Started, Stopped
@@ -192,3 +193,19 @@ async def test_a_message_is_as_long_as_one_may_be():
     stream = await begun(Plivo())
     assert "over 65536 characters" in await refused(stream, "x" * 65_537)
     assert base64.b64decode(text64(b"x")) == b"x"
+
+
+@each
+@pytest.mark.parametrize("key", ["x", "", "12", "\r\nX-Injected: 1", "9" * 5_000, 5, None, {"a": 1}, ["1"]])
+async def test_a_key_that_no_telephone_has_is_refused_and_not_logged(kind: type[Network], key: object):
+    network = kind()
+    stream = await begun(network)
+    message = json.loads(network.key("1"))
+    (message.get("dtmf") or message)["digit"] = key
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="DEBUG")
+    try:
+        assert "digit" in await refused(stream, json.dumps(message))
+    finally:
+        logger.remove(sink)
+    assert lines == []
