@@ -2,8 +2,8 @@
 
 One entry of a deployment is one tool. Entries with the same program or address share one server
 (``models.tools.mcp_server``). A result that says that the tool failed is a plain failure with the server's
-text; a broken connection or a late answer leaves the effect unknown. The key of a call is in its ``_meta``,
-as ``parley/idempotency-key``.
+words (``mcp_reasons``); a broken connection or a late answer leaves the effect unknown. The key of a call is
+in its ``_meta``, as ``parley/idempotency-key``.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, ToolSettings
 from parley.models.tools.arguments import schema_faults
 from parley.models.tools.mcp_server import McpAddress, McpServer
-from parley.models.tools.webhook import MAX_REASON_CHARS, check_address
+from parley.models.tools.webhook import check_address
 
 
 class McpSettings(ToolSettings):
@@ -114,10 +114,9 @@ class McpTool:
         """Have the server carry the call out, and return its result, as ``Tool.run``."""
         result = await self._server.call(self._tool, arguments, key=key, timeout_s=self.timeout_s)
         if result.is_error:
-            raise EngineError(
-                " ".join(_text(result).split())[:MAX_REASON_CHARS] or "its server reports a failure",
-                engine=self.name,
-            )
+            said = self._server.shown(_text(result))
+            reports = "its server reports a failure"
+            raise EngineError(f"{reports}: {said}" if said else reports, engine=self.name)
         return await asyncio.to_thread(_as_object, result)
 
 

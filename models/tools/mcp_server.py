@@ -2,10 +2,14 @@
 
 A server is a program of this machine (standard input and output) or an address (streamable HTTP). One task
 owns the connection from its beginning to its end. It notices a dead server by a ping, or by a call that
-finds the connection closed, and connects again, after a pause that doubles with each failure.
+finds the connection closed, and connects again, after a pause that doubles with each failure. A call that
+did not reach its server (``mcp_http``), because it was started again meanwhile, is made once more.
+
+Words of a server reach a model through ``mcp_reasons`` only.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +19,7 @@ from loguru import logger
 
 from parley.core.errors import ConfigError, EngineError, one_line
 from parley.models.tools import EffectUnknownError
+from parley.models.tools.mcp_reasons import secrets_among, shown_reason
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -29,9 +34,12 @@ RESTART_WAIT_S = 3.0
 CLOSE_S = 5.0
 # A server lists its tools in pages.
 MOST_PAGES = 20
+# Calls that did not reach a server; each takes its own away.
+MOST_UNREACHED = 1_000
 # Codes of JSON-RPC by which a server reports that it carried nothing out: parse error, invalid request,
 # unknown method, invalid parameters.
 NOT_CARRIED_OUT = frozenset({-32700, -32600, -32601, -32602})
+UNKNOWN_METHOD = -32601
 # Field of a call's ``_meta`` that is the same for each run of the same call.
 KEY_FIELD = "parley/idempotency-key"
 
@@ -71,6 +79,32 @@ class McpToolInfo:
     parameters: Mapping[str, Any]
 
 
+class UnreachedCalls:
+    """Keys of calls that were not carried out, because the server or its session was not there."""
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+
+    def note(self, body: bytes) -> None:
+        """Note the call that the body of a request was to make; other requests have no key."""
+        try:
+            key = json.loads(body)["params"]["_meta"][KEY_FIELD]
+        except (ValueError, KeyError, TypeError):
+            return
+        if isinstance(key, str) and len(self._keys) < MOST_UNREACHED:
+            self._keys.add(key)
+
+    def take(self, key: str) -> bool:
+        """Return whether a call was not carried out, and forget it."""
+        is_noted = key in self._keys
+        self._keys.discard(key)
+        return is_noted
+
+
+class _UnreachedError(Exception):
+    """A call did not reach the server, or a session that it knows: nothing was carried out."""
+
+
 class McpServer:
     """MCP server of one row.
 
@@ -89,6 +123,8 @@ class McpServer:
         self._failure = ""
         # Calls that wait for their results.
         self._calls = 0
+        self._secrets = secrets_among(value for _, value in (*address.env, *address.headers))
+        self._unreached = UnreachedCalls()
         self.tools: dict[str, McpToolInfo] = {}
 
     async def open(self) -> None:
@@ -120,17 +156,39 @@ class McpServer:
     ) -> "CallToolResult":
         """Call a tool once.
 
+        A call that finds the server started again is made again, once: it was not carried out before.
+
         Raises:
             EffectUnknownError: the server died, or did not answer in time.
             EngineError: the server is not there; nothing happened.
         """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        for _ in range(2):
+            left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
+            client = await self._connected(tool, min(RESTART_WAIT_S, left_s))
+            self._calls += 1
+            try:
+                return await self._call(client, tool, arguments, key, deadline_s, timeout_s)
+            except _UnreachedError:
+                self._lose(client)
+            finally:
+                self._calls -= 1
+        raise EngineError("its server is not running", engine=tool)
+
+    async def _call(
+        self,
+        client: "Client",
+        tool: str,
+        arguments: Mapping[str, Any],
+        key: str,
+        deadline_s: float,
+        timeout_s: float,
+    ) -> "CallToolResult":
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        client = await self._connected(tool, min(RESTART_WAIT_S, timeout_s))
-        self._calls += 1
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(deadline_s):
                 meta = cast("RequestParamsMeta", {KEY_FIELD: key})
                 return await client.call_tool(tool, dict(arguments), meta=meta)
         except TimeoutError:
@@ -138,22 +196,30 @@ class McpServer:
                 f"its server did not answer within {timeout_s:g} s", engine=tool
             ) from None
         except MCPError as error:
+            if self._unreached.take(key) and error.code != UNKNOWN_METHOD:
+                raise _UnreachedError from error
             if error.code in NOT_CARRIED_OUT:
-                raise EngineError(f"its server refused: {one_line(error)}", engine=tool) from error
+                raise EngineError(f"its server refused: {self.shown(error)}", engine=tool) from error
             if error.code == CONNECTION_CLOSED:
                 self._lose(client)
-            raise EffectUnknownError(f"its server failed: {one_line(error)}", engine=tool) from error
+            raise EffectUnknownError(f"its server failed: {self.shown(error)}", engine=tool) from error
         except RuntimeError as error:
             # A result that its own schema does not permit: the connection is as good as before.
-            raise EffectUnknownError(f"its result cannot be used: {one_line(error)}", engine=tool) from error
+            raise EffectUnknownError(
+                f"its result cannot be used: {self.shown(error)}", engine=tool
+            ) from error
         except Exception as error:
             # Errors of HTTP and of streams that are closed, of several libraries.
+            if self._unreached.take(key):
+                raise _UnreachedError from error
             self._lose(client)
             raise EffectUnknownError(
-                f"the connection to its server broke: {one_line(error)}", engine=tool
+                f"the connection to its server broke: {self.shown(error)}", engine=tool
             ) from error
-        finally:
-            self._calls -= 1
+
+    def shown(self, said: BaseException | str) -> str:
+        """Return words of the server, or an error about it, as a model may read them."""
+        return shown_reason(one_line(said) if isinstance(said, BaseException) else said, self._secrets)
 
     def _lose(self, client: "Client") -> None:
         """Give a connection up, unless there is another one since."""
@@ -191,7 +257,7 @@ class McpServer:
                     self._failure = "it has ended"
             except Exception as error:
                 # A program that does not start, an address that refuses, a protocol that is another one.
-                self._failure = one_line(error)
+                self._failure = self.shown(error)
             self._client = None
             self._changed.set()
             if loop.time() - begun_s > LONGEST_PAUSE_S:
@@ -220,7 +286,6 @@ class McpServer:
 
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[Client]":
-        import httpx2
         from mcp import Client, StdioServerParameters
         from mcp.client.streamable_http import streamable_http_client
 
@@ -231,9 +296,11 @@ class McpServer:
             async with Client(started, mode="legacy") as client:
                 yield client
             return
+        from parley.models.tools.mcp_http import WatchedClient
+
         async with (
             # A server may hold a stream of events open; calls have their own deadlines.
-            httpx2.AsyncClient(headers=dict(address.headers), timeout=HTTP_S) as http,
+            WatchedClient(self._unreached, headers=dict(address.headers), timeout=HTTP_S) as http,
             Client(streamable_http_client(address.url, http_client=http), mode="legacy") as client,
         ):
             yield client

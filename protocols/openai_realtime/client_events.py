@@ -326,6 +326,9 @@ class Reader:
                 yield Typed(words)
             else:
                 yield CreateResponse(request.instructions, words, request.tools)
+            # An answer that was requested and has not begun does not come any more.
+            for message in state.owe_nothing("cancelled", "client_cancelled"):
+                yield Send(message)
             state.ask(request)
         elif state.can_claim and (request.instructions or (request.tools is not None and not is_after_tools)):
             name = "response.instructions" if request.instructions else "response.tools"
@@ -342,6 +345,13 @@ class Reader:
             raise ProtocolError(
                 f"Conversation already has an active response in progress: {state.response.response_id}. "
                 "Wait until the response is finished before creating a new one.",
+                code="conversation_already_has_active_response",
+            )
+        elif state.owed is Owed.ASKED:
+            # It would take the metadata of this one, and the next answer none.
+            raise ProtocolError(
+                "Conversation already has an active response in progress, which has not begun. Wait until "
+                "the response is finished, or cancel it, before creating a new one.",
                 code="conversation_already_has_active_response",
             )
         else:

@@ -30,24 +30,30 @@ def command(folder: Path) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def address_of(kind: str, folder: Path) -> AsyncIterator[McpAddress]:
-    if kind == "program":
-        yield McpAddress(command(folder))
-        return
-    port = free_port()
+async def shop_at(port: int, folder: Path) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(*command(folder), str(port))
     try:
-        async with asyncio.timeout(20), httpx.AsyncClient() as client:
+        async with asyncio.timeout(60), httpx.AsyncClient() as client:
             while True:
                 try:
                     await client.get(f"http://127.0.0.1:{port}/mcp")
                     break
                 except httpx.TransportError:
                     await asyncio.sleep(0.1)
-        yield McpAddress(url=f"http://127.0.0.1:{port}/mcp")
+        yield
     finally:
         process.kill()
         await process.wait()
+
+
+@asynccontextmanager
+async def address_of(kind: str, folder: Path) -> AsyncIterator[McpAddress]:
+    if kind == "program":
+        yield McpAddress(command(folder))
+        return
+    port = free_port()
+    async with shop_at(port, folder):
+        yield McpAddress(url=f"http://127.0.0.1:{port}/mcp")
 
 
 @asynccontextmanager
@@ -136,6 +142,51 @@ async def test_a_server_that_dies_is_an_unknown_effect_and_is_started_again(tmp_
                 pass
         assert processes and second not in processes
     assert not any(psutil.pid_exists(each) for each in processes)
+
+
+async def test_a_restart_of_an_address_costs_no_call(tmp_path: Path):
+    port = free_port()
+    server = McpServer(McpAddress(url=f"http://127.0.0.1:{port}/mcp"))
+    try:
+        async with shop_at(port, tmp_path):
+            await server.open()
+            order = tool_of(server, "order", timeout_s=60)
+            first = (await order.run({"item": "tea"}, key="a"))["process"]
+        async with shop_at(port, tmp_path):
+            # The new process does not know the session of the old one, and has carried nothing out.
+            again = await order.run({"item": "coffee"}, key="b")
+            assert again["ordered"] == "coffee" and again["process"] != first
+        assert (tmp_path / "orders").read_text() == "tea 1 a\ncoffee 1 b\n"
+    finally:
+        await server.close()
+
+
+async def test_a_server_that_is_being_restarted_is_waited_for(tmp_path: Path):
+    port = free_port()
+    server = McpServer(McpAddress(url=f"http://127.0.0.1:{port}/mcp"))
+    try:
+        async with shop_at(port, tmp_path):
+            await server.open()
+            order = tool_of(server, "order", timeout_s=60)
+        # Refused connections carry nothing out.
+        with pytest.raises(EngineError, match="is not running") as refused:
+            await order.run({"item": "tea"}, key="a")
+        assert not isinstance(refused.value, EffectUnknownError)
+        assert not (tmp_path / "orders").exists()
+    finally:
+        await server.close()
+
+
+async def test_the_words_of_a_failure_are_bounded_marked_and_without_secrets(tmp_path: Path):
+    address = McpAddress(command(tmp_path), env=(("SHOP_TOKEN", "sesame-opens-it"),))
+    async with opened(address) as server:
+        for name in ("leak", "leak_as_protocol_error"):
+            with pytest.raises(EngineError) as failed:
+                await tool_of(server, name).run({}, key="k")
+            said = str(failed.value)
+            assert "sesame" not in said and "[removed]" in said
+            assert said.startswith("its server ") and len(said) <= 360
+            assert "\n" not in said and "\x1b" not in said
 
 
 async def test_a_server_that_stays_away_is_a_failure_and_nothing_happened(tmp_path: Path):

@@ -6,7 +6,7 @@ are free when the request is over. An error before the first chunk is a status, 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from loguru import logger
@@ -14,8 +14,11 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 
-class _StalledError(Exception):
-    """The reader receives nothing any more."""
+class SlowReaderError(Exception):
+    """The reader receives nothing any more, or less than its answer permits: the stream breaks off.
+
+    Raised by the chunks too. The text is for the log.
+    """
 
 
 class EventStream(StreamingResponse):
@@ -27,6 +30,7 @@ class EventStream(StreamingResponse):
         media_type: of the answer.
         status: of the answer.
         headers: of the answer; None for those of events, which no proxy may buffer.
+        on_end: called once when the request is over, also where no chunk was requested of it.
     """
 
     def __init__(
@@ -37,11 +41,13 @@ class EventStream(StreamingResponse):
         media_type: str = "text/event-stream",
         status: int = 200,
         headers: Mapping[str, str] | None = None,
+        on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         headers = {"X-Accel-Buffering": "no"} if headers is None else headers
         super().__init__(chunks, status_code=status, media_type=media_type, headers=headers)
         self._chunks = chunks
         self._stall_s = stall_s
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request.
@@ -59,6 +65,8 @@ class EventStream(StreamingResponse):
             streaming.cancel()
             leaving.cancel()
             await asyncio.wait({streaming, leaving})
+            if self._on_end is not None:
+                await self._on_end()
         for task in (streaming, leaving):
             if not task.cancelled():
                 task.result()
@@ -78,15 +86,16 @@ class EventStream(StreamingResponse):
                     await self._give(send, {"type": "http.response.body", "body": body, "more_body": True})
                     chunk = await anext(chunks, "")
             await self._give(send, {"type": "http.response.body", "body": b"", "more_body": False})
-        except _StalledError:
-            logger.info(f"closing an event stream whose reader took nothing for {self._stall_s:g} s")
+        except SlowReaderError as slow:
+            # The server closes the connection of an answer without an end: its reader notices the cut.
+            logger.info(f"closing an event stream: {slow}")
 
     async def _give(self, send: Send, message: Message) -> None:
         try:
             async with asyncio.timeout(self._stall_s):
                 await send(message)
         except TimeoutError as error:
-            raise _StalledError from error
+            raise SlowReaderError(f"its reader took nothing for {self._stall_s:g} s") from error
 
 
 async def _gone(receive: Receive) -> None:

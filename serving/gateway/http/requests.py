@@ -126,24 +126,31 @@ async def read_body(request: Request, *, max_bytes: int, within_s: float) -> byt
     return bytes(body)
 
 
-async def read_pieces(request: Request, *, max_bytes: int, within_s: float) -> AsyncGenerator[bytes, None]:
+async def read_pieces(
+    request: Request, *, max_bytes: int, within_s: float, least_bytes_per_s: float = 0.0
+) -> AsyncGenerator[bytes, None]:
     """Yield such a body as it arrives.
 
     Args:
         request: whose body has not been read.
         max_bytes: of the body.
         within_s: longest wait for the next piece of it.
+        least_bytes_per_s: mean rate from ``within_s`` after the beginning on; a piece in time is not enough.
 
     Raises:
         BodyError: as ``read_body`` does.
     """
     _check_declared(request, max_bytes)
-    came = 0
+    came, loop = 0, asyncio.get_running_loop()
+    begun_s = loop.time()
     async with aclosing(request.stream()) as pieces:
         while (piece := await _next_piece(pieces, within_s=within_s)) is not None:
             came += len(piece)
             if came > max_bytes:
                 raise _too_large(max_bytes)
+            took_s = loop.time() - begun_s
+            if took_s > within_s and came < took_s * least_bytes_per_s:
+                raise BodyError(f"the body arrives at under {least_bytes_per_s:g} bytes/s", status=408)
             yield piece
 
 

@@ -3,7 +3,9 @@
 Live calls come first. A request is refused while the machine has no room for another call, at most
 ``audio_jobs`` are under way at a time and one of each client, and each counts as a turn of its client. The
 length of a text, of an upload and of its sound are bounded, and so is the time that each may take. An upload
-is decoded in a process that may be harmed by it (``reference_voices.decoder``).
+is read whole before its request takes a place, one of each client and ``MOST_UPLOADS`` at a time, and not at
+any pace: a slow sender holds no engine. It is decoded in a process that may be harmed by it
+(``reference_voices.decoder``).
 """
 
 import asyncio
@@ -32,7 +34,7 @@ from parley.protocols.openai_http import (
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.usage import UsageLimits
 from parley.serving.gateway.calls import CallTasks
-from parley.serving.gateway.http.event_stream import EventStream
+from parley.serving.gateway.http.event_stream import EventStream, SlowReaderError
 from parley.serving.gateway.http.requests import check_origin, discard_rest, read_pieces
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.reference_voices.decoder import VoiceDecoder, VoiceError
@@ -42,6 +44,10 @@ from parley.serving.gateway.settings import ServerTuning
 
 SPEECH_PATH, TRANSCRIPTIONS_PATH = "/v1/audio/speech", "/v1/audio/transcriptions"
 MOST_FIELDS, MOST_FIELD_BYTES = 32, 16_384
+# Uploads that are read at the same time. Each is on the disk, and in memory at its end.
+MOST_UPLOADS = 8
+# A telephone in a weak network sends more; a sender of a byte at a time is ended after ``body_s``.
+LEAST_BYTES_PER_S = 8_000
 
 
 class SpeakText(Protocol):
@@ -99,6 +105,13 @@ class OpenAiAudio:
             each_full="a request for speech or a transcript of this client is under way, try again later",
         )
 
+        self._uploads = ConcurrencyLimit(
+            MOST_UPLOADS,
+            f"{MOST_UPLOADS} recordings are being received, try again in a moment",
+            each=1,
+            each_full="a recording of this client is being received, try again later",
+        )
+
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""
         router = APIRouter()
@@ -135,12 +148,11 @@ class OpenAiAudio:
     async def _transcription(self, request: Request) -> Response:
         identity = await self._identify(request)
         self._check_room(identity, uses_recogniser=True)
-        job = self._take(identity)
-        try:
+        with self._uploads.take(_key_of(identity)):
             data, options = await self._upload(request)
-        except BaseException:
-            job.give_back()
-            raise
+            # It took its time: calls may have come meanwhile.
+            self._check_room(identity, uses_recogniser=True)
+            job = self._take(identity)
         is_json = options.form in ("json", "verbose_json")
         chunks = self._transcribed(data, options, job)
         media_type = "application/json" if is_json else "text/plain; charset=utf-8"
@@ -165,7 +177,7 @@ class OpenAiAudio:
 
     def _take(self, identity: ClientIdentity) -> Slot:
         """Take a place among the requests under way, and count a turn of the client."""
-        job = self._jobs.take(identity.owner or identity.address)
+        job = self._jobs.take(_key_of(identity))
         try:
             self._usage.take(identity)
         except BaseException:
@@ -184,7 +196,7 @@ class OpenAiAudio:
                     yield piece
                     if loop.time() > deadline_s:
                         # Its reader is slower than speech: the file breaks off, and the place is free.
-                        raise TimeoutError("the reader of a speech is too slow")
+                        raise SlowReaderError(f"a speech took over {self._settings.audio_job_s:g} s")
 
     async def _upload(self, request: Request) -> tuple[bytes, TranscriptionOptions]:
         """Read and check a form with a file.
@@ -236,11 +248,15 @@ class OpenAiAudio:
             yield (body or "\n") if isinstance(body, str) else json.dumps(body)
 
 
+def _key_of(identity: ClientIdentity) -> str:
+    return identity.owner or identity.address
+
+
 async def _form(request: Request, *, max_bytes: int, within_s: float) -> FormData:
     """Return a form with one file, which is written to the disk where it is long."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise OpenAiHttpError("the body must be multipart/form-data with a file", code="invalid_content_type")
-    pieces = read_pieces(request, max_bytes=max_bytes, within_s=within_s)
+    pieces = read_pieces(request, max_bytes=max_bytes, within_s=within_s, least_bytes_per_s=LEAST_BYTES_PER_S)
     parser = MultiPartParser(
         request.headers, pieces, max_files=1, max_fields=MOST_FIELDS, max_part_size=MOST_FIELD_BYTES
     )

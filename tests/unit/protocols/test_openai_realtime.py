@@ -640,6 +640,32 @@ def test_what_an_answer_on_its_own_cannot_have_is_refused(response: dict[str, An
     assert created["response"]["metadata"] == {"a": "b"}
 
 
+def test_a_second_request_does_not_take_the_metadata_of_the_first():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"number": "1"}})
+    assert talk.say("response.create", response={"metadata": {"number": "2"}}) == []
+    assert talk.error()["code"] == "conversation_already_has_active_response"
+    talk.report(ReplyBegan("r1"), ReplyWords("one"), ReplyOver("r1", was_cut=False))
+    talk.say("response.create", response={"metadata": {"number": "3"}})
+    talk.report(ReplyBegan("r2"), ReplyWords("two"), ReplyOver("r2", was_cut=False))
+    shown = [each["response"] for each in talk.received if each["type"] == "response.done"]
+    assert [each["metadata"]["number"] for each in shown] == ["1", "3"]
+
+
+def test_an_answer_that_a_typed_message_replaces_before_it_begins_ends_with_its_own_metadata():
+    talk = Talk()
+    for number in ("1", "2"):
+        content = [{"type": "input_text", "text": f"message {number}"}]
+        talk.say("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        talk.say("response.create", response={"metadata": {"number": number}})
+    talk.report(ReplyBegan("r2"), ReplyWords("two"), ReplyOver("r2", was_cut=False))
+    shown = [each["response"] for each in talk.received if each["type"] == "response.done"]
+    assert [(each["status"], each["metadata"]["number"]) for each in shown] == [
+        ("cancelled", "1"),
+        ("completed", "2"),
+    ]
+
+
 def test_metadata_and_passages_share_the_room():
     talk = Talk()
     given = {f"key_{number}": "x" for number in range(15)}
