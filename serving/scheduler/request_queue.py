@@ -43,6 +43,16 @@ class Waiter:
         """Place in the order of service."""
         return self.number - _RESUMED if self.is_resumed else self.number
 
+    def wait_for_own(self, now_ms: int) -> int:
+        """Return the time since which it could have had another worker than the one with its cache."""
+        if self.could_ms is None:
+            self.could_ms = now_ms
+        return self.could_ms
+
+    def stop_waiting_for_own(self) -> None:
+        """Record that no worker has room for it."""
+        self.could_ms = None
+
 
 @dataclass(slots=True)
 class _OfSize:

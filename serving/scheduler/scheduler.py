@@ -117,8 +117,7 @@ class Scheduler:
         effects: list[Effect] = []
         self._is_resized = True
         if known is not None and known.offer.incarnation == offer.incarnation:
-            self._workers.offers(known, offer)
-            known.ready_ms = ready_ms
+            self._workers.offers(known, offer, ready_ms)
             return self.worker_stands(offer.worker, standing, now_ms)
         if known is not None:
             effects = self._lose(known, now_ms)
@@ -244,7 +243,7 @@ class Scheduler:
             return []
         worker, runs = ended
         if well:
-            worker.failures = 0
+            self._workers.succeeded(worker)
             self.eta.ended_well(runs.want.task, (now_ms - runs.since_ms) / 1000)
         if kept:
             of_session = Kept(kept, now_ms, runs.want.session_id)
@@ -397,7 +396,9 @@ class Scheduler:
                 break
             worker = self._workers.choose(head.want)
             if worker is None:
-                head.could_ms, self._blocked, self._workers.has_freed = None, head, False
+                head.stop_waiting_for_own()
+                self._blocked = head
+                self._workers.none_freed()
                 break
             if self._waits_for_its_own(head, worker, now_ms):
                 break
@@ -406,10 +407,9 @@ class Scheduler:
 
     def _suspect(self, worker: Worker, now_ms: int) -> None:
         chosen = self.settings
-        worker.failures += 1
-        wait_ms = min(chosen.suspect_ms * 2 ** min(worker.failures - 1, 20), chosen.longest_suspect_ms)
+        wait_ms = min(chosen.suspect_ms * 2 ** min(worker.failures, 20), chosen.longest_suspect_ms)
         self._workers.stands(worker, WorkerState.SUSPECT)
-        self._workers.avoid(worker, now_ms + wait_ms)
+        self._workers.failed(worker, now_ms + wait_ms)
 
     def _waits_for_its_own(self, head: Waiter, free: Worker, now_ms: int) -> bool:
         """Return whether the head should wait longer for the worker that has its cache."""
@@ -422,9 +422,7 @@ class Scheduler:
             return False
         if not (own.holds(want) or own.has_session(want.session_id)):
             return False
-        if head.could_ms is None:
-            head.could_ms = now_ms
-        return now_ms - head.could_ms < self.settings.affinity_ms
+        return now_ms - head.wait_for_own(now_ms) < self.settings.affinity_ms
 
     def _grant(self, waiter: Waiter, worker: Worker, now_ms: int) -> LeaseGranted:
         want, offer = waiter.want, worker.offer

@@ -207,8 +207,9 @@ class WorkerIndex:
         worker.entry = worker.tight = None
         self._resize()
 
-    def offers(self, worker: Worker, offer: WorkerCapacity) -> None:
-        """Set the capacity of a worker."""
+    def offers(self, worker: Worker, offer: WorkerCapacity, ready_ms: int) -> None:
+        """Set the capacity of a worker, and when it is likely to be ready if it is loading."""
+        worker.ready_ms = ready_ms
         if worker.offer != offer:
             worker.offer = offer
             self._resize()
@@ -222,8 +223,17 @@ class WorkerIndex:
         worker.standing = standing
         self._freed(worker)
 
-    def avoid(self, worker: Worker, until_ms: int) -> None:
-        """Assign nothing to a worker before a time."""
+    def none_freed(self) -> None:
+        """Set ``has_freed`` to false."""
+        self.has_freed = False
+
+    def succeeded(self, worker: Worker) -> None:
+        """Record that a conversation ended well: the failures before it do not count any more."""
+        worker.failures = 0
+
+    def failed(self, worker: Worker, until_ms: int) -> None:
+        """Record a failure of a worker, and assign nothing to it before a time."""
+        worker.failures += 1
         worker.avoided_ms, worker.is_avoided = until_ms, True
         heapq.heappush(self._avoided, (until_ms, worker.offer.worker))
         self._changed(worker)
