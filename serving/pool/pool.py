@@ -199,7 +199,7 @@ class Pool:
         # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
-        self.streams = StreamWorkers(self._first_of_stream)
+        self.streams = StreamWorkers(self.first)
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._places_changed = asyncio.Event()
@@ -291,9 +291,6 @@ class Pool:
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
         return EngineMessage(MessageType.LEASE, facts=claim.facts(sign(self._secret, claim)))
 
-    def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
-        return self.first(Lease(session_id, worker, incarnation, epoch))
-
     def evict(self, ticket_id: str, *, reason: RefusalReason = RefusalReason.CANCELLED) -> bool:
         """Remove a conversation from the queue; return False when none with this ticket waits.
 
@@ -368,7 +365,7 @@ class Pool:
     def standing(self, worker: str) -> WorkerState | None:
         """Return the availability of a worker for conversations; None for one that is not running."""
         known = self._scheduler.worker(worker)
-        return None if known is None else known[1]
+        return None if known is None else known.standing
 
     async def drain(self, worker: str) -> None:
         """Make a worker take no more conversations, and end."""
@@ -562,7 +559,7 @@ class Pool:
             if self._is_busy_elsewhere(name, facts):
                 standing = WorkerState.SUSPECT
         known = self._scheduler.worker(name)
-        if known is not None and known[0].incarnation == incarnation and known[1] is standing:
+        if known is not None and known.offer.incarnation == incarnation and known.standing is standing:
             return
         offer = WorkerCapacity(name, incarnation, int(engine.get("slots", 1)), kept.spec.kv_bytes)
         ready_ms = now_ms + self.settings.load_estimate_ms
@@ -597,7 +594,7 @@ class Pool:
         if standing is WorkerState.READY and kept.process is not None:
             kept.process.mark_ready()
         if not self._is_closed and kept.url is not None:
-            self.streams.on_state(kept.spec.name, kept.url, kept.facts)
+            self.streams.on_state(kept.spec.name, kept.url, kept.facts, kv_bytes=kept.spec.kv_bytes)
 
     def _is_busy_elsewhere(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
@@ -611,7 +608,7 @@ class Pool:
         kept.is_silent = True
         self.streams.on_silent(kept.spec.name)
         known = self._scheduler.worker(kept.spec.name)
-        if known is None or known[1] is WorkerState.SUSPECT or self._is_closed:
+        if known is None or known.standing is WorkerState.SUSPECT or self._is_closed:
             return
         logger.warning(f"the worker {kept.spec.name} has stopped reporting")
         now_ms = self._clock.now_ms()

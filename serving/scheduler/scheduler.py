@@ -30,6 +30,7 @@ from parley.serving.scheduler.eta import Eta
 from parley.serving.scheduler.request_queue import RequestQueue, Waiter
 from parley.serving.scheduler.types import (
     Effect,
+    KnownWorker,
     Lease,
     LeaseGranted,
     LeaseLost,
@@ -313,10 +314,12 @@ class Scheduler:
             worker.offer.worker: (worker.offer, worker.standing, len(worker.runs)) for worker in self._workers
         }
 
-    def worker(self, name: str) -> tuple[WorkerCapacity, WorkerState] | None:
-        """Return a worker's capacity and availability; None for an unknown one."""
+    def worker(self, name: str) -> KnownWorker | None:
+        """Return the state of a worker; None for an unknown one."""
         worker = self._workers.get(name)
-        return None if worker is None else (worker.offer, worker.standing)
+        if worker is None:
+            return None
+        return KnownWorker(worker.offer, worker.standing, len(worker.runs), worker.used_bytes)
 
     def position(self, ticket_id: str) -> int | None:
         """Return the position of a queued request, 1 for the next; None for one that is not queued."""

@@ -1,9 +1,10 @@
 """Workers of one scheduler with their conversations and caches, and choice of the one for a request. Pure.
 
 The order of preference is: the worker whose cache the conversation's handle names; one that kept the longest
-beginning of it; an empty one; the one whose cache is the least loss, because it is cheap to rebuild or has
-not been used for long. Ties are decided by name. All of this is an estimate of another process's memory. The
-worker verifies it, and a wrong estimate only costs time.
+beginning of it; one where nothing has to be evicted, because it is empty or has several slots, with the
+smallest share of its slots in use; the one whose cache is the least loss, because it is cheap to rebuild or
+has not been used for long. Ties are decided by name. All of this is an estimate of another process's memory.
+The worker verifies it, and a wrong estimate only costs time.
 
 Workers with a free slot are in a heap in this order, with lazy removal. One that has a slot but too little
 memory for a request leaves it for a second heap, ordered by free memory, until its memory changes or a
@@ -375,7 +376,11 @@ class WorkerIndex:
         worker.was_open = is_open
         if is_open:
             name = worker.offer.worker
-            entry = (1, worker.least_worth, name) if worker.kept else (0, 0.0, name)
+            slots = worker.offer.slots
+            if slots == 1 and worker.kept:
+                entry = (1, worker.least_worth, name)
+            else:
+                entry = (0, len(worker.runs) / slots, name)
         if entry is not None and entry != worker.entry:
             heapq.heappush(self._open, entry)
         worker.entry = entry

@@ -81,8 +81,8 @@ class PlainWorker:
         longest = max((cache.common(want) for cache in self.caches), default=0)
         if longest:
             return 1, -longest, name
-        if not self.caches:
-            return 2, 0, name
+        if not self.caches or self.offer.slots > 1:
+            return 2, len(self.held) / self.offer.slots, name
         losses = (
             (0.01 if cache.is_left else 1)
             * cache.digests[-1][1]
