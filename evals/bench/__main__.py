@@ -20,6 +20,7 @@ BENCHMARKS: Mapping[str, str] = {
     "omni_memory": "parley.evals.bench.omni_memory",
     "phone_noise": "parley.evals.bench.phone_noise",
     "recorder": "parley.evals.bench.recorder",
+    "scheduler": "parley.evals.bench.scheduler",
     "sequencer": "parley.evals.bench.sequencer.__main__",
     "session_store": "parley.evals.bench.session_store",
     "telemetry": "parley.evals.bench.telemetry",

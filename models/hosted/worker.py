@@ -13,7 +13,6 @@ from pydantic import Field
 from parley.core.errors import ConfigError, EngineError
 from parley.core.strict_model import StrictModel
 from parley.models.hosted.link import ConversationLink
-from parley.models.llm.kv.segments import CacheHandle
 from parley.protocols.worker_tokens import LEAST_SECRET_BYTES, Claim, sign
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.runtime.worker_secret import secret_in
@@ -83,9 +82,16 @@ class OneWorker:
         """Return a lease for a session of its own; any process of the worker will do."""
         return self._address.url, self._first(MessageType.LEASE, uuid.uuid4().hex)
 
-    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
+    def lease_of(self, session_id: str, epoch: int, cached: object) -> tuple[str, EngineMessage]:
         """Return a lease for a session, as ``models.llm.hosted.engine.SessionLeasing``."""
         return self._address.url, self._first(MessageType.LEASE, session_id, epoch)
+
+    def refused(self, session_id: str) -> bool:
+        """Return False: there is no other worker."""
+        return False
+
+    def ended(self, session_id: str) -> None:
+        """Do nothing: the worker itself counts its conversations."""
 
     def not_taken(self, url: str) -> bool:
         """Return False: there is no other worker."""

@@ -60,6 +60,10 @@ from parley.serving.scheduler.types import (
 )
 
 OnPlace = Callable[[QueuePlace], None]
+# Places that are reported before other tasks of the loop run, and the pause for each of them before they are
+# computed again. A long queue thus takes some hundredths of the loop's time, however often it changes.
+PLACES_AT_ONCE = 200
+PAUSE_OF_PLACE_S = 0.000_1
 
 _STANDINGS: Mapping[str, WorkerState] = {
     "loading": WorkerState.LOADING,
@@ -195,9 +199,10 @@ class Pool:
         # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
-        self.streams = StreamWorkers(self._first_of_stream)
+        self.streams = StreamWorkers(self.first)
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        self._places_changed = asyncio.Event()
         self._is_closed = False
         self._reported_version = -1
 
@@ -206,6 +211,7 @@ class Pool:
             work = self._watch(kept) if kept.process is None else kept.process.run()
             self._tasks.append(asyncio.create_task(work, name=f"pool.{kept.spec.name}"))
         self._tasks.append(asyncio.create_task(self._keep_time(), name="pool.deadlines"))
+        self._tasks.append(asyncio.create_task(self._report_places(), name="pool.places"))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -229,7 +235,8 @@ class Pool:
 
         Args:
             want: the request.
-            on_place: called with its place in the queue, whenever that changes; must not block.
+            on_place: called with its place in the queue soon after that has changed, in a long queue at
+                intervals; must not block.
 
         Raises:
             NotPlaced: it does not get one.
@@ -252,7 +259,7 @@ class Pool:
         waiter.on_place = on_place
         # Its place may be the same as when the others were last notified.
         self._reported_version = -1
-        self._report_places()
+        self._places_changed.set()
         return await self._awaited(placed.ticket_id, waiter)
 
     def lease_rejected(self, placed: Assignment, *, busy: bool = False) -> None:
@@ -284,9 +291,6 @@ class Pool:
         claim = Claim(lease.worker, lease.incarnation, lease.session_id, lease.epoch, expires_s)
         return EngineMessage(MessageType.LEASE, facts=claim.facts(sign(self._secret, claim)))
 
-    def _first_of_stream(self, worker: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
-        return self.first(Lease(session_id, worker, incarnation, epoch))
-
     def evict(self, ticket_id: str, *, reason: RefusalReason = RefusalReason.CANCELLED) -> bool:
         """Remove a conversation from the queue; return False when none with this ticket waits.
 
@@ -305,7 +309,7 @@ class Pool:
         """
         self.eta.configure(settings)
         self._scheduler.estimates_changed()
-        self._report_places()
+        self._places_changed.set()
 
     # State of the pool.
 
@@ -360,8 +364,8 @@ class Pool:
 
     def standing(self, worker: str) -> WorkerState | None:
         """Return the availability of a worker for conversations; None for one that is not running."""
-        known = self._scheduler.workers.get(worker)
-        return None if known is None else known[1]
+        known = self._scheduler.worker(worker)
+        return None if known is None else known.standing
 
     async def drain(self, worker: str) -> None:
         """Make a worker take no more conversations, and end."""
@@ -425,7 +429,7 @@ class Pool:
                     # does.
                     waiter.placed.exception()
         self._changed.set()
-        self._report_places()
+        self._places_changed.set()
 
     def _grant(self, granted: LeaseGranted) -> None:
         waiter = self._waiters.pop(granted.ticket_id)
@@ -442,21 +446,31 @@ class Pool:
             # Its owner has not requested another one yet. A lease that is not taken in time is given up.
             asyncio.get_running_loop().call_later(self.settings.token_s, self._give_up, placed)
 
-    def _report_places(self) -> None:
-        if self._reported_version == self._scheduler.version or not self._waiters:
-            return
-        self._reported_version = self._scheduler.version
-        for place in self.places():
-            waiter = self._waiters.get(place.ticket_id)
-            if waiter is None or waiter.on_place is None:
+    async def _report_places(self) -> None:
+        while True:
+            await self._places_changed.wait()
+            self._places_changed.clear()
+            if self._reported_version == self._scheduler.version or not self._waiters:
                 continue
-            reported = (place.position, place.wait_ms)
-            if waiter.reported != reported:
-                waiter.reported = reported
-                try:
-                    waiter.on_place(place)
-                except Exception as error:  # a caller's callback: the others are notified all the same
-                    logger.opt(exception=error).error("could not report a place in the queue")
+            self._reported_version = self._scheduler.version
+            reported = 0
+            for reported, place in enumerate(self._scheduler.iter_places(self._clock.now_ms()), start=1):
+                self._report(place)
+                if reported % PLACES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            await asyncio.sleep(reported * PAUSE_OF_PLACE_S)
+
+    def _report(self, place: QueuePlace) -> None:
+        waiter = self._waiters.get(place.ticket_id)
+        if waiter is None or waiter.on_place is None:
+            return
+        reported = (place.position, place.wait_ms)
+        if waiter.reported != reported:
+            waiter.reported = reported
+            try:
+                waiter.on_place(place)
+            except Exception as error:  # a caller's callback: the others are notified all the same
+                logger.opt(exception=error).error("could not report a place in the queue")
 
     def _give_up(self, placed: Assignment) -> None:
         if placed.ticket_id in self._again and self._placed.get(placed.ticket_id) is placed:
@@ -544,8 +558,8 @@ class Pool:
                 kept.process.mark_ready()
             if self._is_busy_elsewhere(name, facts):
                 standing = WorkerState.SUSPECT
-        known = self._scheduler.workers.get(name)
-        if known is not None and known[0].incarnation == incarnation and known[1] is standing:
+        known = self._scheduler.worker(name)
+        if known is not None and known.offer.incarnation == incarnation and known.standing is standing:
             return
         offer = WorkerCapacity(name, incarnation, int(engine.get("slots", 1)), kept.spec.kv_bytes)
         ready_ms = now_ms + self.settings.load_estimate_ms
@@ -580,7 +594,7 @@ class Pool:
         if standing is WorkerState.READY and kept.process is not None:
             kept.process.mark_ready()
         if not self._is_closed and kept.url is not None:
-            self.streams.on_state(kept.spec.name, kept.url, kept.facts)
+            self.streams.on_state(kept.spec.name, kept.url, kept.facts, kv_bytes=kept.spec.kv_bytes)
 
     def _is_busy_elsewhere(self, name: str, facts: Mapping[str, Any]) -> bool:
         ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
@@ -593,8 +607,8 @@ class Pool:
     def _on_silent(self, kept: _Kept) -> None:
         kept.is_silent = True
         self.streams.on_silent(kept.spec.name)
-        known = self._scheduler.workers.get(kept.spec.name)
-        if known is None or known[1] is WorkerState.SUSPECT or self._is_closed:
+        known = self._scheduler.worker(kept.spec.name)
+        if known is None or known.standing is WorkerState.SUSPECT or self._is_closed:
             return
         logger.warning(f"the worker {kept.spec.name} has stopped reporting")
         now_ms = self._clock.now_ms()

@@ -37,7 +37,10 @@ class WorkerSpec(StrictModel):
         description="Python executable of the worker's environment; null: the one that runs this process",
     )
     kv_bytes: int | None = Field(
-        None, ge=1, description="memory for caches; null: only the number of slots counts"
+        None,
+        ge=1,
+        description="memory for caches; null: what the worker of a language model reports; for others only the "
+        "number of slots counts",
     )
 
     @model_validator(mode="after")

@@ -1,11 +1,11 @@
-"""Select the worker for a new stream. Recognisers, voices and language models hold many streams each.
+"""Select the worker for a new stream. Recognisers and voices hold many streams each.
 
 Inputs: reports of workers, on the loop. Output: the worker for a new stream, requested by the thread that
 opens it. The least loaded worker of the kind that has a free stream is chosen. A worker that is suspect,
-draining, silent or gone is never chosen, and one that has just refused a stream is avoided for a moment. A
-conversation with a language model returns to the process that has read it, where that has a free stream.
+draining, silent or gone is never chosen, and one that has just refused a stream is avoided for a moment.
 There is no queue: a speaking caller cannot wait for a recogniser, and the fallback engine
-(``speaking.fallback``) answers at once.
+(``speaking.fallback``) answers at once. Conversations with language models are placed by their memory
+(``dialogues``).
 
 The information is some milliseconds old. The worker decides, and a refused caller requests again.
 """
@@ -22,10 +22,11 @@ from pydantic import Field
 from parley.core.errors import EngineBusyError, EngineError
 from parley.models.hosted.streams import StreamLimits
 from parley.models.llm.hosted.engine import HostedLlm, PoolLlmSettings
-from parley.models.llm.kv.segments import CacheHandle
 from parley.models.stt.hosted.engine import HostedStt
 from parley.models.tts.hosted.engine import HostedTts, VoiceLimits
 from parley.runtime.engine_hosting.messages import EngineMessage
+from parley.serving.pool.dialogues import DialogueWorkers
+from parley.serving.scheduler.types import Lease
 
 ENGINE = "pool"
 # Time for which a worker that refused a stream is avoided; afterwards its reports are newer than the refusal.
@@ -75,20 +76,26 @@ class StreamWorkers:
     """Workers with many streams. Thread-safe.
 
     Args:
-        first: returns the first message to a worker for a stream, from its name, its incarnation, the session
-            and its epoch.
+        first: returns the first message to a worker for a lease.
     """
 
-    def __init__(self, first: Callable[[str, str, str, int], EngineMessage]) -> None:
+    def __init__(self, first: Callable[[Lease], EngineMessage]) -> None:
         self._first = first
+        self._dialogues: list[DialogueWorkers] = []
+        # The last reports of workers with language models, for placements that are opened later.
+        self._reports: dict[str, tuple[str, Mapping[str, Any], int | None]] = {}
         self._known: dict[str, _Known] = {}
         self._changed = threading.Condition()
         self._is_closed = False
 
-    def on_state(self, name: str, url: str, facts: Mapping[str, Any]) -> None:
-        """Record the report of a worker."""
+    def on_state(self, name: str, url: str, facts: Mapping[str, Any], *, kv_bytes: int | None = None) -> None:
+        """Record the report of a worker; ``kv_bytes`` is its memory for caches by its specification."""
         engine = facts.get("engine")
         with self._changed:
+            if facts.get("kind") == "llm":
+                self._reports[name] = url, facts, kv_bytes
+                for dialogues in self._dialogues:
+                    dialogues.on_state(name, url, facts, kv_bytes)
             if engine is None:
                 self._known.pop(name, None)
                 return
@@ -112,17 +119,33 @@ class StreamWorkers:
         with self._changed:
             if name in self._known:
                 self._known[name].takes = False
+            for dialogues in self._dialogues:
+                dialogues.on_silent(name)
 
     def on_gone(self, name: str) -> None:
         """Remove a worker that has ended."""
         with self._changed:
             self._known.pop(name, None)
+            self._reports.pop(name, None)
+            for dialogues in self._dialogues:
+                dialogues.on_gone(name)
+
+    def dialogues(self, settings: PoolLlmSettings) -> DialogueWorkers:
+        """Return the placement of conversations with language models; it receives the reports from now on."""
+        opened = DialogueWorkers(settings, self._first)
+        with self._changed:
+            self._dialogues.append(opened)
+            for name, report in self._reports.items():
+                opened.on_state(name, *report)
+        return opened
 
     def close(self) -> None:
         """Refuse all further streams."""
         with self._changed:
             self._is_closed = True
             self._known.clear()
+            for dialogues in self._dialogues:
+                dialogues.close()
             self._changed.notify_all()
 
     def rate_hz(self, kind: str, names: tuple[str, ...], within_s: float) -> int:
@@ -148,25 +171,13 @@ class StreamWorkers:
                 raise EngineError(f"{ENGINE}: no worker with {kind} is loaded", engine=ENGINE)
             return loaded[0]
 
-    def place(
-        self,
-        kind: str,
-        names: tuple[str, ...],
-        rate_hz: int,
-        *,
-        session_id: str | None = None,
-        epoch: int = 0,
-        near: CacheHandle | None = None,
-    ) -> tuple[str, EngineMessage]:
+    def place(self, kind: str, names: tuple[str, ...], rate_hz: int) -> tuple[str, EngineMessage]:
         """Return the address for a new stream, and the first message there.
 
         Args:
             kind: of the engine.
             names: of the eligible workers; empty: all of the kind.
-            rate_hz: of the audio; 0 for an engine without audio.
-            session_id: of a conversation that may return; None: the stream belongs to nothing else.
-            epoch: of the session.
-            near: process that has read a part of it, which is preferred.
+            rate_hz: of the audio.
 
         Raises:
             EngineBusyError: every worker is full.
@@ -181,13 +192,7 @@ class StreamWorkers:
             ]
             if not there:
                 raise EngineError(f"{ENGINE}: no worker with {kind} is there", engine=ENGINE)
-            had = None if near is None else self._known.get(near.worker)
-            # A process that was restarted has read nothing.
-            if had is None or near is None or had.incarnation != near.incarnation:
-                had = None
             chosen = min(there, key=lambda known: known.load)
-            if had is not None and had.load < 1 and any(known is had for known in there):
-                chosen = had
             if chosen.load >= 1:
                 raise EngineBusyError(
                     f"{ENGINE}: every {kind} stream of {len(there)} is in use", engine=ENGINE
@@ -195,7 +200,7 @@ class StreamWorkers:
             chosen.sent += 1
             name = next(name for name, known in self._known.items() if known is chosen)
             url, incarnation = chosen.url, chosen.incarnation
-        return url, self._first(name, incarnation, session_id or uuid.uuid4().hex, epoch)
+        return url, self._first(Lease(uuid.uuid4().hex, name, incarnation, 0))
 
     def not_taken(self, url: str) -> None:
         """Record that a worker refused a stream."""
@@ -213,7 +218,7 @@ class StreamWorkers:
 
 
 class _Placing:
-    """Placement of streams of one kind (``StreamLeasing`` and ``SessionLeasing``)."""
+    """Placement of streams of one kind (``StreamLeasing``)."""
 
     def __init__(self, workers: StreamWorkers, kind: str, names: tuple[str, ...], rate_hz: int) -> None:
         self._workers = workers
@@ -221,9 +226,6 @@ class _Placing:
 
     def lease(self) -> tuple[str, EngineMessage]:
         return self._workers.place(*self._wanted)
-
-    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
-        return self._workers.place(*self._wanted, session_id=session_id, epoch=epoch, near=near)
 
     def not_taken(self, url: str) -> bool:
         self._workers.not_taken(url)
@@ -252,4 +254,4 @@ def pooled_tts(workers: StreamWorkers, settings: PoolTtsSettings) -> HostedTts:
 
 def pooled_llm(workers: StreamWorkers, settings: PoolLlmSettings) -> HostedLlm:
     """Return language models in the workers of a pool. Waits for none of them."""
-    return HostedLlm(_Placing(workers, "llm", settings.workers, 0), settings)
+    return HostedLlm(workers.dialogues(settings), settings)

@@ -9,9 +9,12 @@ held back: no other caller waits for them, and they take no place of the others.
 A caller on a connection leaves when the connection ends. A phone caller is polled for, and is removed
 when the next poll is late (``expires_s``). When an operator removes a polled caller, the removal is
 remembered until then, so that the poll does not put them at the end.
+
+Each caller counts in four orders, one for each kind of count, so that a count does not visit the callers.
 """
 
-from collections import OrderedDict
+import heapq
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +23,7 @@ from pydantic import Field
 from parley.core.durations import DurationCounts
 from parley.core.errors import CapacityError
 from parley.core.strict_model import StrictModel
+from parley.serving.scheduler.arrival_order import ArrivalOrder
 
 
 class CallQueueSettings(StrictModel):
@@ -61,6 +65,7 @@ class _Queued:
     """Entry of one caller.
 
     Attributes:
+        number: of the arrival.
         transport: of the caller.
         uses_recogniser: the call would use the recogniser.
         since_s: when they joined.
@@ -68,6 +73,7 @@ class _Queued:
         is_held_back: they could not take a free line.
     """
 
+    number: int
     transport: str
     uses_recogniser: bool
     since_s: float
@@ -90,9 +96,18 @@ class CallQueue:
         self.settings = settings
         self.waits = DurationCounts()
         self._clock_s = clock_s
-        self._queued: OrderedDict[str, _Queued] = OrderedDict()
+        # Arrivals come in ascending order, so this is in the order of the queue.
+        self._queued: dict[str, _Queued] = {}
+        self._numbers = itertools.count()
+        # Numbers of the callers by (held back ones included, only those who would use the recogniser).
+        self._orders = {key: ArrivalOrder() for key in itertools.product((False, True), repeat=2)}
+        self._held_back = 0
+        # Polled callers by the time at which they are removed, with lazy removal: a refreshed caller is put
+        # back with the later time when the earlier one has come.
+        self._expiries: list[tuple[float, int, str]] = []
         # Removed callers that are polled for, with the time at which the next poll is late.
         self._removed: dict[str, float] = {}
+        self._removals: list[tuple[float, str]] = []
 
     def __contains__(self, ticket: object) -> bool:
         return ticket in self._queued
@@ -108,7 +123,7 @@ class CallQueue:
 
     def _has_no_room(self, *, is_held_back: bool) -> bool:
         self._remove_expired()
-        alike = sum(queued.is_held_back is is_held_back for queued in self._queued.values())
+        alike = self._held_back if is_held_back else len(self._queued) - self._held_back
         return alike >= self.settings.most
 
     def join(
@@ -134,19 +149,36 @@ class CallQueue:
         """
         if self._has_no_room(is_held_back=is_held_back):
             raise CapacityError("the queue for a line is full, try again later", limit=self.settings.most)
-        self._queued[ticket] = _Queued(transport, uses_recogniser, self._clock_s(), expires_s, is_held_back)
+        number, now_s = next(self._numbers), self._clock_s()
+        queued = _Queued(number, transport, uses_recogniser, now_s, expires_s, is_held_back)
+        self._queued[ticket] = queued
+        self._held_back += is_held_back
+        for order in self._orders_of(queued):
+            order.add(number)
+        if expires_s is not None:
+            heapq.heappush(self._expiries, (expires_s, number, ticket))
 
     def hold_back(self, ticket: str, is_held_back: bool) -> None:
         """Set whether a caller could take a free line; has no effect on one that is not queued."""
         queued = self._queued.get(ticket)
-        if queued is not None:
-            queued.is_held_back = is_held_back
+        if queued is None or queued.is_held_back is is_held_back:
+            return
+        before = self._orders_of(queued)
+        queued.is_held_back = is_held_back
+        self._held_back += 1 if is_held_back else -1
+        for order in before:
+            order.discard(queued.number)
+        for order in self._orders_of(queued):
+            order.add(queued.number)
 
     def refresh(self, ticket: str, expires_s: float) -> None:
         """Postpone the removal of a caller; has no effect on one that is not queued."""
         queued = self._queued.get(ticket)
-        if queued is not None:
-            queued.expires_s = expires_s
+        if queued is None:
+            return
+        if queued.expires_s is None or expires_s < queued.expires_s:
+            heapq.heappush(self._expiries, (expires_s, queued.number, ticket))
+        queued.expires_s = expires_s
 
     def ahead_of(self, ticket: str, *, heard_only: bool = False, for_line: bool = False) -> int:
         """Return how many callers are ahead of this one, or of one who joins now if it is not queued.
@@ -161,13 +193,8 @@ class CallQueue:
         self._remove_expired()
         mine = self._queued.get(ticket)
         counts_all = not for_line and mine is not None and mine.is_held_back
-        ahead = 0
-        for each, queued in self._queued.items():
-            if each == ticket:
-                break
-            if counts_all or not queued.is_held_back:
-                ahead += queued.uses_recogniser or not heard_only
-        return ahead
+        order = self._orders[counts_all, heard_only]
+        return len(order) if mine is None else order.before(mine.number)
 
     def is_overdue(self, ticket: str) -> bool:
         """Return whether a caller has waited as long as allowed."""
@@ -192,9 +219,10 @@ class CallQueue:
     def remove(self, ticket: str) -> bool:
         """Remove a caller on behalf of an operator; return whether they were queued."""
         self._remove_expired()
-        queued = self._queued.pop(ticket, None)
+        queued = self._drop(ticket)
         if queued is not None and queued.expires_s is not None:
             self._removed[ticket] = queued.expires_s
+            heapq.heappush(self._removals, (queued.expires_s, ticket))
         return queued is not None
 
     def was_removed(self, ticket: str) -> bool:
@@ -203,22 +231,41 @@ class CallQueue:
 
     def leave(self, ticket: str) -> float | None:
         """Remove a caller; return how long they waited, in seconds, or None when they are not queued."""
-        queued = self._queued.pop(ticket, None)
+        queued = self._drop(ticket)
         if queued is None:
             return None
         waited_s = self._clock_s() - queued.since_s
         self.waits.add(waited_s)
         return waited_s
 
+    def _orders_of(self, queued: _Queued) -> list[ArrivalOrder]:
+        """Return the orders in which a caller counts."""
+        return [
+            order
+            for (with_held_back, heard_only), order in self._orders.items()
+            if (with_held_back or not queued.is_held_back) and (queued.uses_recogniser or not heard_only)
+        ]
+
+    def _drop(self, ticket: str) -> _Queued | None:
+        queued = self._queued.pop(ticket, None)
+        if queued is not None:
+            self._held_back -= queued.is_held_back
+            for order in self._orders_of(queued):
+                order.discard(queued.number)
+        return queued
+
     def _remove_expired(self) -> None:
         now_s = self._clock_s()
-        expired = [
-            ticket
-            for ticket, queued in self._queued.items()
-            if queued.expires_s is not None and queued.expires_s < now_s
-        ]
-        for ticket in expired:
-            del self._queued[ticket]
-        self._removed = {
-            ticket: expires_s for ticket, expires_s in self._removed.items() if expires_s >= now_s
-        }
+        while self._expiries and self._expiries[0][0] < now_s:
+            _, number, ticket = heapq.heappop(self._expiries)
+            queued = self._queued.get(ticket)
+            if queued is None or queued.number != number or queued.expires_s is None:
+                continue
+            if queued.expires_s < now_s:
+                self._drop(ticket)
+            else:
+                heapq.heappush(self._expiries, (queued.expires_s, number, ticket))
+        while self._removals and self._removals[0][0] < now_s:
+            expires_s, ticket = heapq.heappop(self._removals)
+            if self._removed.get(ticket) == expires_s:
+                del self._removed[ticket]

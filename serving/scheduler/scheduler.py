@@ -13,18 +13,24 @@ the head.
 Full: refused with the length of the queue. Without a worker that might ever be ready, waiting conversations
 are refused after ``no_worker_ms``. A waiter without a heartbeat for ``silent_ms`` counts as having left.
 Nothing here waits, fails or starts. An unknown ticket or worker is ignored, and such a call changes nothing.
+
+The time of an operation does not grow with the queue or the number of workers, beyond a logarithm
+(``request_queue``, ``worker_index``). Exceptions are ``places`` and ``running``, which list everything, the
+end of a worker, whose conversations have to be moved, and what ``on_deadline`` finds due. ``position`` is the
+place of one request. Times come in ascending order.
 """
 
 import heapq
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
 
 from pydantic import Field
 
 from parley.core.strict_model import StrictModel
-from parley.serving.scheduler.affinity import Candidate, Kept, best, holds
 from parley.serving.scheduler.eta import Eta
+from parley.serving.scheduler.request_queue import RequestQueue, Waiter
 from parley.serving.scheduler.types import (
     Effect,
+    KnownWorker,
     Lease,
     LeaseGranted,
     LeaseLost,
@@ -36,6 +42,7 @@ from parley.serving.scheduler.types import (
     WorkerRequest,
     WorkerState,
 )
+from parley.serving.scheduler.worker_index import Kept, Runs, Worker, WorkerIndex
 
 
 class SchedulerSettings(StrictModel):
@@ -68,56 +75,6 @@ class SchedulerSettings(StrictModel):
     kept_caches: int = Field(8, ge=0, le=10_000, description="caches remembered per worker")
 
 
-@dataclass(slots=True)
-class _Waiter:
-    want: WorkerRequest
-    number: int
-    since_ms: int
-    heard_ms: int
-    # Time since which a worker was free for it, while it waits for another one.
-    could_ms: int | None = None
-    # Time since which no known worker could hold it, even when empty.
-    unfit_ms: int | None = None
-
-
-@dataclass(slots=True)
-class _Runs:
-    want: WorkerRequest
-    number: int
-    asked_ms: int
-    since_ms: int
-    lease: Lease
-
-
-@dataclass(slots=True)
-class _Worker:
-    offer: WorkerCapacity
-    standing: WorkerState
-    # Time at which a loading worker is likely to be ready.
-    ready_ms: int = 0
-    runs: dict[str, _Runs] = field(default_factory=dict)
-    kept: list[Kept] = field(default_factory=list)
-    # Consecutive failures, and the time until which it is avoided because of them.
-    failures: int = 0
-    avoided_ms: int = 0
-
-    def may_hold(self, want: WorkerRequest) -> bool:
-        return self.offer.kv_bytes is None or want.kv_bytes <= self.offer.kv_bytes
-
-    def has_room(self, want: WorkerRequest, now_ms: int) -> bool:
-        if now_ms < self.avoided_ms:
-            return False
-        if self.standing is not WorkerState.READY or len(self.runs) >= self.offer.slots:
-            return False
-        limit = self.offer.kv_bytes
-        return (
-            limit is None or sum(each.want.kv_bytes for each in self.runs.values()) + want.kv_bytes <= limit
-        )
-
-    def candidate(self) -> Candidate:
-        return Candidate(self.offer.worker, self.offer.incarnation, tuple(self.kept))
-
-
 class Scheduler:
     """Queue and assignments of one pool.
 
@@ -133,16 +90,18 @@ class Scheduler:
         self.settings = settings or SchedulerSettings()
         self.eta = eta or Eta()
         self.version = 0
-        self._workers: dict[str, _Worker] = {}
-        # In the order of service: conversations that lost a worker come before all others.
-        self._resumed: dict[str, _Waiter] = {}
-        self._waiting: dict[str, _Waiter] = {}
+        self._workers = WorkerIndex()
+        self._queue = RequestQueue()
         self._on: dict[str, str] = {}
         self._asked = 0
         self._stopping = False
         self._seen_ms = 0
         # Time since which there has been no worker that might ever be ready; set from the first call on.
         self._none_since_ms: int | None = None
+        # Head for which no worker had room; none has, until one has freed some.
+        self._blocked: Waiter | None = None
+        # Whether the marks of requests that are too large for every worker may be out of date.
+        self._is_resized = False
 
     # Workers.
 
@@ -157,12 +116,14 @@ class Scheduler:
         """Register a worker; ``ready_ms`` is when a loading one is likely to be ready."""
         known = self._workers.get(offer.worker)
         effects: list[Effect] = []
+        self._is_resized = True
         if known is not None and known.offer.incarnation == offer.incarnation:
-            known.offer, known.ready_ms = offer, ready_ms
+            self._workers.offers(known, offer, ready_ms)
             return self.worker_stands(offer.worker, standing, now_ms)
         if known is not None:
             effects = self._lose(known, now_ms)
-        self._workers[offer.worker] = _Worker(offer, standing, ready_ms)
+            self._workers.remove(known)
+        self._workers.add(Worker(offer, standing, ready_ms))
         return [*effects, *self._changed(now_ms)]
 
     def worker_stands(self, worker: str, standing: WorkerState, now_ms: int) -> list[Effect]:
@@ -170,7 +131,7 @@ class Scheduler:
         known = self._workers.get(worker)
         if known is None:
             return []
-        known.standing = standing
+        self._workers.stands(known, standing)
         return self._changed(now_ms)
 
     def worker_down(self, worker: str, now_ms: int) -> list[Effect]:
@@ -179,7 +140,8 @@ class Scheduler:
         if known is None:
             return []
         effects = self._lose(known, now_ms)
-        del self._workers[worker]
+        self._workers.remove(known)
+        self._is_resized = True
         return [*effects, *self._changed(now_ms)]
 
     # Conversations.
@@ -191,30 +153,27 @@ class Scheduler:
             ValueError: the ticket is taken.
         """
         ticket = want.ticket_id
-        if ticket in self._on or self._waiter(ticket) is not None:
+        if ticket in self._on or ticket in self._queue:
             raise ValueError(f"the ticket {ticket} is in use")
         reason, limit = self._refusal(want, now_ms)
         if reason is not None:
             return [RequestRefused(ticket, reason, limit)]
         self._asked += 1
-        self._waiting[ticket] = _Waiter(want, self._asked, now_ms, now_ms)
+        self._queue.add(Waiter(want, self._asked, now_ms, now_ms))
         effects = self._changed(now_ms)
-        if len(self._waiting) + len(self._resumed) > self.settings.max_waiting and ticket in self._waiting:
-            del self._waiting[ticket]
+        if len(self._queue) > self.settings.max_waiting and self._queue.remove(ticket) is not None:
             return [*effects, RequestRefused(ticket, RefusalReason.QUEUE_FULL, self.settings.max_waiting)]
         return effects
 
     def heartbeat(self, ticket_id: str, now_ms: int) -> None:
         """Record a heartbeat for a queued request."""
-        waiter = self._waiter(ticket_id)
-        if waiter is not None:
-            waiter.heard_ms = now_ms
+        self._queue.heartbeat(ticket_id, now_ms)
 
     def cancel(self, ticket_id: str, now_ms: int) -> list[Effect]:
         """Withdraw a queued request for its owner, or release a running conversation as failed."""
         if ticket_id in self._on:
             return self.release(ticket_id, now_ms, well=False)
-        if self._forget(ticket_id) is None:
+        if self._queue.remove(ticket_id) is None:
             return []
         return self._changed(now_ms)
 
@@ -228,7 +187,7 @@ class Scheduler:
             now_ms: present time.
             reason: sent to its owner.
         """
-        if self._forget(ticket_id) is None:
+        if self._queue.remove(ticket_id) is None:
             return []
         return [RequestRefused(ticket_id, reason), *self._changed(now_ms)]
 
@@ -246,13 +205,14 @@ class Scheduler:
             now_ms: present time.
             busy: another client holds the worker, which is not a failure: it is free when it reports so.
         """
-        runs = self._end(ticket_id)
-        if runs is None:
+        ended = self._end(ticket_id)
+        if ended is None:
             return []
+        worker, runs = ended
         if busy:
-            self._workers[runs.lease.worker].standing = WorkerState.SUSPECT
+            self._workers.stands(worker, WorkerState.SUSPECT)
         else:
-            self._suspect(self._workers[runs.lease.worker], now_ms)
+            self._suspect(worker, now_ms)
         return [*self._resume(runs, now_ms), *self._changed(now_ms)]
 
     def move(self, ticket_id: str, now_ms: int) -> list[Effect]:
@@ -260,10 +220,11 @@ class Scheduler:
 
         The worker is suspect, and the conversation waits at the head.
         """
-        runs = self._end(ticket_id)
-        if runs is None:
+        ended = self._end(ticket_id)
+        if ended is None:
             return []
-        self._suspect(self._workers[runs.lease.worker], now_ms)
+        worker, runs = ended
+        self._suspect(worker, now_ms)
         lost = LeaseLost(ticket_id, runs.lease)
         return [lost, *self._resume(runs, now_ms), *self._changed(now_ms)]
 
@@ -278,29 +239,26 @@ class Scheduler:
             well: true when its duration counts for the estimates.
             kept: segments that the worker has kept of it, as ``WorkerRequest.digests``.
         """
-        runs = self._end(ticket_id)
-        if runs is None:
+        ended = self._end(ticket_id)
+        if ended is None:
             return []
+        worker, runs = ended
         if well:
-            self._workers[runs.lease.worker].failures = 0
+            self._workers.succeeded(worker)
             self.eta.ended_well(runs.want.task, (now_ms - runs.since_ms) / 1000)
         if kept:
-            self._keep(self._workers[runs.lease.worker], Kept(kept, now_ms, runs.want.session_id))
+            of_session = Kept(kept, now_ms, runs.want.session_id)
+            self._workers.keep(worker, of_session, self.settings.kept_caches)
         return self._changed(now_ms)
 
     def left(self, session_id: str) -> None:
         """Record that no client has a session open any more: its caches are the first to be evicted."""
-        for worker in self._workers.values():
-            worker.kept = [
-                replace(kept, is_left=True) if kept.session_id == session_id else kept for kept in worker.kept
-            ]
+        self._workers.left(session_id)
 
     def stop(self) -> list[Effect]:
         """Refuse those that wait, and all later requests; running conversations continue."""
         self._stopping = True
-        waiting = [*self._resumed, *self._waiting]
-        self._resumed.clear()
-        self._waiting.clear()
+        waiting = self._queue.clear()
         self.version += 1
         return [RequestRefused(ticket, RefusalReason.STOPPING) for ticket in waiting]
 
@@ -308,42 +266,38 @@ class Scheduler:
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``on_deadline`` is due, unless another call comes first; None: not at all."""
-        waiters = [*self._resumed.values(), *self._waiting.values()]
-        if not waiters:
+        queue, chosen = self._queue, self.settings
+        if not queue:
             return None
-        chosen = self.settings
         due_ms = []
-        if chosen.silent_ms is not None:
-            due_ms.append(min(waiter.heard_ms for waiter in waiters) + chosen.silent_ms)
-        head = self._head()
+        if chosen.silent_ms is not None and queue.least_heard_ms is not None:
+            due_ms.append(queue.least_heard_ms + chosen.silent_ms)
+        head = queue.head
         if head is not None and head.could_ms is not None:
             due_ms.append(head.could_ms + chosen.affinity_ms)
         if self._none_since_ms is not None:
             due_ms.append(self._none_since_ms + chosen.no_worker_ms)
-        due_ms += [each.unfit_ms + chosen.no_worker_ms for each in waiters if each.unfit_ms is not None]
-        due_ms += [each.avoided_ms for each in self._workers.values() if each.avoided_ms > self._seen_ms]
+        if queue.least_unfit_ms is not None:
+            due_ms.append(queue.least_unfit_ms + chosen.no_worker_ms)
+        if self._workers.next_trusted_ms is not None:
+            due_ms.append(self._workers.next_trusted_ms)
         return min(due_ms, default=None)
 
     def on_deadline(self, now_ms: int) -> list[Effect]:
         """Perform everything that is due."""
         effects: list[Effect] = []
-        silent_ms = self.settings.silent_ms
-        waiters = [*self._resumed.values(), *self._waiting.values()]
-        for waiter in waiters:
-            if silent_ms is not None and now_ms - waiter.heard_ms >= silent_ms:
-                self._forget(waiter.want.ticket_id)
+        unfit = self._queue.unfit(now_ms - self.settings.no_worker_ms)
+        if self.settings.silent_ms is not None:
+            for waiter in self._queue.silent(now_ms - self.settings.silent_ms):
+                self._queue.remove(waiter.want.ticket_id)
                 effects.append(RequestRefused(waiter.want.ticket_id, RefusalReason.LEFT))
-        for waiter in waiters:
-            unfit_ms = waiter.unfit_ms
-            if unfit_ms is not None and now_ms - unfit_ms >= self.settings.no_worker_ms:
-                if self._forget(waiter.want.ticket_id) is not None:
-                    effects.append(
-                        RequestRefused(waiter.want.ticket_id, RefusalReason.TOO_LARGE, self._largest())
-                    )
+        for waiter in unfit:
+            if self._queue.remove(waiter.want.ticket_id) is not None:
+                effects.append(
+                    RequestRefused(waiter.want.ticket_id, RefusalReason.TOO_LARGE, self._largest())
+                )
         if self._is_hopeless(now_ms):
-            for ticket in [*self._resumed, *self._waiting]:
-                self._forget(ticket)
-                effects.append(RequestRefused(ticket, RefusalReason.NO_WORKER))
+            effects += [RequestRefused(ticket, RefusalReason.NO_WORKER) for ticket in self._queue.clear()]
         return [*effects, *self._changed(now_ms)]
 
     # State.
@@ -351,33 +305,47 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Number of waiting conversations."""
-        return len(self._resumed) + len(self._waiting)
+        return len(self._queue)
 
     @property
     def workers(self) -> dict[str, tuple[WorkerCapacity, WorkerState, int]]:
         """Workers by name, each with its availability and its number of conversations."""
         return {
-            name: (worker.offer, worker.standing, len(worker.runs)) for name, worker in self._workers.items()
+            worker.offer.worker: (worker.offer, worker.standing, len(worker.runs)) for worker in self._workers
         }
+
+    def worker(self, name: str) -> KnownWorker | None:
+        """Return the state of a worker; None for an unknown one."""
+        worker = self._workers.get(name)
+        if worker is None:
+            return None
+        return KnownWorker(worker.offer, worker.standing, len(worker.runs), worker.used_bytes)
+
+    def position(self, ticket_id: str) -> int | None:
+        """Return the position of a queued request, 1 for the next; None for one that is not queued."""
+        return self._queue.position(ticket_id)
 
     def places(self, now_ms: int) -> list[QueuePlace]:
         """Return the queue, its head first, with the estimated wait of each."""
-        free_ms = [at_ms for worker in self._workers.values() for at_ms in self._slots_ms(worker, now_ms)]
+        return list(self.iter_places(now_ms))
+
+    def iter_places(self, now_ms: int) -> Iterator[QueuePlace]:
+        """Iterate over ``places`` as they are now, for a reader that yields to others in between."""
+        free_ms = [at_ms for worker in self._workers for at_ms in self._slots_ms(worker, now_ms)]
         heapq.heapify(free_ms)
-        places = []
-        for position, waiter in enumerate((*self._resumed.values(), *self._waiting.values()), start=1):
+        return self._places(list(self._queue), free_ms)
+
+    def _places(self, waiters: list[Waiter], free_ms: list[int]) -> Iterator[QueuePlace]:
+        for position, waiter in enumerate(waiters, start=1):
             want, wait_ms = waiter.want, None
             if free_ms:
-                wait_ms = heapq.heappop(free_ms)
-                heapq.heappush(free_ms, wait_ms + round(self.eta.lasts_s(want.task) * 1000))
-            places.append(
-                QueuePlace(want.ticket_id, want.session_id, want.task, position, wait_ms, waiter.since_ms)
-            )
-        return places
+                wait_ms = free_ms[0]
+                heapq.heapreplace(free_ms, wait_ms + round(self.eta.lasts_s(want.task) * 1000))
+            yield QueuePlace(want.ticket_id, want.session_id, want.task, position, wait_ms, waiter.since_ms)
 
     def running(self, now_ms: int) -> list[Running]:
         """Return the conversations that have a worker, the oldest first."""
-        runs = [each for worker in self._workers.values() for each in worker.runs.values()]
+        runs = [each for worker in self._workers for each in worker.runs.values()]
         runs.sort(key=lambda each: each.since_ms)
         return [
             Running(
@@ -403,10 +371,11 @@ class Scheduler:
 
     def _may_ever_run(self, want: WorkerRequest) -> bool:
         """Return whether any known worker could hold the conversation when empty."""
-        return any(worker.may_hold(want) for worker in self._workers.values())
+        most_bytes = self._workers.most_bytes
+        return bool(self._workers) and (most_bytes is None or want.kv_bytes <= most_bytes)
 
     def _largest(self) -> int:
-        return max((worker.offer.kv_bytes or 0 for worker in self._workers.values()), default=0)
+        return self._workers.most_bytes or 0
 
     def _is_hopeless(self, now_ms: int) -> bool:
         since_ms = self._none_since_ms
@@ -415,127 +384,79 @@ class Scheduler:
     def _changed(self, now_ms: int) -> list[Effect]:
         self.version += 1
         self._seen_ms = max(self._seen_ms, now_ms)
-        self._mark_unfit(now_ms)
-        if any(worker.standing is not WorkerState.DRAINING for worker in self._workers.values()):
+        self._workers.trust(now_ms)
+        if self._is_resized and self._workers:
+            self._queue.fit_to(self._workers.most_bytes, now_ms)
+            self._is_resized = False
+        if not self._workers.are_all_draining:
             self._none_since_ms = None
         elif self._none_since_ms is None:
             self._none_since_ms = now_ms
         effects: list[Effect] = []
-        while (waiter := self._head()) is not None:
-            free = [
-                worker.candidate()
-                for worker in self._workers.values()
-                if worker.has_room(waiter.want, now_ms)
-            ]
-            name = best(free, waiter.want, now_ms)
-            if name is None:
-                waiter.could_ms = None
+        # One that no known worker can hold does not block the others: it is not the head.
+        while (head := self._queue.head) is not None:
+            if head is self._blocked and not self._workers.has_freed:
                 break
-            if self._waits_for_its_own(waiter, name, now_ms):
+            worker = self._workers.choose(head.want)
+            if worker is None:
+                head.stop_waiting_for_own()
+                self._blocked = head
+                self._workers.none_freed()
                 break
-            effects.append(self._grant(waiter, self._workers[name], now_ms))
+            if self._waits_for_its_own(head, worker, now_ms):
+                break
+            effects.append(self._grant(head, worker, now_ms))
         return effects
 
-    def _head(self) -> _Waiter | None:
-        """Return the next waiter. One that no known worker can hold does not block the others."""
-        waiters = (*self._resumed.values(), *self._waiting.values())
-        return next((waiter for waiter in waiters if waiter.unfit_ms is None), None)
-
-    def _mark_unfit(self, now_ms: int) -> None:
-        if not self._workers:
-            return
-        for waiters in (self._resumed, self._waiting):
-            for waiter in waiters.values():
-                if self._may_ever_run(waiter.want):
-                    waiter.unfit_ms = None
-                elif waiter.unfit_ms is None:
-                    waiter.unfit_ms = now_ms
-
-    def _suspect(self, worker: _Worker, now_ms: int) -> None:
+    def _suspect(self, worker: Worker, now_ms: int) -> None:
         chosen = self.settings
-        worker.standing = WorkerState.SUSPECT
-        worker.failures += 1
-        wait_ms = min(chosen.suspect_ms * 2 ** min(worker.failures - 1, 20), chosen.longest_suspect_ms)
-        worker.avoided_ms = now_ms + wait_ms
+        wait_ms = min(chosen.suspect_ms * 2 ** min(worker.failures, 20), chosen.longest_suspect_ms)
+        self._workers.stands(worker, WorkerState.SUSPECT)
+        self._workers.failed(worker, now_ms + wait_ms)
 
-    def _waits_for_its_own(self, head: _Waiter, name: str, now_ms: int) -> bool:
+    def _waits_for_its_own(self, head: Waiter, free: Worker, now_ms: int) -> bool:
         """Return whether the head should wait longer for the worker that has its cache."""
         want, handle = head.want, head.want.handle
         own = None if handle is None else self._workers.get(handle.worker)
-        if handle is None or own is None or name == own.offer.worker:
+        if handle is None or own is None or own is free or own.offer.incarnation != handle.incarnation:
             return False
-        if own.offer.incarnation != handle.incarnation:
+        if own.standing is not WorkerState.READY or self._queue.live > want.task.is_live:
+            # A live call waits after it, or its worker may not come free.
             return False
-        is_kept = holds(own.candidate(), want) or any(
-            runs.want.session_id == want.session_id for runs in own.runs.values()
-        )
-        if own.standing is not WorkerState.READY or not is_kept or self._is_live_behind(head):
+        if not (own.holds(want) or own.has_session(want.session_id)):
             return False
-        if head.could_ms is None:
-            head.could_ms = now_ms
-        return now_ms - head.could_ms < self.settings.affinity_ms
+        return now_ms - head.wait_for_own(now_ms) < self.settings.affinity_ms
 
-    def _is_live_behind(self, head: _Waiter) -> bool:
-        return any(
-            waiter is not head and waiter.want.task.is_live
-            for waiters in (self._resumed, self._waiting)
-            for waiter in waiters.values()
-        )
-
-    def _grant(self, waiter: _Waiter, worker: _Worker, now_ms: int) -> LeaseGranted:
+    def _grant(self, waiter: Waiter, worker: Worker, now_ms: int) -> LeaseGranted:
         want, offer = waiter.want, worker.offer
-        self._forget(want.ticket_id)
+        self._queue.remove(want.ticket_id)
         lease = Lease(want.session_id, offer.worker, offer.incarnation, want.epoch)
-        worker.runs[want.ticket_id] = _Runs(want, waiter.number, waiter.since_ms, now_ms, lease)
         self._on[want.ticket_id] = offer.worker
-        self._use(worker, want, now_ms)
+        self._workers.begin(worker, Runs(want, waiter.number, waiter.since_ms, now_ms, lease))
         return LeaseGranted(want.ticket_id, lease)
 
-    def _use(self, worker: _Worker, want: WorkerRequest, now_ms: int) -> None:
-        """Update the record of a worker's caches for the one that a new conversation uses or evicts."""
-        if not worker.kept:
-            return
-        if worker.offer.slots == 1:
-            worker.kept.clear()
-            return
-        used = max(worker.kept, key=lambda kept: kept.beginning_of(want))
-        if used.beginning_of(want):
-            worker.kept.remove(used)
-
-    def _keep(self, worker: _Worker, kept: Kept) -> None:
-        if worker.offer.slots == 1:
-            worker.kept.clear()
-        worker.kept.append(kept)
-        worker.kept.sort(key=lambda each: each.used_ms)
-        del worker.kept[: max(0, len(worker.kept) - self.settings.kept_caches)]
-
-    def _end(self, ticket_id: str) -> _Runs | None:
+    def _end(self, ticket_id: str) -> tuple[Worker, Runs] | None:
         name = self._on.pop(ticket_id, None)
-        return None if name is None else self._workers[name].runs.pop(ticket_id)
+        worker = None if name is None else self._workers.get(name)
+        return None if worker is None else (worker, self._workers.end(worker, ticket_id))
 
-    def _lose(self, worker: _Worker, now_ms: int) -> list[Effect]:
+    def _lose(self, worker: Worker, now_ms: int) -> list[Effect]:
         lost: list[Effect] = []
         for runs in list(worker.runs.values()):
             self._end(runs.want.ticket_id)
             lost += [LeaseLost(runs.want.ticket_id, runs.lease), *self._resume(runs, now_ms)]
         return lost
 
-    def _resume(self, runs: _Runs, now_ms: int) -> list[Effect]:
+    def _resume(self, runs: Runs, now_ms: int) -> list[Effect]:
         """Put a conversation at the head; a stopping scheduler refuses it."""
         if self._stopping:
             return [RequestRefused(runs.want.ticket_id, RefusalReason.STOPPING)]
-        self._resumed[runs.want.ticket_id] = _Waiter(runs.want, runs.number, runs.asked_ms, now_ms)
-        ordered = sorted(self._resumed.items(), key=lambda item: item[1].number)
-        self._resumed = dict(ordered)
+        self._queue.add(Waiter(runs.want, runs.number, runs.asked_ms, now_ms, is_resumed=True))
+        if not self._may_ever_run(runs.want):
+            self._is_resized = True
         return []
 
-    def _waiter(self, ticket_id: str) -> _Waiter | None:
-        return self._resumed.get(ticket_id) or self._waiting.get(ticket_id)
-
-    def _forget(self, ticket_id: str) -> _Waiter | None:
-        return self._resumed.pop(ticket_id, None) or self._waiting.pop(ticket_id, None)
-
-    def _slots_ms(self, worker: _Worker, now_ms: int) -> list[int]:
+    def _slots_ms(self, worker: Worker, now_ms: int) -> list[int]:
         """Return the estimated time until each slot of a worker is free."""
         if worker.standing is WorkerState.LOADING:
             return [max(0, worker.ready_ms - now_ms)] * worker.offer.slots
@@ -544,6 +465,6 @@ class Scheduler:
         free = worker.offer.slots - len(worker.runs)
         return [0] * free + [self._left_ms(runs, now_ms) for runs in worker.runs.values()]
 
-    def _left_ms(self, runs: _Runs, now_ms: int) -> int:
+    def _left_ms(self, runs: Runs, now_ms: int) -> int:
         elapsed_s = (now_ms - runs.since_ms) / 1000
         return round(self.eta.left_s(runs.want.task, elapsed_s) * 1000)

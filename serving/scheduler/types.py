@@ -89,6 +89,23 @@ class WorkerState(StrEnum):
     """It did not answer in time: it gets no conversation until it does."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownWorker:
+    """State of a worker in the scheduler.
+
+    Attributes:
+        offer: its capacity.
+        standing: its availability.
+        conversations: number of its conversations.
+        reserved_bytes: cache memory that they may come to need.
+    """
+
+    offer: WorkerCapacity
+    standing: WorkerState
+    conversations: int
+    reserved_bytes: int
+
+
 class RefusalReason(StrEnum):
     """Reason for which a conversation gets no worker."""
 

@@ -110,7 +110,13 @@ class HostedDialogues(_Streams):
     kind = "llm"
 
     def __init__(self, engine: "CausalLm", name: str, *, streams: int) -> None:
-        super().__init__(name, streams, context_tokens=engine.settings.context_tokens)
+        super().__init__(
+            name,
+            streams,
+            context_tokens=engine.settings.context_tokens,
+            token_bytes=engine.token_bytes,
+            kv_bytes=engine.memory_bytes,
+        )
         self._engine = engine
 
     def open(self, lessee: LeaseHolder) -> EngineSession:

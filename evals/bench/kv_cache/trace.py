@@ -5,8 +5,8 @@ made anew, and now and then a worker is restarted. Every session has the same sy
 same messages; finished sessions leave. Three policies answer the same trace, each with workers of its own
 (tiny random models):
 
-* ``verified``: the product's proof. The scheduler chooses by handles and digests, which it does in no call
-  yet; the worker verifies them, as it does in calls.
+* ``verified``: the product's proof. The scheduler chooses by handles and digests for each question, which in
+  calls it does for each stream; the worker verifies them.
 * ``clairvoyant``: has the true state of each worker and all future requests. It hits whenever possible, and
   evicts the context whose session returns last. The bound.
 * ``history_hash``: a hash of the history picks the worker, which keeps its cache without verifying it, as the

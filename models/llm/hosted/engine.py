@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -60,21 +60,44 @@ class PoolLlmSettings(AnswerLimits):
     """Pool of workers with a language model in this deployment, and deadlines for them."""
 
     workers: tuple[str, ...] = Field((), description="names of the workers to use; empty: all of this kind")
+    conversation_tokens: int | None = Field(
+        None,
+        ge=16,
+        le=1_048_576,
+        description="tokens for which memory is reserved on the worker of a conversation; null: the longest "
+        "dialogue of the worker's model (``context_tokens``), so that no cache is evicted in a call",
+    )
+    queue_timeout_s: float = Field(
+        1.0, ge=0, le=60, description="longest wait for a worker with memory for another conversation"
+    )
     load_timeout_s: float = Field(
         600, gt=0, le=3_600, description="longest wait until the first worker has loaded its model"
     )
 
 
+@dataclass(frozen=True, slots=True)
+class CachedDialogue:
+    """Context of a conversation that its last worker reported. A hint for placement.
+
+    Attributes:
+        handle: of the context; None before the first answer.
+        chain: digests of its segments, the oldest first, with the number of tokens at which each ends.
+    """
+
+    handle: CacheHandle | None = None
+    chain: tuple[tuple[str, int], ...] = ()
+
+
 class SessionLeasing(Protocol):
     """Placement of conversations that may come back: a pool, or always the same worker. Thread-safe."""
 
-    def lease_of(self, session_id: str, epoch: int, near: CacheHandle | None) -> tuple[str, EngineMessage]:
+    def lease_of(self, session_id: str, epoch: int, cached: CachedDialogue) -> tuple[str, EngineMessage]:
         """Return the address of a worker, and the first message to send.
 
         Args:
             session_id: id of the conversation.
             epoch: number that grows with each lease: the remains of the previous lease are ended.
-            near: handle of a cache of the conversation; its worker is preferred.
+            cached: context of the conversation; its worker is preferred. The last lease of the session ends.
 
         Raises:
             EngineBusyError: no worker has capacity for a stream.
@@ -82,8 +105,12 @@ class SessionLeasing(Protocol):
         """
         ...
 
-    def not_taken(self, url: str) -> bool:
-        """Report a refusal, as ``StreamLeasing.not_taken``."""
+    def refused(self, session_id: str) -> bool:
+        """Report that the worker refused the last lease; return whether there may be another worker."""
+        ...
+
+    def ended(self, session_id: str) -> None:
+        """Report that a conversation is over."""
         ...
 
 
@@ -141,14 +168,20 @@ class _OfSession:
         self._leasing = leasing
         self._session_id = session_id
         self._epoch = 0
-        self.near: CacheHandle | None = None
+        self._cached = CachedDialogue()
 
     def lease(self) -> tuple[str, EngineMessage]:
         self._epoch += 1
-        return self._leasing.lease_of(self._session_id, self._epoch, self.near)
+        return self._leasing.lease_of(self._session_id, self._epoch, self._cached)
 
     def not_taken(self, url: str) -> bool:
-        return self._leasing.not_taken(url)
+        return self._leasing.refused(self._session_id)
+
+    def answered(self, cached: CachedDialogue) -> None:
+        self._cached = cached
+
+    def ended(self) -> None:
+        self._leasing.ended(self._session_id)
 
 
 class _Late(Exception):
@@ -321,7 +354,7 @@ class HostedReplies:
             # The worker was stopped while it read; the next question finds how far it came.
             return
         answered, self.handle = to_answered(facts)
-        self._leasing.near = self.handle
+        self._leasing.answered(CachedDialogue(self.handle, answered.chain))
         self._remembered.answered(asked, answered)
         self.answered = answered
 
@@ -334,13 +367,13 @@ class HostedReplies:
 
     def _end(self) -> None:
         link, self._link = self._link, None
-        if link is None:
-            return
         # A worker that is not reached drops the cache later, as any unused one.
-        if link.is_open:
+        if link is not None and link.is_open:
             with suppress(AgentError):
                 link.ask(MessageType.DISCARD, within_s=self._limits.request_timeout_s)
-        link.close()
+        if link is not None:
+            link.close()
+        self._leasing.ended()
 
 
 class _Heard:

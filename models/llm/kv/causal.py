@@ -44,6 +44,7 @@ from parley.models.llm import Message
 from parley.models.llm.kv.batching import ATTENTION, ENGINE, StepBatcher, has_fixed_positions, is_batchable
 from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled
 from parley.models.llm.kv.growable_cache import growing
+from parley.models.llm.kv.memory import token_bytes, with_room
 from parley.models.llm.kv.segments import Fed, Scope, extended
 from parley.runtime.fair_lock import FairLock
 
@@ -198,6 +199,16 @@ class CausalLm:
     def mean_rows(self) -> float:
         """Mean number of answers in a pass of the model that had several; 0 before there was one."""
         return self._batcher.mean_rows if self._batcher is not None else 0.0
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of the keys and values of one token, by the model's configuration (``memory``)."""
+        return token_bytes(self._model.config.get_text_config(), number_bytes=self._model.dtype.itemsize)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the contexts that are kept between questions at most."""
+        return min(self.settings.kept_bytes, self.token_bytes * with_room(self.settings.kept_tokens))
 
     @property
     def kept_tokens(self) -> int:

@@ -2,8 +2,8 @@
 
 transformers' own layer allocates a new tensor for the whole cache with each token: after 5,700 tokens that is
 a third of the time that a small model takes for one. This layer keeps spare room after its content, a quarter
-of it or ``ROOM_TOKENS``; it is copied only when the room is used up. Cropping is transformers' own: a shorter
-view.
+of it or ``memory.ROOM_TOKENS``; it is copied only when the room is used up. Cropping is transformers' own: a
+shorter view.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-ROOM_TOKENS = 256
+from parley.models.llm.kv.memory import with_room
 
 
 class GrownLayer(DynamicLayer):
@@ -47,7 +47,7 @@ class GrownLayer(DynamicLayer):
 
 
 def _room(old: torch.Tensor, new: torch.Tensor, begins: int, ends: int) -> torch.Tensor:
-    room = new.new_empty((*new.shape[:-2], ends + max(ROOM_TOKENS, ends // 4), new.shape[-1]))
+    room = new.new_empty((*new.shape[:-2], with_room(ends), new.shape[-1]))
     if begins:
         room[..., :begins, :] = old
     return room

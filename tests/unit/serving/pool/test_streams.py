@@ -2,21 +2,19 @@
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from parley.core.errors import EngineBusyError, EngineError
-from parley.models.llm.kv.segments import CacheHandle
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.serving.pool import streams
 from parley.serving.pool.streams import PoolSttSettings, StreamWorkers, pooled_stt
+from parley.serving.scheduler.types import Lease
 
 
-def first(name: str, incarnation: str, session_id: str, epoch: int) -> EngineMessage:
-    facts = {"worker": name, "incarnation": incarnation, "session": session_id, "epoch": epoch}
-    return EngineMessage(MessageType.LEASE, facts=facts)
+def first(lease: Lease) -> EngineMessage:
+    return EngineMessage(MessageType.LEASE, facts={"worker": lease.worker})
 
 
 def says(
@@ -133,23 +131,3 @@ def test_no_one_waits_for_ever_nor_for_a_pool_that_is_closed() -> None:
     with pytest.raises(EngineError, match="no worker with stt is loaded"):
         pooled_stt(workers, PoolSttSettings(load_timeout_s=30))
     assert time.monotonic() - began_s < 5
-
-
-def test_a_conversation_goes_back_to_the_process_that_has_read_it_while_that_has_a_stream_left() -> None:
-    workers = StreamWorkers(first)
-    for name, taken in (("a", 3), ("b", 0)):
-        workers.on_state(name, f"ws://{name}", says(taken, kind="llm", rate_hz=0))
-    near = CacheHandle("a", "1", "d", 40)
-
-    def back(near: CacheHandle | None, epoch: int) -> Any:
-        return workers.place("llm", (), 0, session_id="mine", epoch=epoch, near=near)[1].facts
-
-    assert back(near, 2) == {"worker": "a", "incarnation": "1", "session": "mine", "epoch": 2}
-    # It is full now, by the streams that were sent there.
-    assert back(near, 3)["worker"] == "b"
-    workers.on_state("a", "ws://a", says(3, kind="llm", rate_hz=0, life="2"))
-    # It was restarted, and has read nothing.
-    assert back(near, 4)["worker"] == "b"
-    assert back(replace(near, worker="gone"), 5)["worker"] == "b"
-    workers.on_state("a", "ws://a", says(3, kind="llm", rate_hz=0, state="suspect"))
-    assert back(near, 6)["worker"] == "b"

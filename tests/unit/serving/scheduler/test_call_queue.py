@@ -1,5 +1,7 @@
 """The queue of callers for a line: order, bounds, callers who have left."""
 
+import random
+
 import pytest
 
 from parley.core.errors import CapacityError
@@ -83,3 +85,38 @@ def test_a_caller_is_overdue_when_they_have_waited_as_long_as_one_may():
     assert queue.is_overdue("first") and not queue.is_overdue("newcomer")
     assert queue.leave("first") == 60
     assert queue.leave("first") is None
+
+
+def test_counts_are_those_of_a_list_in_random_operations():
+    draw, clock = random.Random(3), Clock()
+    queue = queue_of(clock, most=10_000)
+    # In order of arrival, by ticket: uses the recogniser, time of expiry, is held back.
+    plain: dict[str, list] = {}
+    for step in range(4_000):
+        clock.now_s += draw.choice((0, 0, 0.5))
+        known = draw.choice([*plain, "unknown"])
+        operation = draw.choice(("join", "join", "join", "leave", "hold", "refresh", "remove"))
+        if operation == "join":
+            facts = [draw.random() < 0.7, draw.choice((None, clock.now_s + 20)), draw.random() < 0.3]
+            plain[f"{step}"] = facts
+            queue.join(f"{step}", uses_recogniser=facts[0], expires_s=facts[1], is_held_back=facts[2])
+        elif operation == "hold":
+            is_held_back = draw.random() < 0.5
+            queue.hold_back(known, is_held_back)
+            plain.get(known, [0, 0, 0])[2] = is_held_back
+        elif operation == "refresh":
+            queue.refresh(known, clock.now_s + 30)
+            plain.get(known, [0, 0, 0])[1] = clock.now_s + 30
+        else:
+            (queue.leave if operation == "leave" else queue.remove)(known)
+            plain.pop(known, None)
+        plain = {ticket: each for ticket, each in plain.items() if each[1] is None or each[1] >= clock.now_s}
+        assert len(queue) == len(plain)
+        heard_only, for_line = draw.random() < 0.5, draw.random() < 0.5
+        ticket = draw.choice([*plain, "newcomer"])
+        counts_all = ticket in plain and plain[ticket][2] and not for_line
+        ahead = [*plain.values()][: [*plain, "newcomer"].index(ticket)]
+        assert queue.ahead_of(ticket, heard_only=heard_only, for_line=for_line) == sum(
+            (counts_all or not held_back) and (heard or not heard_only) for heard, _, held_back in ahead
+        )
+        assert [each.ticket for each in queue.callers()] == list(plain) or step % 20

@@ -23,7 +23,7 @@ from parley.evals.tiny_qwen3 import install_tiny_qwen3
 from parley.models.llm import Message
 from parley.models.llm.kv.causal import CausalLm, CausalSettings, Prefilled
 from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Remembered
-from parley.models.llm.kv.growable_cache import ROOM_TOKENS
+from parley.models.llm.kv.memory import ROOM_TOKENS, with_room
 
 SYSTEM = Message("system", "Be kind.")
 # In bytes, with one for each special token.
@@ -298,6 +298,10 @@ def test_contexts_that_no_one_uses_are_bounded_in_bytes_too(folder: Path) -> Non
     alone.turn("Hello?")
     # Two layers, two heads of eight: keys and values of float32, and room for more.
     token_bytes = 2 * 2 * 2 * 8 * 4
+    assert cold.token_bytes == token_bytes
+    assert cold.memory_bytes == min(
+        cold.settings.kept_bytes, token_bytes * with_room(cold.settings.kept_tokens)
+    )
     spare = cold.kept_bytes / token_bytes - cold.kept_tokens
     assert 0 < spare <= ROOM_TOKENS
     lm = model(folder, kept_bytes=2 * cold.kept_bytes)

@@ -1,0 +1,134 @@
+"""A real pool of two workers with tiny language models: admission by memory, caches of returning turns."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'local-llm'")
+pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
+
+# ruff: noqa: E402
+from parley.core.errors import EngineBusyError
+from parley.evals.tiny_qwen3 import install_tiny_qwen3
+from parley.models.llm import Message
+from parley.models.llm.hosted.engine import HostedLlm, HostedReplies, PoolLlmSettings
+from parley.models.llm.kv.causal import CausalLm
+from parley.models.llm.kv.memory import with_room
+from parley.serving.pool.dialogues import BUDGET_SHARE, DialogueWorkers
+from parley.serving.pool.pool import Pool
+from parley.serving.pool.settings import PoolTuning, WorkerSpec
+from parley.serving.worker.streams import HostedDialogues
+from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
+from tests.unit.models.llm.kv.test_causal import model
+
+CONTEXT_TOKENS = 1_024
+# Two layers, two key-value heads of eight numbers in float32: keys and values.
+TOKEN_BYTES = 2 * 2 * 2 * 8 * 4
+CONVERSATION_BYTES = TOKEN_BYTES * with_room(CONTEXT_TOKENS)
+# A worker's memory holds three conversations, and its budget two.
+EACH = 2
+MEMORY_BYTES = 3 * CONVERSATION_BYTES
+NAMES = ("v", "w")
+WITHIN_S = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install_tiny_qwen3(tmp_path_factory.mktemp("qwen3"), is_ascii=True)
+
+
+@pytest.fixture
+def models(folder: Path) -> list[CausalLm]:
+    return [model(folder, context_tokens=CONTEXT_TOKENS, kept_bytes=MEMORY_BYTES) for _ in NAMES]
+
+
+@pytest.fixture
+def served(models: list[CausalLm], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Served]]:
+    monkeypatch.setenv(SECRET_ENV, SECRET)
+    with ExitStack() as exits:
+        yield [
+            exits.enter_context(worker(lambda lm=lm: HostedDialogues(lm, "tiny", streams=16), name=name))
+            for name, lm in zip(NAMES, models, strict=True)
+        ]
+
+
+@asynccontextmanager
+async def placement(served: list[Served]) -> AsyncIterator[tuple[HostedLlm, DialogueWorkers]]:
+    """Start a pool of the workers; return its language models as calls have them, and their placement."""
+    specs = [WorkerSpec(name=each.server.settings.name, url=each.url) for each in served]
+    limits = PoolLlmSettings(open_timeout_s=WITHIN_S, request_timeout_s=WITHIN_S, queue_timeout_s=0)
+    tuning = PoolTuning(workers=specs, secret_env=SECRET_ENV, silent_ms=20_000, dead_ms=60_000)
+    async with Pool(tuning) as pool:
+        made = pool.streams.dialogues(limits)
+        async with asyncio.timeout(WITHIN_S):
+            while len(made.memory()) < len(served):
+                await asyncio.sleep(0.02)
+        yield HostedLlm(made, limits), made
+
+
+async def said(replies: HostedReplies, *dialogue: Message) -> str:
+    async with asyncio.timeout(WITHIN_S), aclosing(replies.reply(dialogue)) as pieces:
+        return "".join([piece async for piece in pieces])
+
+
+async def test_conversations_are_admitted_by_memory_and_keep_their_caches(
+    models: list[CausalLm], served: list[Served]
+) -> None:
+    question = Message("user", "How much is a card? " * 20)
+    async with placement(served) as (llm, made):
+        talks = [llm.open_replies() for _ in range(EACH * len(NAMES))]
+        answers = [await said(talk, question) for talk in talks]
+        late = llm.open_replies()
+        with pytest.raises(EngineBusyError, match="memory of every llm worker"):
+            await said(late, question)
+        for memory in made.memory().values():
+            assert memory.conversations == EACH
+            assert memory.budget_bytes is not None
+            assert memory.reserved_bytes == EACH * CONVERSATION_BYTES <= memory.budget_bytes
+            assert memory.budget_bytes <= BUDGET_SHARE * MEMORY_BYTES
+        # Turn by turn, as calls do: each finds what it has read.
+        dialogues = [[question, Message("assistant", answer)] for answer in answers]
+        for turn in range(3):
+            for talk, dialogue in zip(talks, dialogues, strict=True):
+                dialogue.append(Message("user", f"And question {turn}?"))
+                dialogue.append(Message("assistant", await said(talk, *dialogue)))
+                assert talk.prefilled is not None and not talk.prefilled.refused
+                assert talk.prefilled.cached_tokens > 300
+        for lm in models:
+            assert lm.memory_bytes == MEMORY_BYTES
+            # What the configuration states is what the caches take, and the budget holds.
+            assert TOKEN_BYTES * lm.kept_tokens < lm.kept_bytes <= BUDGET_SHARE * MEMORY_BYTES
+        # The place of a conversation that ends is free.
+        talks[0].close()
+        async with asyncio.timeout(WITHIN_S):
+            while sum(memory.conversations for memory in made.memory().values()) == len(talks):
+                await asyncio.sleep(0.02)
+        await said(late, question)
+        for talk in (*talks[1:], late):
+            talk.close()
+
+
+async def test_a_conversation_whose_link_breaks_returns_to_the_worker_with_its_cache(
+    served: list[Served],
+) -> None:
+    hello, following = Message("user", "Hello? " * 30), Message("user", "And now?")
+    async with placement(served) as (llm, made):
+        other, mine = llm.open_replies(), llm.open_replies()
+        await said(other, hello)
+        answer = await said(mine, hello)
+        assert mine.handle is not None and mine.handle.worker == NAMES[1]
+        # By load alone it would now go to the other worker.
+        other.close()
+        async with asyncio.timeout(WITHIN_S):
+            while made.memory()[NAMES[0]].conversations:
+                await asyncio.sleep(0.02)
+        assert mine._link is not None
+        await asyncio.to_thread(mine._link.close)
+        await said(mine, hello, Message("assistant", answer), following)
+        assert mine.handle.worker == NAMES[1] and made.memory()[NAMES[0]].conversations == 0
+        assert mine.prefilled is not None and not mine.prefilled.refused
+        assert mine.prefilled.cached_tokens > 200
+        mine.close()
