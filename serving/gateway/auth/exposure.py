@@ -24,8 +24,8 @@ def exposed_by(settings: ServerSettings, *, public_url: str | None) -> str | Non
 
 def describe_exposure(settings: ServerSettings, *, public_url: str | None) -> str:
     """Return a sentence for people about who may begin calls on this server."""
-    if _has_keys():
-        return f"Calls and sessions need a key of {CALL_KEYS_ENV}, or a token that a key has given."
+    if _has_keys(settings):
+        return f"Calls and sessions need a key of {CALL_KEYS_ENV} or of a tenant, or a token of one."
     if exposed_by(settings, public_url=public_url) is not None:
         return "Open: anyone who reaches this server may begin calls, at the deployment's expense."
     return (
@@ -34,8 +34,10 @@ def describe_exposure(settings: ServerSettings, *, public_url: str | None) -> st
     )
 
 
-def _has_keys() -> bool:
-    return bool(os.environ.get(CALL_KEYS_ENV, "").strip(" ,"))
+def _has_keys(settings: ServerSettings) -> bool:
+    tenants = () if settings.tenants is None else settings.tenants.named.values()
+    variables = [CALL_KEYS_ENV, *(each.keys_env for each in tenants)]
+    return any(os.environ.get(variable, "").strip(" ,") for variable in variables)
 
 
 def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
@@ -45,7 +47,7 @@ def check_exposure(settings: ServerSettings, *, public_url: str | None) -> None:
         ConfigError: neither; one line with the remedy.
     """
     exposed = exposed_by(settings, public_url=public_url)
-    if exposed is None or settings.open or _has_keys():
+    if exposed is None or settings.open or _has_keys(settings):
         return
     raise ConfigError(
         f"{exposed}: strangers can reach this server and begin calls at your expense. Set {CALL_KEYS_ENV} "

@@ -50,3 +50,12 @@ def test_people_read_who_may_begin_calls(
 ):
     monkeypatch.setenv("PARLEY_CALL_KEYS", keys)
     assert says in describe_exposure(ServerTuning(**settings), public_url=None)
+
+
+def test_keys_of_a_tenant_are_keys(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    server = ServerTuning(host="0.0.0.0", tenants={"named": {"acme": {"keys_env": "ACME_KEYS"}}})
+    with pytest.raises(ConfigError, match="PARLEY_CALL_KEYS"):
+        check_exposure(server, public_url=None)
+    monkeypatch.setenv("ACME_KEYS", "k" * 32)
+    check_exposure(server, public_url=None)

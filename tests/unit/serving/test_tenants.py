@@ -53,7 +53,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Gateway:
-    """One gateway process of a deployment."""
+    """Gateway process of a deployment."""
 
     app: FastAPI
     client: httpx.AsyncClient
