@@ -14,6 +14,7 @@ logged, and the call goes on.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,8 @@ from parley.recording.uploads import UploadThread
 MOST_MERGES = 1_000
 # Longest wait for the disk when the process ends, for each of the two threads.
 SHUTDOWN_S = 5.0
+# Deletions that may wait for a bucket at a time.
+REMOVERS = 2
 _US_PER_MS = 1_000
 
 
@@ -72,6 +75,8 @@ class CallRecordings:
         self._merging = RecordingDisk("merging", most_jobs=MOST_MERGES)
         self._bucket = None if settings.s3 is None else RecordingBucket(settings.s3)
         self._removed = RemovedSessions(settings.folder, self._bucket)
+        # A bucket that answers nothing keeps threads of its own, which no call waits for.
+        self._removing = None if self._bucket is None else ThreadPoolExecutor(REMOVERS, "removals")
         if settings.enabled and settings.merged:
             job = partial(queue_unmerged, self._merging, settings.folder, self._removed, settings.min_free_gb)
             self._merging.put(job)
@@ -157,12 +162,15 @@ class CallRecordings:
         Raises:
             MediaError: something foreign is in its folder, or the disk refuses.
         """
-        return await asyncio.to_thread(self._removed.remove, session_id)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._removing, self._removed.remove, session_id)
 
     async def close(self) -> None:
         """Write what waits, within ``SHUTDOWN_S`` for each thread."""
         if self._retention is not None:
             self._retention.close()
+        if self._removing is not None:
+            self._removing.shutdown(wait=False)
         ends: list[Callable[[float], bool]] = [self._disk.close, self._merging.close]
         if self._uploads is not None and not await asyncio.to_thread(self._uploads.close, SHUTDOWN_S):
             logger.info("an upload of a recording was not waited for: the next start repeats it")

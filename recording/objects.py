@@ -4,7 +4,7 @@ An object has the name that its file has below ``recording.folder``: ``PREFIX/se
 call is in the bucket when its ``meta.json`` is, which is uploaded last. Credentials are those of AWS's own
 variables of the environment (``AWS_ACCESS_KEY_ID``, ...), or of the machine's role.
 
-Slow or away: a request has ``REQUEST_S``, is tried ``RETRIES`` times more, and fails with an
+Slow or away: a request has ``READ_S`` or ``WRITE_S``, is tried ``RETRIES`` times more, and fails with an
 ``ObjectStoreError``. Everything here blocks, without holding the interpreter.
 """
 
@@ -16,19 +16,18 @@ from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from parley.core.errors import ConfigError, MediaError, one_line
 from parley.core.installation import pip_command
 from parley.recording.folder import META, PINNED, SESSIONS, is_call, is_session
 from parley.recording.settings import S3Settings
 
-if TYPE_CHECKING:
-    pass
-
 _T = TypeVar("_T")
 EXTRA = "s3"
-CONNECT_S, REQUEST_S, RETRIES, RETRY_S = 5, 30, 2, 20
+CONNECT_S, RETRIES, RETRY_S = 5, 2, 20
+# Longest request: of a reader who waits, and of an upload of 5 MB.
+READ_S, WRITE_S = 10, 60
 # Read together: a player reads on from where it is.
 BLOCK_BYTES = 1_048_576
 # Files uploaded at a time.
@@ -134,16 +133,20 @@ class RecordingBucket:
         config: Any = {"region": settings.region}
         if settings.endpoint is not None:
             config["endpoint"] = settings.endpoint
+        options: Any = {
+            "allow_http": (settings.endpoint or "").startswith("http://"),
+            "connect_timeout": timedelta(seconds=CONNECT_S),
+        }
+        retries: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
         try:
-            self._store: S3Store = S3Store(
-                settings.bucket,
-                config=config,
-                client_options={
-                    "allow_http": (settings.endpoint or "").startswith("http://"),
-                    "connect_timeout": timedelta(seconds=CONNECT_S),
-                    "timeout": timedelta(seconds=REQUEST_S),
-                },
-                retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+            self._reading, self._writing = (
+                S3Store(
+                    settings.bucket,
+                    config=config,
+                    client_options=options | {"timeout": timedelta(seconds=most_s)},
+                    retry_config=retries,
+                )
+                for most_s in (READ_S, WRITE_S)
             )
         except (BaseError, ValueError) as error:
             raise ConfigError(f"recording.s3: {one_line(error)[:_MOST_SHOWN]}") from error
@@ -193,7 +196,7 @@ class RecordingBucket:
         import obstore
 
         beginning = self._prefix + key
-        pages = iter(obstore.list(self._store, beginning))
+        pages = iter(obstore.list(self._reading, beginning))
         while (page := self._done("list", lambda: next(pages, None))) is not None:
             for each in page:
                 modified_ns = round(each["last_modified"].timestamp() * 1e9)
@@ -209,7 +212,9 @@ class RecordingBucket:
         import obstore
 
         with path.open("rb") as file:
-            self._done("write", lambda: obstore.put(self._store, self._prefix + key, file))
+            self._done(
+                "write", partial(obstore.put, self._writing, self._prefix + key, file, max_concurrency=1)
+            )
 
     def read(self, key: str, start: int, end: int) -> bytes:
         """Return bytes of an object.
@@ -220,7 +225,7 @@ class RecordingBucket:
         import obstore
 
         name = self._prefix + key
-        return bytes(self._done("read", lambda: obstore.get_range(self._store, name, start=start, end=end)))
+        return bytes(self._done("read", lambda: obstore.get_range(self._reading, name, start=start, end=end)))
 
     def remove(self, session_id: str, call_id: str = "") -> StoredSession:
         """Remove all objects of a session, or of one of its calls; return what they were.
@@ -236,7 +241,7 @@ class RecordingBucket:
         names = sorted(found, key=lambda name: not name.endswith(META))
         paths: Sequence[str] = [self._prefix + key + name for name in names]
         for batch in (paths[at : at + 500] for at in range(0, len(paths), 500)):
-            self._done("remove", partial(obstore.delete, self._store, batch))
+            self._done("remove", partial(obstore.delete, self._reading, batch))
         removed = StoredSession()
         for name, each in found.items():
             of_call, _, file = (f"{call_id}/{name}" if call_id else name).partition("/")

@@ -18,9 +18,11 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from fastapi.params import Depends
@@ -44,6 +46,8 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
 
 _T = TypeVar("_T")
+# Requests that may wait for a bucket at a time; others wait for them.
+READERS = 8
 NOT_THERE = "there is no such recording, or not yet"
 RangeHeader = Annotated[str | None, Header(alias="range")]
 # One range of bytes; more than one in a request are answered by the whole file, as RFC 9110 (14.2) permits.
@@ -73,24 +77,29 @@ def add_recording_routes(
     """
 
     summaries = RecordingSummaries(folder, bucket)
+    # A bucket that answers nothing keeps threads of its own, which no call waits for.
+    threads = None if bucket is None else ThreadPoolExecutor(READERS, thread_name_prefix="recordings")
+
+    async def in_thread(read: Callable[..., _T], *given: Any, **more: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(read, *given, **more))
 
     @router.get("/{session_id}/recordings", dependencies=in_use)
     async def calls(request: Request, session_id: str) -> dict[str, object]:
         """Return the recorded calls of a session, oldest first."""
         with pace.take(client(request)):
-            found, read_bytes = await _found(asyncio.to_thread(summaries.of_session, session_id))
+            found, read_bytes = await _found(in_thread(summaries.of_session, session_id))
             await pace.read(client(request), read_bytes)
         return {"calls": [asdict(each) for each in found]}
 
     @router.get("/{session_id}/recordings.zip", dependencies=in_use)
     async def archive(request: Request, session_id: str) -> EventStream:
         """Stream all recordings of a session as a ZIP."""
-        found = await _found(asyncio.to_thread(recordings_of, folder, session_id, bucket))
+        found = await _found(in_thread(recordings_of, folder, session_id, bucket))
         if not found:
             raise HTTPException(404, NOT_THERE)
         packed = zipped(found)
         return EventStream(
-            _sent(packed, packed.close, pace, client(request)),
+            _sent(packed, packed.close, pace, client(request), threads),
             stall_s=stall_s,
             media_type="application/zip",
             headers={"Content-Disposition": f'attachment; filename="{session_id}.zip"'},
@@ -103,11 +112,14 @@ def add_recording_routes(
         def made() -> str:
             return json.dumps(call_detail(folder, session_id, call_id, bucket))
 
-        return await _found(pace.made(client(request), made))
+        with pace.take(client(request)):
+            body = (await _found(in_thread(made))).encode()
+            await pace.read(client(request), len(body))
+        return Response(body, media_type="application/json")
 
     async def sent(request: Request, stored: StoredFile, media_type: str, bounds: str | None) -> EventStream:
-        await asyncio.to_thread(mark_used, stored.path.parent)
-        file, size = await _found(asyncio.to_thread(stored.open))
+        await in_thread(mark_used, stored.path.parent)
+        file, size = await _found(in_thread(stored.open))
         try:
             span = _span(bounds, size)
         except HTTPException:
@@ -118,7 +130,7 @@ def add_recording_routes(
         if span is not None:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
         return EventStream(
-            _sent(_pieces(file, first, last - first + 1), file.close, pace, client(request)),
+            _sent(_pieces(file, first, last - first + 1), file.close, pace, client(request), threads),
             stall_s=stall_s,
             media_type=media_type,
             status=200 if span is None else 206,
@@ -130,7 +142,7 @@ def add_recording_routes(
         request: Request, session_id: str, call_id: str, range_: RangeHeader = None
     ) -> EventStream:
         """Return a recorded call in stereo, the caller left; also a range of its bytes."""
-        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, bucket))
+        stored = await _found(in_thread(replay_file, folder, session_id, call_id, bucket))
         return await sent(request, stored, "audio/wav", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
@@ -138,15 +150,15 @@ def add_recording_routes(
         request: Request, session_id: str, call_id: str, range_: RangeHeader = None
     ) -> EventStream:
         """Return the film of a recorded call with a camera; also a range of its bytes."""
-        stored = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, bucket, film=True))
+        stored = await _found(in_thread(replay_file, folder, session_id, call_id, bucket, film=True))
         return await sent(request, stored, "video/mp4", range_)
 
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
     async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
         """Return the picture of the camera at a time of a recorded call."""
-        stored = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
+        stored = await _found(in_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
         with pace.take(client(request)):
-            content = await _found(asyncio.to_thread(stored.read))
+            content = await _found(in_thread(stored.read))
             await pace.read(client(request), len(content))
         return Response(content, media_type="image/jpeg")
 
@@ -203,14 +215,19 @@ def _pieces(file: BinaryIO, start: int, count: int) -> Generator[bytes]:
 
 
 async def _sent(
-    pieces: Generator[bytes], close: Callable[[], None], pace: ReadPace, client: str
+    pieces: Generator[bytes],
+    close: Callable[[], None],
+    pace: ReadPace,
+    client: str,
+    threads: Executor | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield pieces of a file, read in a thread, when they may be sent; ``close`` it afterwards."""
+    loop = asyncio.get_running_loop()
     reading: asyncio.Future[bytes] | None = None
     try:
         with pace.take(client):
             while True:
-                reading = asyncio.ensure_future(asyncio.to_thread(next, pieces, b""))
+                reading = asyncio.ensure_future(loop.run_in_executor(threads, next, pieces, b""))
                 piece = await asyncio.shield(reading)
                 if not piece:
                     return
@@ -220,4 +237,4 @@ async def _sent(
         if reading is not None:
             # The reader has left while the thread reads: the file is closed after it.
             await asyncio.wait({reading})
-        await asyncio.to_thread(close)
+        await loop.run_in_executor(threads, close)

@@ -49,7 +49,7 @@ def one_server() -> Iterator[S3Server]:
 def short_waits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    for name, value in (("REQUEST_S", 3), ("RETRIES", 0), ("CONNECT_S", 2)):
+    for name, value in (("READ_S", 3), ("WRITE_S", 3), ("RETRIES", 0), ("CONNECT_S", 2)):
         monkeypatch.setattr(objects, name, value)
 
 

@@ -7,6 +7,9 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
+import time
 import uuid
 import wave
 import zipfile
@@ -271,3 +274,48 @@ def test_a_failure_while_a_long_file_is_written_leaves_the_old_one(tmp_path: Pat
         file.write(b"new")
         raise RuntimeError("the encoder failed")
     assert files.read(folder / "long") == b"old" and [each.name for each in folder.iterdir()] == ["long"]
+
+
+# Records twelve seconds of both sides, with the wait of a call that goes on.
+RECORDING_CHILD = """
+import asyncio, sys, uuid
+from pathlib import Path
+import numpy as np
+from parley.recording.disk import RecordingDisk
+from parley.recording.recorder import CallRecorder, RecordingSource
+from parley.recording.settings import RecordingSettings
+from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
+
+async def main(folder, session):
+    settings = RecordingSettings(enabled=True, folder=Path(folder), min_free_gb=0, encrypted=True)
+    began_us = LoopClock().now_us()
+    source = RecordingSource(session, uuid.uuid4().hex, "webrtc", "embedded", False, began_us, 0)
+    recorder = CallRecorder(settings, source, CallEvents(), disk=RecordingDisk(), merging=None)
+    recorder.start()
+    second = (5_000 * np.sin(np.arange(16_000) / 5)).astype("<i2").tobytes()
+    for number in range(12):
+        recorder.hear(second, 16_000)
+        recorder.play(second, 16_000, began_us + number * 1_000_000)
+    await recorder.run()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_process_that_is_killed_loses_at_most_the_present_segment(tmp_path: Path):
+    child = subprocess.Popen((sys.executable, "-c", RECORDING_CHILD, str(tmp_path), SESSION))
+    try:
+        until_s = time.monotonic() + 60
+        while len(list(tmp_path.rglob("00000[01].flac"))) < 4:
+            assert child.poll() is None and time.monotonic() < until_s
+            time.sleep(0.05)
+    finally:
+        child.kill()
+        child.wait()
+    (meta,) = tmp_path.rglob("meta.json")
+    recording = read_recording(meta.parent)
+    assert recording.files.are_encrypted and merge_call(recording) == []
+    assert all(each.read_bytes().startswith(MAGIC) for each in stored_files(recording.path))
+    for side in (CALLER_AUDIO, BOT_AUDIO):
+        assert len(track_samples(recording, side, RATE_HZ)) >= 10 * RATE_HZ
