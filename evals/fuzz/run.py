@@ -88,7 +88,11 @@ class Fuzzer:
             PeerError: the server does not start, or is not usable without the fuzzer.
         """
         setting = Setting(DEPLOYMENT, phone.ENVIRONMENT)
-        async with _worker(self._folder) as facts, serving(self._folder / "server", setting) as target:
+        async with (
+            voice_worker(self._folder) as (url, _),
+            serving(self._folder / "server", setting) as target,
+        ):
+            facts = {worker.URL: url, worker.WORKER: WORKER_NAME, worker.SECRET: WORKER_SECRET}
             target = replace(target, facts={**target.facts, **facts})
             await self._measure(target)
         return self.result
@@ -209,8 +213,8 @@ async def _warm(target: Target) -> None:
 
 
 @asynccontextmanager
-async def _worker(folder: Path) -> AsyncIterator[Mapping[str, str]]:
-    """Run a worker with a voice; yield what a client of it needs.
+async def voice_worker(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    """Run a worker with a voice; yield its address and its process.
 
     Raises:
         PeerError: it does not start.
@@ -234,7 +238,7 @@ async def _worker(folder: Path) -> AsyncIterator[Mapping[str, str]]:
                 url = (await process.stdout.readline()).decode().strip()
             if not url:
                 raise PeerError("the worker did not start: see worker.log")
-            yield {worker.URL: url, worker.WORKER: WORKER_NAME, worker.SECRET: WORKER_SECRET}
+            yield url, process.pid
         finally:
             if process.returncode is None:
                 process.kill()

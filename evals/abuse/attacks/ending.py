@@ -67,7 +67,7 @@ async def sigterm(run: AttackRun) -> Outcome:
             os.kill(run.target.pid, signal.SIGTERM)
             did["lasted_s"] = await _ended(run.target.pid)
             did["transcript"] = " ".join(_said(line)[said_before:])[-len(GOODBYE) - 20 :]
-            if _is_running(run.target.pid):
+            if is_running(run.target.pid):
                 faults.append(f"the server still runs {ENDS_S:.0f} s after the signal")
             await asyncio.wait(calling, timeout=CLOSES_S)
         except (AgentError, *GONE) as error:
@@ -114,7 +114,7 @@ async def _ended(pid: int) -> float:
     loop = asyncio.get_running_loop()
     stopped_s = loop.time()
     for _ in range(round(ENDS_S / LOOK_S)):
-        if not _is_running(pid):
+        if not is_running(pid):
             break
         await asyncio.sleep(LOOK_S)
     return round(loop.time() - stopped_s, 1)
@@ -129,7 +129,8 @@ def _said(line: Line) -> list[str]:
     ]
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Return whether a process has not ended."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
