@@ -79,7 +79,7 @@ async def hold_relay(
 
 
 class RelayCall:
-    """One phone call as text.
+    """Phone call whose words come and go as text.
 
     Args:
         websocket: accepted; of Twilio.
