@@ -25,8 +25,10 @@ from parley.pipelines.held_calls import HeldCalls, hang_up_of
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.pipelines.phone.calls import hold_phone
 from parley.pipelines.phone.control import PhoneFacts
+from parley.pipelines.phone.relay import hold_relay
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.pipeline import Pipeline
+from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.sockets.chat_sockets import hold_chat
 from parley.pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
 from parley.pipelines.voice.cascade import run_conversation
@@ -35,6 +37,7 @@ from parley.pipelines.voice.duplex import run_duplex
 from parley.pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
 from parley.processors.fusion.camera_specialist import WATCHED_PER_S, WATCHED_PX
 from parley.serving.gateway.desk.desk import DESK_CALL
+from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.settings import MAX_SOCKET_BYTES
 from parley.serving.gateway.sockets.chat_sockets import ChatArguments
@@ -93,6 +96,12 @@ async def run_session(
         return
     if isinstance(runner_args, PhoneArguments):
         assert phones is not None
+        if runner_args.phone.network == RELAY:
+            turns = TypedTurns(conversations, engines.answering, engines.deployment)
+            await hold_relay(
+                engines.deployment, turns, phones, runner_args, stopping=engines.shutdown.stopping
+            )
+            return
         await converse_by_phone(engines, phones, runner_args, on_call=on_call)
         return
     row = TRANSPORTS.of_arguments(runner_args)

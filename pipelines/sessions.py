@@ -16,18 +16,21 @@ from parley.core.pictures import Picture, PictureFile
 from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
+from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, turn_of_uses
 from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
 from parley.pipelines.text.typed_turns import (
     CLOSE_S,
     TRANSPORT,
     AnswerCommitted,
     AnswerPiece,
+    CallsHandedOver,
+    ClientTools,
     TurnCommitted,
     TurnHeld,
     TypedEvent,
     ask,
 )
-from parley.protocols.openai_http import CompletionTurn
+from parley.protocols.openai_chat import CompletionCall, CompletionTurn
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import ClientDialogue, TurnEvent
 from parley.session_store.compaction import Compactor
@@ -38,7 +41,7 @@ from parley.session_store.conversation import (
     ConversationTuning,
 )
 from parley.session_store.conversations import Conversations
-from parley.session_store.history import DisplayedMessage
+from parley.session_store.history import ClientToolUse, DisplayedMessage
 from parley.session_store.store import SessionStore
 
 # Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.
@@ -135,11 +138,13 @@ class TypedTurns:
             StoreError: there is no such session, or another process holds it.
             ShareError: the client has used up its turns.
             EngineError: no answer was made.
+            OpenAiHttpError: the tools of the client cannot be offered.
         """
         events: asyncio.Queue[TurnEvent] = asyncio.Queue(MAX_UNREAD_EVENTS)
         dialogue = dialogue or ClientDialogue(TRANSPORT)
         if not self._answering.sees and (pictures or any(each.pictures for each in dialogue.earlier or ())):
             raise MediaError(BLIND)
+        check_offer(self._answering, self._answering.rules(identity), dialogue.offer)
         turn = asyncio.create_task(
             self._run(session_id, text, key, identity, pictures, dialogue, events), name="typed"
         )
@@ -168,6 +173,9 @@ class TypedTurns:
         instruction = dialogue.instruction if rules.may_instruct else None
         if instruction:
             rules.add_text()
+        if dialogue.offer.tools or dialogue.uses:
+            # The description of a tool, and what it returned, are text of the client like any other.
+            rules.add_text()
         if files or dialogue.earlier:
             # One thread decodes pictures for all clients: none of one that gets no answer.
             self._answering.usage.check(rules.counted)
@@ -177,7 +185,9 @@ class TypedTurns:
             shown = [await self._displayed(conversation, each) for each in dialogue.earlier or ()]
             async with conversation.turn:
                 supersedes: tuple[str, ...] = ()
-                if dialogue.earlier is not None:
+                uses = _uses_of(dialogue.uses)
+                resumed = turn_of_uses(conversation, uses, text)
+                if dialogue.earlier is not None and resumed is None:
                     supersedes = await self._follow(conversation, shown, dialogue.transport)
                 answer = ask(
                     conversation,
@@ -191,6 +201,7 @@ class TypedTurns:
                     rules=rules,
                     human=human,
                     pictures=pictures,
+                    tools=ClientTools(dialogue.offer, uses, resumed),
                 )
                 async with aclosing(answer):
                     async for event in answer:
@@ -222,7 +233,7 @@ class TypedTurns:
 
     async def _displayed(self, conversation: Conversation, turn: CompletionTurn) -> DisplayedMessage:
         pictures = [await self._read(conversation, file) for file in turn.pictures]
-        return DisplayedMessage(turn.role, turn.text, tuple(pictures))
+        return DisplayedMessage(turn.role, turn.text, tuple(pictures), _uses_of(turn.uses))
 
     async def _read(self, conversation: Conversation, file: PictureFile) -> Picture:
         """Return a picture as it is stored; that of the session where it is there already."""
@@ -252,11 +263,22 @@ def _turn_event(event: TypedEvent, conversation: Conversation, text: str) -> Tur
             return TurnEvent("turn", {"session": conversation.session_id, "seq": said.seq, "text": text})
         case AnswerPiece(more):
             return TurnEvent("delta", {"text": more})
+        case CallsHandedOver(said, calls, usage):
+            shown = [
+                {"id": call.call_id, "name": call.name, "arguments": arguments_text(call.arguments)}
+                for call in calls
+            ]
+            used = {} if usage is None else {"usage": usage.amounts()}
+            return TurnEvent("calls", {"seq": said.seq, "calls": shown, **used})
         case TurnHeld(said):
             return TurnEvent("held", {"seq": said.seq, "tier": conversation.tier.tier.value})
         case AnswerCommitted(reply, usage):
             used = {} if usage is None else {"usage": usage.amounts()}
             return TurnEvent("done", {"seq": reply.seq, **dict(reply.payload), **used})
+
+
+def _uses_of(calls: Sequence[CompletionCall]) -> tuple[ClientToolUse, ...]:
+    return tuple(ClientToolUse(each.call_id, each.name, each.arguments, each.result) for each in calls)
 
 
 async def _next_of(turn: asyncio.Task[None], events: asyncio.Queue[TurnEvent]) -> TurnEvent | None:

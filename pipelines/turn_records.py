@@ -18,6 +18,7 @@ from parley.core.call_events import (
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.timeline import HeardReply
 from parley.pipelines.call import Call
+from parley.pipelines.client_metrics import ClientMetrics
 
 # Replies that wait to be sent with the next turn.
 MOST_WAITING = 16
@@ -33,6 +34,7 @@ class TurnRecords:
 
     def __init__(self, call: Call, *, sends: bool) -> None:
         self._call, self._sends = call, sends
+        self._metrics = ClientMetrics(call, sends=sends)
         # Replies that were not sent to the client yet.
         self._heard: deque[HeardReply] = deque(maxlen=MOST_WAITING)
         # Passages of the replies of the bot's present turn.
@@ -55,9 +57,11 @@ class TurnRecords:
         turns = self._call.live.turns
         turns.bot_said(event.text, interrupted=event.interrupted)
         turns.close()
-        records = [record.as_message() for record in turns.drain()]
+        drained = turns.drain()
+        records = [record.as_message() for record in drained]
         for data in [*(reply.as_message() for reply in self._heard), *self._passages(event.text), *records]:
             self._send(data)
+        self._metrics.send_turns(drained)
         self._heard.clear()
         self._cited.clear()
 

@@ -1,34 +1,23 @@
-"""Bodies of OpenAI's HTTP API: chat completions, speech and transcriptions, and the form of its errors.
+"""Bodies of OpenAI's speech and transcriptions, and the form of its errors (chat: ``openai_chat``).
 
 Field names are those of OpenAI's documents. A field that would change the answer and is not supported raises
-an ``OpenAiHttpError`` that names it. Fields that tune a model (temperature, the number of tokens) are
-accepted without effect, as in the realtime protocol: the deployment has its own. Pure: base64 of pictures is
-not decoded here.
+an ``OpenAiHttpError`` that names it. Pure.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import AgentError
 from parley.core.media import WordTime
-from parley.core.pictures import MEDIA_TYPES, PictureFile
 from parley.core.speech_formats import SPEECH_FORMATS, SpeechFormat
 
-MOST_MESSAGES, MOST_PARTS, MOST_CHARS = 512, 64, 32_768
-# Each is decoded once, by one thread for all clients.
-MOST_PICTURES = 16
 # Of OpenAI's speech API.
 MOST_SPEECH_CHARS = 4_096
-# Base64; the length of the whole body usually applies first.
-MOST_URL_CHARS = 100_000_000
 VOICE = "parley"
-OWN_TOOLS = "Tools are the deployment's, and run on the server"
 INVALID = "invalid_request_error"
-_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,", re.ASCII)
 # A pause or a length after which a caption ends.
 CAPTION_PAUSE_MS, CAPTION_MS = 600, 6_000
 
@@ -84,265 +73,22 @@ def check_model(model: str, known: Sequence[str]) -> None:
         )
 
 
-# Chat completions.
+class GivenModel(BaseModel):
+    """Base of the objects of a request; unknown fields are ignored."""
 
-
-class _Given(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-
-class TextPart(_Given):
-    """Text of a message."""
-
-    type: Literal["text"]
-    text: str = Field(max_length=MOST_CHARS)
-
-
-class ImageUrl(_Given):
-    """Address of a picture, which holds the picture itself."""
-
-    url: str = Field(max_length=MOST_URL_CHARS)
-
-
-class ImagePart(_Given):
-    """Picture of a message."""
-
-    type: Literal["image_url"]
-    image_url: ImageUrl
-
-
-class OtherPart(_Given):
-    """Part of a kind that no model here takes."""
-
-    type: Literal["input_audio", "file", "refusal", "video_url"]
-
-
-Part = Annotated[TextPart | ImagePart | OtherPart, Field(discriminator="type")]
-
-
-class CompletionMessage(_Given):
-    """Entry of the dialogue."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: (
-        Annotated[str, Field(max_length=MOST_CHARS)]
-        | Annotated[tuple[Part, ...], Field(max_length=MOST_PARTS)]
-        | None
-    ) = None
-    tool_calls: tuple[dict[str, Any], ...] | None = Field(None, max_length=128)
-
-    @property
-    def parts(self) -> tuple[TextPart | ImagePart | OtherPart, ...]:
-        """Content as parts."""
-        if isinstance(self.content, str):
-            return (TextPart(type="text", text=self.content),)
-        return self.content or ()
-
-
-class StreamOptions(_Given):
-    """Options of a streamed answer."""
-
-    include_usage: bool | None = False
-
-
-class CompletionRequest(_Given):
-    """Body of ``POST /v1/chat/completions``."""
-
-    model: str = Field(max_length=200)
-    messages: tuple[CompletionMessage, ...] = Field(min_length=1, max_length=MOST_MESSAGES)
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
-    n: int | None = 1
-    tools: tuple[dict[str, Any], ...] | None = Field(None, max_length=128)
-    functions: tuple[dict[str, Any], ...] | None = Field(None, max_length=128)
-    tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None
-    modalities: tuple[str, ...] | None = Field(None, max_length=8)
-    logprobs: bool | None = False
-    stop: str | tuple[str, ...] | None = None
-    metadata: dict[str, str] | None = None
-
-    @property
-    def session_id(self) -> str | None:
-        """Session that ``metadata`` names; None for none."""
-        return (self.metadata or {}).get("session")
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionTurn:
-    """Message of a dialogue that a client shows.
-
-    Attributes:
-        role: author.
-        text: its words.
-        pictures: its pictures, in order.
-    """
-
-    role: Literal["user", "assistant"]
-    text: str
-    pictures: tuple[PictureFile, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionParts:
-    """Request, divided into its parts.
-
-    Attributes:
-        instruction: system prompt of the client; None where it sends none.
-        turns: messages of the dialogue; the last one is the user's.
-        is_whole: true when the messages are the whole conversation as the client shows it. A single message
-            is the next one of the session.
-    """
-
-    instruction: str | None
-    turns: tuple[CompletionTurn, ...]
-    is_whole: bool
-
-
-def completion_parts(request: CompletionRequest) -> CompletionParts:
-    """Divide a request into its parts.
-
-    Raises:
-        OpenAiHttpError: a field or a message that has no meaning here.
-    """
-    _check_options(request)
-    instructions: list[str] = []
-    turns: list[CompletionTurn] = []
-    for index, message in enumerate(request.messages):
-        where = f"messages[{index}]"
-        if message.role in ("tool", "function") or message.tool_calls:
-            raise OpenAiHttpError(
-                f"Unsupported value: '{where}' belongs to a tool of the client, and this deployment's tools "
-                "run on the server.",
-                param=where,
-                code="unsupported_value",
-            )
-        text, pictures = _content(message, where)
-        if message.role in ("system", "developer"):
-            instructions.append(text)
-        elif text or pictures:
-            role: Literal["user", "assistant"] = "user" if message.role == "user" else "assistant"
-            turns.append(CompletionTurn(role, text, pictures))
-    if not turns or turns[-1].role != "user":
-        raise OpenAiHttpError(
-            "Invalid value: 'messages'. The last message must be the user's, and not empty.",
-            param="messages",
-            code="invalid_value",
-        )
-    if sum(len(turn.pictures) for turn in turns) > MOST_PICTURES:
-        raise OpenAiHttpError(
-            f"Invalid value: 'messages'. There may be {MOST_PICTURES} pictures in a request.",
-            param="messages",
-            code="invalid_value",
-        )
-    instruction = "\n\n".join(text for text in instructions if text)
-    return CompletionParts(instruction or None, tuple(turns), is_whole=len(turns) > 1)
-
-
-def _check_options(request: CompletionRequest) -> None:
-    form = (request.response_format or {}).get("type", "text")
-    calls = request.tool_choice != "none"
-    refused = (
-        ("n", request.n not in (None, 1), "There is one answer to a turn"),
-        ("tools", calls and bool(request.tools), OWN_TOOLS),
-        ("functions", bool(request.functions), OWN_TOOLS),
-        ("response_format", form != "text", "Answers are text"),
-        ("modalities", set(request.modalities or ("text",)) != {"text"}, "Answers are text"),
-        ("logprobs", bool(request.logprobs), "Models report no probabilities here"),
-        ("stop", bool(request.stop), "An answer ends by itself"),
-    )
-    for name, is_refused, why in refused:
-        if is_refused:
-            raise OpenAiHttpError(
-                f"Unsupported parameter: '{name}' is not supported with this model. {why}.",
-                param=name,
-                code="unsupported_parameter",
-            )
-
-
-def _content(message: CompletionMessage, where: str) -> tuple[str, tuple[PictureFile, ...]]:
-    texts: list[str] = []
-    pictures: list[PictureFile] = []
-    for place, part in enumerate(message.parts):
-        at = f"{where}.content[{place}]"
-        if isinstance(part, TextPart):
-            texts.append(part.text.strip())
-        elif isinstance(part, ImagePart) and message.role == "user":
-            pictures.append(_picture(part.image_url.url, at))
-        else:
-            raise OpenAiHttpError(
-                f"Invalid content type: '{at}' is of a type that this model does not take for this role.",
-                param=at,
-                code="invalid_value",
-            )
-    return "\n".join(text for text in texts if text), tuple(pictures)
-
-
-def _picture(url: str, at: str) -> PictureFile:
-    match = _DATA_URL.match(url)
-    if match is None or match.group(1) not in MEDIA_TYPES:
-        raise OpenAiHttpError(
-            f"Invalid image: '{at}' must be a data URL of {', '.join(MEDIA_TYPES)}. This server fetches no "
-            "addresses.",
-            param=at,
-            code="invalid_image_url",
-        )
-    return PictureFile(url[match.end() :], match.group(1))
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """Answer that is being sent, for the objects of its events.
-
-    Attributes:
-        id: of the answer.
-        created_s: Unix time.
-        model: as the client named it.
-        facts: our own facts about it, as the field ``parley``.
-    """
-
-    id: str
-    created_s: int
-    model: str
-    facts: Mapping[str, object]
-
-    def chunk(self, delta: Mapping[str, object], finish: str | None = None) -> dict[str, object]:
-        """Return an event of a streamed answer."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
-
-    def usage_chunk(self, usage: object) -> dict[str, object]:
-        """Return the event with the tokens of a streamed answer."""
-        return {**self._head("chat.completion.chunk"), "choices": [], "usage": usage}
-
-    def whole(self, text: str, usage: object, more: Mapping[str, object]) -> dict[str, object]:
-        """Return a whole answer."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        head = self._head("chat.completion")
-        head["parley"] = {**self.facts, **more}
-        return {**head, "choices": [choice], "usage": usage}
-
-    def _head(self, kind: str) -> dict[str, object]:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created_s,
-            "model": self.model,
-            "parley": self.facts,
-        }
 
 
 # Speech.
 
 
-class VoiceId(_Given):
+class VoiceId(GivenModel):
     """Voice by its id."""
 
     id: str = Field(max_length=200)
 
 
-class SpeechRequest(_Given):
+class SpeechRequest(GivenModel):
     """Body of ``POST /v1/audio/speech``."""
 
     model: str = Field(max_length=200)

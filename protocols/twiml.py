@@ -70,6 +70,20 @@ def connect(
     return document(response)
 
 
+def relay(address: str, action: str, attributes: Mapping[str, str]) -> str:
+    """Return the document that connects the call to a socket of text (ConversationRelay).
+
+    Args:
+        address: wss:// without a query.
+        action: where Twilio asks how the call goes on when the socket is closed or the session has ended.
+        attributes: of Twilio's element: language, voices, detection of keys.
+    """
+    response = ElementTree.Element("Response")
+    connected = ElementTree.SubElement(response, "Connect", action=action, method="POST")
+    ElementTree.SubElement(connected, "ConversationRelay", {"url": address, **attributes})
+    return document(response)
+
+
 def refuse(words: str) -> str:
     """Return the document that speaks and hangs up. Without words the caller hears a busy signal."""
     if words:

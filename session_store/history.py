@@ -26,11 +26,30 @@ class DisplayedMessage:
         role: author of the message.
         text: its words.
         pictures: its pictures, in order.
+        uses: calls of the client's own tools for it, in order.
     """
 
     role: Role
     text: str
     pictures: tuple[Picture, ...] = ()
+    uses: tuple["ClientToolUse", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientToolUse:
+    """Call of a tool of the client, with its result.
+
+    Attributes:
+        call_id: by which the client refers to the call.
+        name: of the tool.
+        arguments: as JSON, or any other text.
+        result: as the client returned it.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    result: str
 
 
 @dataclass(frozen=True, slots=True)

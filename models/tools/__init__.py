@@ -4,7 +4,8 @@ Asynchronous, because a tool waits for a socket. A tool has no access to session
 records its call, and decides whether it may run again and how its result is used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -82,6 +83,53 @@ class Tool(Protocol):
             EngineError: it did not. The text is a reason that the model can give to the caller.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandedCall:
+    """Call that was handed to the client.
+
+    Attributes:
+        call_id: id under which the client returns the result; unguessable.
+        name: of the tool.
+        arguments: valid for its schema.
+    """
+
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+class HandedOverTool:
+    """Tool that this server does not run: its call is committed, and handed to the client.
+
+    The client runs it, and returns the result in a later request, which may come to another process.
+
+    Args:
+        name: under which the model calls it.
+        description: for the model.
+        parameters: JSON schema of the arguments.
+        hand_over: takes a call once it is durable.
+    """
+
+    idempotent = False
+    timeout_s = 8.0
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        hand_over: Callable[[HandedCall], None],
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.parameters = parameters
+        self.hand_over = hand_over
+
+    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+        """Raise EffectUnknownError: nothing runs here (``Tool``)."""
+        raise EffectUnknownError("its client has not returned a result", engine=self.name)
 
 
 TOOLS: Registry[Tool] = Registry(

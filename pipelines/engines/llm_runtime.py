@@ -60,6 +60,7 @@ from parley.processors.dialogue.services import (
     Documents,
     LlamaCpp,
     LlmRow,
+    OpenAiCompatible,
     PoolLlmRow,
     Transformers,
     WorkerLlmRow,
@@ -302,6 +303,11 @@ class LlmRuntime:
         if self._llamacpp is not None:
             return self._llamacpp.uses_tools
         return not isinstance(self._plan.row, Documents | Transformers)
+
+    @property
+    def forces_tools(self) -> bool:
+        """True when a request may make the model call a tool; Pipecat's other services ignore such a wish."""
+        return isinstance(self._plan.row, OpenAiCompatible | LlamaCpp) and self.calls_tools
 
     @property
     def sees(self) -> bool:

@@ -117,6 +117,29 @@ class PhoneSessions:
             # Before the stream is closed: Twilio then asks whether the call goes on.
             await links.over(phone, holder)
 
+    async def hold_text(self, phone: PhoneCall, hold_one: Callable[[Conversation], Awaitable[bool]]) -> None:
+        """Hold a phone call whose words come and go as text, in one session.
+
+        Args:
+            phone: the call.
+            hold_one: holds it; returns whether this side, or the caller, has ended it. A call that lost its
+                socket goes on in its session over another one.
+        """
+        digest = None
+        if phone.direction == "inbound" and not phone.session:
+            digest = self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat)
+        session_id = phone.session or (None if digest is None else await self._session_of(digest))
+        if session_id is not None:
+            await self._conversations.release(session_id, TAKEN)
+        async with self._conversations.open(session_id, for_call=True) as conversation:
+            if self._links is not None:
+                await self._links.began(phone, conversation.session_id)
+            if digest is not None:
+                await self._note(digest, conversation.session_id, linked=session_id is not None)
+            has_ended = await hold_one(conversation)
+        if has_ended and self._links is not None:
+            await self._links.over(phone)
+
     async def _hold_one(
         self,
         session_id: str | None,

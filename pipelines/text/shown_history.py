@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from parley.pipelines.text.client_tool_uses import use_drafts
 from parley.protocols.client_protocol import ProtocolError
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
@@ -80,6 +81,7 @@ def brought_turns(conversation: Conversation, parted: Parting, *, transport: str
             pictures += len(said.pictures)
         if said.role == "user":
             drafts.append(conversation.draft(Kind.USER_TURN, "user", payload))
+            drafts += use_drafts(conversation, said.uses, turn=None, mark={})
         else:
             payload |= {"reply_id": uuid.uuid4().hex, "truncated": False, "unheard": ""}
             drafts.append(conversation.draft(Kind.BOT_TURN, "bot", payload))

@@ -23,6 +23,7 @@ from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
+    FunctionCallResultFrame,
     FunctionCallsStartedFrame,
     LLMContextFrame,
     LLMFullResponseEndFrame,
@@ -41,16 +42,21 @@ from parley.core.errors import EngineError
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
 from parley.core.usage import Stage, Usage
+from parley.models.tools import HandedCall, HandedOverTool
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
 from parley.pipelines.tenant_charges import tokens_of
+from parley.pipelines.text.client_tool_uses import forced, use_drafts
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
+from parley.processors.dialogue.durable_tools import handed_calls
 from parley.processors.taps.usage_events import usage_of
+from parley.protocols.openai_chat import ToolOffer
 from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import DROPPABLE, Conversation
 from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.history import ClientToolUse
 from parley.session_store.prompt import BY_DEPLOYMENT
 from parley.session_store.store import SessionReader
 
@@ -103,7 +109,38 @@ class TurnHeld:
     turn: Event
 
 
-TypedEvent = TurnCommitted | AnswerPiece | AnswerCommitted | TurnHeld
+@dataclass(frozen=True, slots=True)
+class CallsHandedOver:
+    """Report that the answer goes on when the client has run tools, and returned their results.
+
+    Attributes:
+        turn: that is answered.
+        calls: durable.
+        usage: as in ``AnswerCommitted``.
+    """
+
+    turn: Event
+    calls: tuple[HandedCall, ...]
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTools:
+    """Tools of the client of one typed turn.
+
+    Attributes:
+        offer: tools that it offers for the answer.
+        uses: calls of this turn with their results.
+        resumed: turn of the session in which the model made these calls; None: the client brings them with a
+            new turn.
+    """
+
+    offer: ToolOffer = ToolOffer()
+    uses: tuple[ClientToolUse, ...] = ()
+    resumed: Event | None = None
+
+
+TypedEvent = TurnCommitted | AnswerPiece | AnswerCommitted | CallsHandedOver | TurnHeld
 
 
 class _Collector(FrameProcessor):
@@ -114,6 +151,9 @@ class _Collector(FrameProcessor):
 
     def __init__(self) -> None:
         super().__init__(enable_direct_mode=True)
+        # Calls that were handed to the client, and those of this response without a result.
+        self.handed: list[HandedCall] = []
+        self._unsettled: set[str] = set()
         self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
         self.failed: str | None = None
         self.passages: tuple[CitedPassage, ...] = ()
@@ -133,6 +173,12 @@ class _Collector(FrameProcessor):
         elif isinstance(frame, FunctionCallsStartedFrame):
             # The answer follows the tools' results, in a response of its own.
             self._called = True
+            self._unsettled |= {call.tool_call_id for call in frame.function_calls}
+        elif isinstance(frame, FunctionCallResultFrame):
+            self._unsettled.discard(frame.tool_call_id)
+            if self.handed and not self._unsettled:
+                # Or in another request, which brings the client's results.
+                self.pieces.put_nowait(None)
         elif isinstance(frame, LLMFullResponseEndFrame):
             if not self._called:
                 self.pieces.put_nowait(None)
@@ -155,6 +201,7 @@ async def ask(
     rules: ClientRules | None = None,
     human: HumanTier | None = None,
     pictures: Sequence[Picture] = (),
+    tools: ClientTools = ClientTools(),  # noqa: B008
 ) -> AsyncGenerator[TypedEvent, None]:
     """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
@@ -176,6 +223,7 @@ async def ask(
         rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
         human: rules of the human tier; None where no human can be fetched.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
+        tools: of the client, checked (``check_offer``).
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
@@ -188,7 +236,7 @@ async def ask(
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(answering.usage.take(rules.counted))
-        wait_s = conversation.take_typed(text)
+        wait_s = conversation.take_typed("\n".join((text, *(use.result for use in tools.uses))))
         if wait_s:
             raise ShareError(
                 "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
@@ -199,17 +247,24 @@ async def ask(
                 "too many pictures were put into this session, try again later", limit=0, retry_s=wait_s
             )
         before_seq = conversation.last_seq
-        turn = await conversation.in_time(
-            conversation.user_turn(
+        turn = tools.resumed
+        if turn is None:
+            said_now = conversation.user_turn(
                 text, transport=transport, key=key, supersedes=supersedes, pictures=pictures
             )
-        )
+            turn = await conversation.in_time(said_now)
         # A turn after all known events is new, and has no answer yet.
         replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
         yield TurnCommitted(turn)
         if replies and not replies[-1].payload.get("truncated"):
             yield AnswerPiece(str(replies[-1].payload.get("text", "")))
             yield AnswerCommitted(replies[-1])
+            return
+        if drafts := use_drafts(conversation, tools.uses, turn=turn, mark=rules.mark):
+            await conversation.in_time(conversation.append(*drafts))
+        elif handed := () if tools.uses else tuple(handed_calls(conversation.events, turn)):
+            # The same turn again: its calls are the client's, and it may not have received them.
+            yield CallsHandedOver(turn, handed)
             return
         instead = None if human is None else human.answer(text, is_again=turn.seq <= before_seq)
         if instead is not None:
@@ -231,7 +286,9 @@ async def ask(
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
     async with (
         _remembering(conversation, store, turn),
-        _thinking(conversation, answering, turn, deadline_s, instruction, memory, rules) as collector,
+        _thinking(
+            conversation, answering, turn, deadline_s, instruction, memory, rules, tools.offer
+        ) as collector,
     ):
         try:
             while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
@@ -246,6 +303,13 @@ async def ask(
                     "the language model failed in the middle of the answer", engine="language model"
                 )
             whole = True
+            if collector.handed:
+                if spoken := "".join(said).strip():
+                    await conversation.in_time(
+                        conversation.append(_said_before_calls(conversation, turn, spoken, rules))
+                    )
+                yield CallsHandedOver(turn, tuple(collector.handed), collector.usage)
+                return
         except TimeoutError:
             raise EngineError(
                 f"no answer arrived within {answer_timeout_s:g} s", engine="language model"
@@ -301,6 +365,15 @@ def _bot_turn(
     if replies:
         payload["supersedes"] = [reply.key for reply in replies]
     return conversation.draft(Kind.BOT_TURN, "bot", payload, key=reply_id)
+
+
+def _said_before_calls(conversation: Conversation, turn: Event, text: str, rules: ClientRules) -> Draft:
+    """Return the event of the words that came with calls for the client; the answer to the turn follows."""
+    said = sum(event.kind is Kind.TOOL_CALL for event in conversation.events)
+    key = f"said.{turn.key}.{said}"
+    payload = {"reply_id": key, "text": text, "truncated": False, "unheard": "", "turn": turn.seq}
+    payload["transport"] = turn.payload.get("transport", TRANSPORT)
+    return conversation.draft(Kind.BOT_TURN, "bot", {**payload, **rules.mark}, key=key)
 
 
 def _reply_id(turn: Event, before: int) -> str:
@@ -381,6 +454,7 @@ async def _thinking(
     instruction: str | None,
     memory: Memory | None,
     rules: ClientRules,
+    offer: ToolOffer,
 ) -> AsyncIterator[_Collector]:
     """Run the language model on one turn while the block runs; yield the collector of its answer.
 
@@ -388,6 +462,10 @@ async def _thinking(
         EngineError: a tool call that a crash cut off is not settled by the deadline.
     """
     collector = _Collector()
+    handed = [
+        HandedOverTool(each.name, each.description, each.parameters, collector.handed.append)
+        for each in offer.tools
+    ]
     async with answering.tools(conversation) as tools:
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -395,6 +473,8 @@ async def _thinking(
         except TimeoutError:
             raise EngineError("an earlier tool call has not finished yet", engine="tools") from None
         context = context_of(conversation, turn)
+        if (choice := forced(offer.choice)) is not None:
+            context.set_tool_choice(choice)
         thinking = await answering.build(
             tools=tools,
             context=context,
@@ -411,8 +491,13 @@ async def _thinking(
             tail=[LLMAssistantAggregator(context)],
         )
         async with running(stages) as worker:
-            await worker.queue_frame(LLMContextFrame(context))
-            yield collector
+            # Taken back while the service is there: another pipeline of the session could not hand them over.
+            tools.add(handed, rules=rules)
+            try:
+                await worker.queue_frame(LLMContextFrame(context))
+                yield collector
+            finally:
+                tools.replace(handed, (), rules=rules)
 
 
 async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:

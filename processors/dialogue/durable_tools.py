@@ -22,8 +22,9 @@ request that follows a result.
 import asyncio
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -46,7 +47,14 @@ from parley.core.errors import (
     StoreError,
     UnknownSessionError,
 )
-from parley.models.tools import MAX_RESULT_BYTES, NOT_SHOWN, EffectUnknownError, Tool
+from parley.models.tools import (
+    MAX_RESULT_BYTES,
+    NOT_SHOWN,
+    EffectUnknownError,
+    HandedCall,
+    HandedOverTool,
+    Tool,
+)
 from parley.models.tools.arguments import argument_faults, schema_faults
 from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.tool_exchange import AnsweredCall, ToolExchange, newest_turn_seq
@@ -55,6 +63,8 @@ from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import has_client_text, text_in
 
 TakeRequest = Callable[[ClientRules], bool]
+# Payload of a TOOL_CALL whose result comes in a later request of the client.
+HANDED_OVER = "handed_over"
 # As JSON, in ASCII. More than a model can use, and far below the limit of the store for one event.
 MAX_ARGUMENT_BYTES = 65_536
 # A caller waits in silence for the commit of a call and again for that of its result.
@@ -70,6 +80,7 @@ NOT_OFFERED = "this tool is not offered in this conversation any more; the call 
 NO_REQUEST = "the client has no model request left; the call was not run"
 GONE = "the session is no longer held here"
 NO_ANSWER = "the call was carried out; it has no answer"
+HANDED = "the client runs it; its result comes later"
 REPEATED = "this call was made before; it was not made twice, and this is what came of it"
 
 
@@ -371,10 +382,27 @@ class DurableTools:
         if known is not None:
             return AnsweredCall(_repeated(known))
         call = self._new_call(tool, arguments, turn_seq)
+        if isinstance(tool, HandedOverTool):
+            return await self._hand_over(tool, call)
         if call.key in self._withdrawn:
             # Its commit and that of its result still wait.
             return AnsweredCall(_repeated(_failure(WITHDRAWN)))
         return AnsweredCall(await self._follow(self._start(call), tool), call.call_id)
+
+    async def _hand_over(self, tool: HandedOverTool, call: _Call) -> AnsweredCall:
+        """Commit a call, and hand it to the client. Raises as ``Conversation.append``."""
+        # The client names the call by it in a later request, which may name no session.
+        call = replace(call, call_id=f"call_{secrets.token_hex(12)}")
+        try:
+            async with asyncio.timeout(self._commit_wait_s):
+                [event] = await self._conversation.append(self._call_draft(call))
+        except TimeoutError:
+            self._conversation.record(self._result_draft(call, ToolOutcome.FAILED, {"error": WITHDRAWN}))
+            return AnsweredCall(_failure(NOT_RUN))
+        # The same call was handed over before, when the model was asked the first time.
+        stored_id = text_in(event.payload, "call_id")
+        tool.hand_over(HandedCall(stored_id, call.name, call.arguments))
+        return AnsweredCall({"note": HANDED}, stored_id, is_handed=True)
 
     # From a call to its run.
 
@@ -399,6 +427,11 @@ class DurableTools:
         except (CapacityError, StoreError):
             answer = AnsweredCall(_failure(NOT_RUN))
         exchange.record_answer(params, answer)
+        if answer.is_handed:
+            # The answer ends here: the model continues when the client has returned the result.
+            silent = FunctionCallResultProperties(run_llm=False)
+            await params.result_callback(answer.result, properties=silent)
+            return
         await params.result_callback(answer.result)
 
     async def _refuse(self, offer: _Offer, params: FunctionCallParams) -> None:
@@ -580,6 +613,7 @@ class DurableTools:
             idempotent=call.idempotent,
             effect_key=call.effect_key,
             turn=call.turn,
+            **({HANDED_OVER: True} if isinstance(self._tools.get(call.name), HandedOverTool) else {}),
             **(owner.mark if owner is not None else {}),
         )
 
@@ -604,6 +638,21 @@ def open_calls(events: Iterable[Event]) -> list[_Call]:
         if call is not None and call.call_id not in settled:
             found.setdefault(call.call_id, call)
     return list(found.values())
+
+
+def handed_calls(events: Iterable[Event], turn: Event) -> list[HandedCall]:
+    """Return the calls of a turn that were handed to its client and have no result yet."""
+    known = list(events)
+    waiting = {call.call_id for call in open_calls(known)}
+    return [
+        HandedCall(text_in(event.payload, "call_id"), text_in(event.payload, "name"), arguments)
+        for event in known
+        if event.kind is Kind.TOOL_CALL
+        and event.payload.get(HANDED_OVER) is True
+        and event.payload.get("turn") == turn.seq
+        and text_in(event.payload, "call_id") in waiting
+        and isinstance(arguments := event.payload.get("arguments"), Mapping)
+    ]
 
 
 def check_tools(tools: Sequence[Tool]) -> None:

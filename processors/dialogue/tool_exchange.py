@@ -40,10 +40,12 @@ class AnsweredCall:
         result: result of the call.
         call_id: id of the call in the timeline whose result it is; None for a refusal or a repetition, which
             the timeline does not contain.
+        is_handed: true when the client runs the call, and its result comes later.
     """
 
     result: Mapping[str, Any]
     call_id: str | None = None
+    is_handed: bool = False
 
 
 class ToolExchange:

@@ -55,7 +55,7 @@ from parley.core.errors import (
 )
 from parley.core.grants import ClientIdentity
 from parley.core.pictures import PictureFile
-from parley.protocols.openai_http import CompletionTurn
+from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
 from parley.recording.objects import ObjectStoreError, RecordingBucket
 from parley.recording.retention import RemovedRecordings
 from parley.serving.gateway.admin.apps import AppId
@@ -100,7 +100,7 @@ class TurnEvent:
     """Server-sent event of a typed turn.
 
     Attributes:
-        name: ``turn``, ``delta``, ``done``.
+        name: ``turn``, ``delta``, ``held``, ``calls`` (tools that the client is to run) or ``done``.
         data: JSON object.
     """
 
@@ -117,11 +117,15 @@ class ClientDialogue:
         earlier: all messages before the turn, as the client shows them, which the session is to follow; None:
             the turn is the session's next one.
         instruction: text that the client adds to the deployment's prompt, where its grants permit it.
+        offer: tools of the client.
+        uses: calls of such tools for this turn, with their results, which are to be answered.
     """
 
     transport: str
     earlier: tuple[CompletionTurn, ...] | None = None
     instruction: str | None = None
+    offer: ToolOffer = ToolOffer()
+    uses: tuple[CompletionCall, ...] = ()
 
 
 class AnswerTyped(Protocol):

@@ -89,6 +89,7 @@ async def application(
     audit: AuditLog | None = None,
     annotations: AnnotationEntries | None = None,
     recordings: SessionRecordings | None = None,
+    modes: Sequence[str] = (),
     **settings: Any,
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
@@ -104,6 +105,7 @@ async def application(
             type_turn=type_turn,
             annotations=annotations,
             recordings=recordings,
+            modes=modes,
             operator_token=TOKEN,
             audit=audit,
         )

@@ -215,14 +215,14 @@ async def test_a_reader_that_leaves_ends_the_answer(server: RunningServer, opena
 @pytest.mark.parametrize(
     ("more", "param", "code"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "unsupported_parameter"),
+        ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
         ({"n": 2}, "n", "unsupported_parameter"),
         ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
         ({"messages": [bot("Hello.")]}, "messages", "invalid_value"),
         (
             {"messages": [{"role": "tool", "tool_call_id": "c", "content": "1"}, user("And?")]},
             "messages[0]",
-            "unsupported_value",
+            "invalid_value",
         ),
         (
             {

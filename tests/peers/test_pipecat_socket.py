@@ -20,6 +20,7 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
 )
 from pipecat.frames.protobufs import frames_pb2
+from pipecat.metrics.metrics import LLMTokenUsage, TTFBMetricsData
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
@@ -187,6 +188,29 @@ async def test_a_conversation_with_greeting_question_and_answer(server: RunningS
         assert finals == ["what is the price"]
         assert {"user-started-speaking", "user-stopped-speaking", "bot-transcription"} <= set(heard.kinds())
         assert len(heard.rates) == 1 and heard.rates <= {16_000, 24_000, 48_000}
+
+
+async def test_metrics_of_a_turn_come_in_pipecats_messages(server: RunningServer):
+    async with calling(server) as caller:
+        heard = caller.heard
+        await caller.ready()
+        await heard.until(lambda: "bot-stopped-speaking" in heard.kinds())
+        caller.say("what is the price")
+
+        def figures(kind: str) -> list[dict[str, Any]]:
+            return [each for data in heard.data("metrics") for each in data.get(kind, ())]
+
+        wanted = {"llm", "tts"}
+        await heard.until(lambda: wanted <= {each["processor"] for each in figures("ttfb")})
+        await heard.until(lambda: bool(figures("tokens")))
+        for message in heard.messages:
+            if message["type"] == "metrics":
+                rtvi.MetricsMessage.model_validate(message)
+        # As Pipecat's own: seconds, by processor.
+        assert all(0 <= each["value"] < 60 for each in map(TTFBMetricsData.model_validate, figures("ttfb")))
+        used = LLMTokenUsage.model_validate(figures("tokens")[-1])
+        assert (used.prompt_tokens, used.completion_tokens, used.total_tokens) == (12, 2, 14)
+        assert not any("model" in each for each in figures("ttfb"))
 
 
 async def test_typed_words_are_answered(server: RunningServer):

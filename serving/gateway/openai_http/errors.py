@@ -6,7 +6,7 @@ object with a text, a type, the field and a code.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from typing import Any
 
@@ -17,8 +17,25 @@ from starlette.exceptions import HTTPException
 from parley.core.errors import AgentError, EngineError
 from parley.protocols.client_protocol import ProtocolError
 from parley.protocols.openai_http import INVALID, OpenAiHttpError, error_body
+from parley.session_store.faults import log_failure
 
 OPENAI_PATHS = ("/v1/chat", "/v1/audio")
+
+
+class CompletionFailedError(AgentError):
+    """A request failed after it had an effect that its client has to know.
+
+    Attributes:
+        cause: the error, which decides about the answer.
+        headers: of the answer: the session, the next token.
+    """
+
+    def __init__(self, cause: Exception, headers: Mapping[str, str]) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.headers = dict(headers)
+
+
 # Errors that have an answer only on these paths.
 _OWN = (OpenAiHttpError, EngineError)
 # Type and code of a status that clients act on.
@@ -52,6 +69,21 @@ def add_openai_errors(app: FastAPI) -> None:
         if isinstance(registered, type) and issubclass(registered, Exception):
             app.exception_handlers[registered] = _in_form(handler)
     app.exception_handlers.setdefault(HTTPException, _in_form(_on_http_error))
+
+    async def on_failed(request: Request, failed: CompletionFailedError) -> Response:
+        cause = failed.cause
+        kinds = (app.exception_handlers.get(kind) for kind in type(cause).__mro__)
+        handler = next((each for each in kinds if each is not None), None)
+        if handler is None:
+            log_failure("a chat completion failed", cause)
+            cause = OpenAiHttpError("the server failed at this request", status=500, kind="server_error")
+            handler = app.exception_handlers[OpenAiHttpError]
+        made = handler(request, cause)
+        response: Response = await made if isawaitable(made) else made
+        response.headers.update(failed.headers)
+        return response
+
+    app.add_exception_handler(CompletionFailedError, on_failed)  # type: ignore[arg-type]
 
 
 async def _on_http_error(_request: Request, error: HTTPException) -> Response:

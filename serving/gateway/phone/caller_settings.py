@@ -63,6 +63,25 @@ class ReconnectSettings(StrictModel):
     )
 
 
+class RelaySettings(StrictModel):
+    """Calls of Twilio as text: Twilio recognises the caller and speaks (ConversationRelay)."""
+
+    language: str | None = Field(
+        None,
+        pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$",
+        description="language that Twilio recognises and speaks, such as de-DE; null: Twilio's, en-US",
+    )
+    voice: str | None = Field(
+        None, max_length=200, description="voice of the text-to-speech provider; null: Twilio's choice"
+    )
+    tts_provider: str | None = Field(
+        None, max_length=40, description="text-to-speech provider of Twilio's; null: its choice"
+    )
+    transcription_provider: str | None = Field(
+        None, max_length=40, description="recogniser of Twilio's; null: its choice"
+    )
+
+
 class CallCodeSettings(StrictModel):
     """Codes that a caller presses to continue a session."""
 

@@ -50,6 +50,7 @@ from parley.serving.gateway.phone.carriers.carrier import (
     secrets_of,
 )
 from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV, RECONNECT, TwilioCarrier
+from parley.serving.gateway.phone.carriers.twilio_relay import HANDED_TO_PERSON, TwilioRelay
 from parley.serving.gateway.phone.queue import LOOK_S, PhoneQueue
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.phone.tokens import TOKEN_S, SpentError, StreamTokens
@@ -126,13 +127,16 @@ class PhoneRoutes:
         self._clock_s, self._links = clock_s, links
         self._check_tenant = check_tenant
         self._carriers = open_carriers(phone, settings)
+        if phone.relay is not None:
+            self._carriers.append(TwilioRelay(phone))
         self._queue = None
         if phone.queue is not None and calls.queue is not None:
             self._queue = PhoneQueue(phone.queue, calls.queue, clock_s)
         self._tokens = StreamTokens(calls, self._queue, clock_s=clock_s, token_s=token_s)
         # Calls are controlled through Twilio's REST API: those of other networks cannot be.
         self._desk, self._no_desk = desk or CallManager(None), CallManager(None)
-        twilio = [each for each in self._carriers if isinstance(each, TwilioCarrier)]
+        # States of calls, and transfers, have the same routes for calls as text.
+        twilio = [each for each in self._carriers if type(each) is TwilioCarrier]
         self._twilio = [
             TwilioRoutes(
                 carrier,
@@ -186,7 +190,7 @@ class PhoneRoutes:
             if self._check_tenant is not None and not self._tokens.is_expected(call):
                 await self._check_tenant()
             token = self._tokens.expect(
-                call, within_s=self._tokens.token_s, uses_recogniser=self._uses_recogniser()
+                call, within_s=self._tokens.token_s, uses_recogniser=self._uses_recogniser(carrier)
             )
         except SpentError as error:
             self._note_refusal("call", error)
@@ -205,7 +209,10 @@ class PhoneRoutes:
 
     async def reconnect(self, carrier: TwilioCarrier, request: Request) -> Response:
         """Answer the request that follows a stream: connect the call again, or end it."""
-        call, links = (await self._asked(carrier, request)).call, self._links
+        asked, links = await self._asked(carrier, request), self._links
+        call = asked.call
+        if asked.handoff and HANDED_TO_PERSON in asked.handoff and self._phone.transfer_to is not None:
+            return _answer(carrier.dial("", self._phone.transfer_to, self._shown_number(call)))
         try:
             link = None if links is None else await links.link_of(call)
             if links is None or link is None:
@@ -214,7 +221,7 @@ class PhoneRoutes:
             token = self._tokens.expect(
                 call,
                 within_s=self._tokens.token_s,
-                uses_recogniser=self._uses_recogniser(),
+                uses_recogniser=self._uses_recogniser(carrier),
                 is_again=True,
             )
             try:
@@ -245,8 +252,11 @@ class PhoneRoutes:
         words = phone.reconnect.apology if phone.reconnect is not None else ""
         if phone.transfer_to is None:
             return carrier.end(words)
-        shown = phone.number or (call.called if call.direction == "inbound" else call.caller)
-        return carrier.dial(words, phone.transfer_to, shown)
+        return carrier.dial(words, phone.transfer_to, self._shown_number(call))
+
+    def _shown_number(self, call: PhoneCall) -> str:
+        """Return the number of this side, which a person sees to whom a call is passed on."""
+        return self._phone.number or (call.called if call.direction == "inbound" else call.caller)
 
     async def media(self, carrier: Carrier, websocket: WebSocket, token: str) -> None:
         """Serve the media stream of a call, in the protocol of its network."""
@@ -254,7 +264,7 @@ class PhoneRoutes:
             self._check_socket(carrier, websocket)
             # Used up in any case: no network opens a stream twice, and the line is free again.
             call = self._tokens.claim(token, carrier.name)
-            uses_recogniser = self._uses_recogniser()
+            uses_recogniser = self._uses_recogniser(carrier)
             self._calls.check_room(
                 promised=len(self._tokens), is_promised=True, uses_recogniser=uses_recogniser
             )
@@ -277,8 +287,9 @@ class PhoneRoutes:
         else:
             await asyncio.wait({task})
 
-    def _uses_recogniser(self) -> bool:
-        return self._calls.uses_recogniser(self._mode)
+    def _uses_recogniser(self, carrier: Carrier | None = None) -> bool:
+        # Twilio recognises the callers of calls as text.
+        return not isinstance(carrier, TwilioRelay) and self._calls.uses_recogniser(self._mode)
 
     async def _asked(self, carrier: Carrier, request: Request) -> CallRequest:
         try:
@@ -320,7 +331,7 @@ class PhoneRoutes:
         every_s = LOOK_S
         if carrier.hold("", every_s, again) is None:
             return None
-        words = self._queue.wait(call.call_sid, uses_recogniser=self._uses_recogniser())
+        words = self._queue.wait(call.call_sid, uses_recogniser=self._uses_recogniser(carrier))
         return None if words is None else carrier.hold(words, every_s, again)
 
     def _note_unsigned(self, carrier: Carrier, path: str, error: HTTPException) -> None:

@@ -8,7 +8,12 @@ from pydantic import Field, field_validator, model_validator
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
 from parley.protocols.phone_numbers import NUMBER
-from parley.serving.gateway.phone.caller_settings import CallCodeSettings, CallerSettings, ReconnectSettings
+from parley.serving.gateway.phone.caller_settings import (
+    CallCodeSettings,
+    CallerSettings,
+    ReconnectSettings,
+    RelaySettings,
+)
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.queue import PhoneQueueSettings
 
@@ -88,6 +93,11 @@ class PhoneRoutesSettings(StrictModel):
         description="connect a call of Twilio again when its stream is lost, in the same session; null: the "
         "call ends with its stream",
     )
+    relay: RelaySettings | None = Field(
+        None,
+        description="serve calls of Twilio as text too, at /twilio_relay/voice: Twilio recognises and speaks "
+        "(ConversationRelay); null: not",
+    )
     call_codes: CallCodeSettings | None = Field(
         CallCodeSettings(),
         description="resume a session with a code that the caller's page or program requested; null: never",
@@ -130,4 +140,6 @@ class PhoneRoutesSettings(StrictModel):
     def _can_be_checked(self) -> "PhoneRoutesSettings":
         if self.public_url is not None and self.signatures and not self.public_url.startswith("https://"):
             raise ValueError("public_url: must be https://, because streams are opened over wss:// only")
+        if self.relay is not None and "twilio" not in self.carriers:
+            raise ValueError("relay: needs twilio among the carriers")
         return self

@@ -3,14 +3,13 @@ from typing import Any
 import pytest
 
 from parley.core.media import WordTime
+from parley.protocols.openai_chat import CompletionRequest, completion_parts
 from parley.protocols.openai_http import (
-    CompletionRequest,
     OpenAiHttpError,
     RecordingText,
     SpeechRequest,
     TranscriptionOptions,
     captions,
-    completion_parts,
     transcription_body,
     transcription_options,
 )
@@ -73,7 +72,8 @@ def test_no_address_is_fetched_for_a_picture(url: str):
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0]"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"logprobs": True}, "logprobs"),
@@ -90,7 +90,8 @@ def test_fields_that_would_change_the_answer_are_refused_by_name(more: dict[str,
 def test_fields_without_an_effect_are_accepted():
     more = {"temperature": 0.2, "max_tokens": 5, "tools": [], "tool_choice": "auto", "modalities": ["text"]}
     assert parts_of(user("Hi"), response_format={"type": "text"}, **more).turns
-    assert parts_of(user("Hi"), tools=[{"type": "function"}], tool_choice="none").turns
+    function = {"type": "function", "function": {"name": "f"}}
+    assert parts_of(user("Hi"), tools=[function], tool_choice="none").offer.tools == ()
 
 
 def test_the_pictures_of_a_request_are_bounded():

@@ -30,7 +30,7 @@ from parley.serving.gateway.auth.route_access import (
 )
 from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
-from parley.serving.gateway.phone.caller_settings import CallCodeSettings
+from parley.serving.gateway.phone.caller_settings import CallCodeSettings, RelaySettings
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.session_api import TurnEvent
@@ -79,7 +79,11 @@ async def _typed(_session: str, _text: str, **_: object) -> AsyncGenerator[TurnE
 async def whole(folder: Path, store: SessionStore) -> FastAPI:
     """Return an application with every surface."""
     phone = PhoneRoutesSettings(
-        public_url=PUBLIC, number="+15550199", call_codes=CallCodeSettings(), carriers=CARRIERS.names()
+        public_url=PUBLIC,
+        number="+15550199",
+        call_codes=CallCodeSettings(),
+        carriers=CARRIERS.names(),
+        relay=RelaySettings(),
     )
     conversations = Conversations(store, compactor=Compactor())
     return create_app(

@@ -48,10 +48,12 @@ class CallRequest:
     Attributes:
         call: subject of the request.
         is_answered: true when the caller has heard something already.
+        handoff: text of the server at the end of the stream, which the network returns; empty for none.
     """
 
     call: PhoneCall
     is_answered: bool = False
+    handoff: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,18 @@ class TwilioCarrier(Carrier):
     async def request_of(self, request: Request) -> CallRequest:
         """Return the request of a webhook (``Carrier.request_of``)."""
         fields = await self.form(request)
+        return CallRequest(self.call_of_fields(fields), is_answered=self.is_in_progress(fields))
+
+    def is_in_progress(self, fields: Fields) -> bool:
+        """Return whether the caller has heard something already."""
+        return field_of(fields, "CallStatus") == IN_PROGRESS
+
+    def call_of_fields(self, fields: Fields) -> PhoneCall:
+        """Return the call of a webhook."""
         # "outbound-api" and "outbound-dial".
         is_ours = field_of(fields, "Direction").startswith("outbound")
         direction: Literal["inbound", "outbound"] = "outbound" if is_ours else "inbound"
-        call = PhoneCall(
+        return PhoneCall(
             field_of(fields, "CallSid"),
             field_of(fields, "From"),
             field_of(fields, "To"),
@@ -81,7 +89,6 @@ class TwilioCarrier(Carrier):
             verstat=field_of(fields, "StirVerstat"),
             network=self.name,
         )
-        return CallRequest(call, is_answered=field_of(fields, "CallStatus") == IN_PROGRESS)
 
     def check_socket(self, connection: HTTPConnection) -> None:
         """Check the signature of the upgrade (``Carrier.check_socket``)."""

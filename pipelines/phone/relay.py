@@ -1,0 +1,280 @@
+"""Phone call as text: Twilio recognises the caller and speaks (ConversationRelay), the session answers.
+
+Each prompt of the caller is a typed turn of the call's session, whose answer is sent while it is made. An
+interruption ends it, and what Twilio reports as heard is what the session remembers of it, also where the
+answer was complete here long before it was spoken. Keys are a turn of their own after a pause or ``#``; the
+key of a person passes the caller on, where the deployment has a number for that.
+
+Owns the task of the present turn. The socket closed by Twilio: the call goes on over another one, because
+Twilio asks how it goes on (``PhoneRoutes.reconnect``). Closed here because the server stops: likewise, at
+another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of them end the call.
+"""
+
+import asyncio
+import uuid
+from contextlib import aclosing
+
+from fastapi import WebSocket
+from loguru import logger
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from parley.configs.deployment import Deployment
+from parley.core.errors import AgentError
+from parley.pipelines.phone.sessions import PhoneSessions
+from parley.pipelines.sessions import TypedTurns
+from parley.pipelines.text.heard_answers import note_heard
+from parley.protocols import twilio_relay as relay
+from parley.protocols.client_protocol import ProtocolError
+from parley.serving.gateway.phone.carriers.carrier import PhoneCall
+from parley.serving.gateway.phone.carriers.twilio_relay import RELAY, TO_PERSON
+from parley.serving.gateway.phone.routes import PhoneArguments
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.session_api import ClientDialogue
+from parley.session_store.conversation import Conversation
+from parley.session_store.events import Kind
+from parley.session_store.prompt import BY_DEPLOYMENT
+
+# Longest wait for the first message, for a message of a caller who says nothing, and for Twilio to take one.
+SETUP_S, SILENT_S, SEND_S = 10.0, 900.0, 10.0
+# Pause after which pressed keys are a turn.
+KEYS_S = 2.0
+MOST_REFUSED, MOST_KEYS = 20, 40
+# WebSocket close codes (RFC 6455, 7.4.1; 12.2).
+DONE, WRONG, RESTART = 1000, 1008, 1012
+
+
+async def hold_relay(
+    deployment: Deployment,
+    turns: TypedTurns,
+    phones: PhoneSessions,
+    arguments: PhoneArguments,
+    *,
+    stopping: asyncio.Event,
+) -> None:
+    """Hold one phone call as text.
+
+    Args:
+        deployment: with the settings of phone calls.
+        turns: typed turns of this call alone; closed here.
+        phones: sessions of phone calls.
+        arguments: of the call.
+        stopping: set when the server stops.
+    """
+    assert deployment.phone is not None
+    call = RelayCall(
+        arguments.websocket,
+        arguments.phone,
+        turns,
+        deployment.phone,
+        greeting=deployment.bot.greeting,
+        apology=deployment.bot.voiceless_phrase,
+        stopping=stopping,
+    )
+    try:
+        if await call.open():
+            await phones.hold_text(arguments.phone, call.hold)
+    finally:
+        await call.close()
+        await turns.close()
+
+
+class RelayCall:
+    """Phone call whose words come and go as text.
+
+    Args:
+        websocket: accepted; of Twilio.
+        phone: the call.
+        turns: typed turns of its session.
+        phone_settings: of the deployment.
+        greeting: first words of a call; empty: none.
+        apology: words in place of an answer that failed; empty: none.
+        stopping: set when the server stops.
+    """
+
+    def __init__(
+        self,
+        websocket: WebSocket,
+        phone: PhoneCall,
+        turns: TypedTurns,
+        phone_settings: PhoneRoutesSettings,
+        *,
+        greeting: str,
+        apology: str,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._socket, self._phone, self._turns = websocket, phone, turns
+        self._settings = phone_settings
+        self._greeting, self._apology = greeting, apology
+        self._stopping = stopping
+        self._answering: asyncio.Task[None] | None = None
+        self._keys = ""
+        self._refused = 0
+        self._code = DONE
+
+    async def open(self) -> bool:
+        """Wait for the first message; return whether it is that of this call."""
+        try:
+            async with asyncio.timeout(SETUP_S):
+                began = await self._next()
+        except TimeoutError:
+            began = None
+        if isinstance(began, relay.RelayBegan) and began.call_sid == self._phone.call_sid:
+            return True
+        logger.warning("a ConversationRelay socket does not begin with the setup of its call")
+        self._code = WRONG
+        return False
+
+    async def hold(self, conversation: Conversation) -> bool:
+        """Hold the call until its socket is closed; return whether it is over."""
+        await self._greet(conversation)
+        lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
+        stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
+        try:
+            while True:
+                reading = asyncio.create_task(self._next(), name="relay.read")
+                within_s = KEYS_S if self._keys else SILENT_S
+                done, _ = await asyncio.wait(
+                    {reading, lost, stopping}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if reading not in done:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
+                if lost in done or stopping in done:
+                    # Another process has the session, or this one ends: Twilio asks what follows.
+                    self._code = RESTART
+                    return False
+                if reading not in done:
+                    if not self._keys:
+                        await self._send(relay.end())
+                        return True
+                    await self._press_all(conversation)
+                    continue
+                event = reading.result()
+                if event is None:
+                    return False
+                if await self._take(conversation, event):
+                    return True
+        finally:
+            await self._stop_answer()
+            lost.cancel()
+            stopping.cancel()
+
+    async def close(self) -> None:
+        """Close the socket."""
+        await self._stop_answer()
+        if self._socket.application_state is WebSocketState.CONNECTED:
+            try:
+                async with asyncio.timeout(SEND_S):
+                    await self._socket.close(self._code)
+            except (TimeoutError, RuntimeError, WebSocketDisconnect):
+                # Twilio has closed it at the same moment.
+                return
+
+    async def _greet(self, conversation: Conversation) -> None:
+        is_reconnected = bool(self._phone.session)
+        words = self._greeting
+        if is_reconnected:
+            words = "" if self._settings.reconnect is None else self._settings.reconnect.phrase
+        if not words:
+            return
+        if not is_reconnected:
+            reply_id = uuid.uuid4().hex
+            facts = {"text": words, "truncated": False, "unheard": "", "transport": RELAY}
+            said = {"reply_id": reply_id, "by": BY_DEPLOYMENT, **facts}
+            await conversation.in_time(
+                conversation.append(conversation.draft(Kind.BOT_TURN, "bot", said, key=reply_id))
+            )
+        await self._send(relay.token(words, is_last=True))
+
+    async def _take(self, conversation: Conversation, event: relay.RelayEvent) -> bool:
+        """Take an event of Twilio; return whether the call is over with it."""
+        match event:
+            case relay.Prompted(text, _, is_last) if is_last and text:
+                await self._begin(conversation, text)
+            case relay.SpeechInterrupted(heard, _):
+                await self._stop_answer()
+                await note_heard(conversation, heard, transport=RELAY)
+            case relay.Pressed(digit):
+                return await self._press(conversation, digit)
+            case relay.RelayFault():
+                # Its text repeats the message, which holds words of the call.
+                logger.warning(f"Twilio could not use a message of call {self._phone.call_sid[:40]}")
+        return False
+
+    async def _press(self, conversation: Conversation, digit: str) -> bool:
+        if digit == self._settings.person_key and not self._keys and self._settings.transfer_to is not None:
+            await self._stop_answer()
+            connecting = self._settings.connecting.replace("{person}", self._settings.person)
+            await self._send(relay.token(connecting, is_last=True))
+            await self._send(relay.end(TO_PERSON))
+            return True
+        self._keys = (self._keys + digit)[-MOST_KEYS:]
+        if digit == "#":
+            await self._press_all(conversation)
+        return False
+
+    async def _press_all(self, conversation: Conversation) -> None:
+        keys, self._keys = self._keys.rstrip("#"), ""
+        if keys:
+            await self._begin(conversation, keys)
+
+    async def _begin(self, conversation: Conversation, text: str) -> None:
+        """Answer a turn of the caller; an answer that is being made ends."""
+        await self._stop_answer()
+        self._answering = asyncio.create_task(
+            self._answer(conversation.session_id, text), name="relay.answer"
+        )
+
+    async def _answer(self, session_id: str, text: str) -> None:
+        has_spoken = False
+        try:
+            answer = self._turns(session_id, text, key=None, dialogue=ClientDialogue(RELAY))
+            async with aclosing(answer):
+                async for event in answer:
+                    if event.name == "delta":
+                        has_spoken = True
+                        await self._send(relay.token(str(event.data["text"]), is_last=False))
+        except AgentError as error:
+            logger.warning(f"a turn of call {self._phone.call_sid[:40]} has no answer: {error}")
+            if self._apology and not has_spoken:
+                await self._send(relay.token(self._apology, is_last=False))
+        await self._send(relay.token("", is_last=True))
+
+    async def _stop_answer(self) -> None:
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.cancel()
+            [result] = await asyncio.gather(answering, return_exceptions=True)
+            if isinstance(result, Exception):
+                logger.opt(exception=result).error("a turn of a call as text failed")
+
+    async def _next(self) -> relay.RelayEvent | None:
+        """Return the next event; None when the socket is closed."""
+        while True:
+            try:
+                message = await self._socket.receive()
+            except RuntimeError:
+                return None
+            if message["type"] == "websocket.disconnect":
+                return None
+            try:
+                event = relay.read(str(message.get("text") or ""))
+            except ProtocolError as error:
+                self._refused += 1
+                logger.warning(f"a message of ConversationRelay is skipped: {error}")
+                if self._refused > MOST_REFUSED:
+                    self._code = WRONG
+                    return None
+                continue
+            if event is not None:
+                return event
+
+    async def _send(self, message: str) -> None:
+        if self._socket.client_state is not WebSocketState.CONNECTED:
+            return
+        try:
+            async with asyncio.timeout(SEND_S):
+                await self._socket.send_text(message)
+        except (TimeoutError, RuntimeError, WebSocketDisconnect) as error:
+            # The reader notices the end of the socket.
+            logger.info(f"ConversationRelay takes nothing any more: {type(error).__name__}")

@@ -1,0 +1,244 @@
+"""A caller by Twilio's ConversationRelay, event by event, against a running server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+import pytest_asyncio
+import yaml
+from twilio.request_validator import RequestValidator
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.peers.llm_script import Turn
+from tests.peers.openai_server import OpenAiServer
+from tests.peers.operations_gateway import BEARER
+from tests.peers.text_gateway import text_gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LONG = ("The museum opens at nine. ", "The garden opens at ten. ", "The cafe opens at eleven.")
+
+
+class Museum(OpenAiServer):
+    """Model whose answer depends on the caller's last words."""
+
+    async def stream(self, response: Any, turn: Turn) -> None:
+        asked = str(self.requests[-1]["messages"][-1]["content"])
+        if "story" in asked:
+            turn = Turn(["and on "] * 400, between_ms=50)
+        elif "price" in asked:
+            turn = Turn(("It costs ", "five euros."))
+        elif "4711" in asked:
+            turn = Turn(("Thank you.",))
+        await super().stream(response, turn)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def llm() -> AsyncIterator[Museum]:
+    async with Museum([Turn(LONG)]) as llm:
+        yield llm
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def url(llm: Museum, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    folder = tmp_path_factory.mktemp("own")
+    configuration = {
+        "bot": {"greeting": "Hello there."},
+        "thinking": {
+            "llm": {"name": "openai_compatible", "settings": {"base_url": f"{llm.url}/v1", "model": "m"}}
+        },
+        "phone": {
+            "signatures": False,
+            "relay": {"language": "en-GB"},
+            "transfer_to": "+15550123",
+            "number": "+15550199",
+        },
+        "remembering": {"store": {"url": f"sqlite:///{folder}/sessions.db"}},
+    }
+    async with text_gateway(folder, yaml.safe_dump(configuration)) as url:
+        yield url
+
+
+class Twilio:
+    """Twilio's side of one call: its webhooks, and the socket that the answer names."""
+
+    def __init__(self, url: str, call_sid: str) -> None:
+        self._url, self.call_sid = url, call_sid
+
+    async def post(self, path: str, **more: str) -> ElementTree.Element:
+        form = {"CallSid": self.call_sid, "From": "+15550100", "To": "+15550199", "Direction": "inbound"}
+        async with httpx.AsyncClient(base_url=self._url, timeout=60) as client:
+            answer = await client.post(path, data={**form, **more})
+        assert answer.status_code == 200, answer.text
+        return ElementTree.fromstring(answer.text)
+
+    @asynccontextmanager
+    async def connected(self, path: str = "/twilio_relay/voice") -> AsyncIterator["Line"]:
+        document = await self.post(path)
+        relay = document.find("Connect/ConversationRelay")
+        assert relay is not None, ElementTree.tostring(document)
+        assert (relay.get("dtmfDetection"), relay.get("language")) == ("true", "en-GB")
+        address = str(relay.get("url"))
+        async with connect(address) as socket:
+            line = Line(socket, address)
+            await line.send("setup", sessionId="VX1", callSid=self.call_sid, customParameters={})
+            yield line
+
+
+class Line:
+    def __init__(self, socket: ClientConnection, url: str) -> None:
+        self.socket, self.url = socket, url
+
+    async def send(self, kind: str, **fields: object) -> None:
+        await self.socket.send(json.dumps({"type": kind, **fields}))
+
+    async def say(self, text: str) -> None:
+        await self.send("prompt", voicePrompt=text, lang="en-GB", last=True)
+
+    async def next(self) -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            return json.loads(await self.socket.recv())
+
+    async def spoken(self) -> str:
+        """Return what the bot says up to its last token."""
+        said = ""
+        while True:
+            message = await self.next()
+            assert message["type"] == "text"
+            said += message["token"]
+            if message["last"]:
+                return said
+
+
+async def turns(url: str, text: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return the session in which a text was said, and the model's view of it."""
+    async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+        found = (await client.get("/api/sessions/search", params={"text": text})).json()["sessions"]
+        session = found[0]["id"]
+        view = (await client.get(f"/api/sessions/{session}/prompt")).json()["messages"]
+    return session, [(message["role"], message["content"]) for message in view]
+
+
+async def test_a_caller_is_greeted_and_answered_token_by_token(url: str):
+    async with Twilio(url, "CA1").connected() as line:
+        assert await line.spoken() == "Hello there."
+        # A partial prompt is no turn yet.
+        await line.send("prompt", voicePrompt="What is", lang="en-GB", last=False)
+        await line.say("What is the price, please?")
+        assert await line.next() == {"type": "text", "token": "It costs ", "last": False}
+        assert await line.spoken() == "five euros."
+        # Messages of other types, and faults, change nothing.
+        await line.send("something-new", value=1)
+        await line.send("error", description="Invalid message received")
+        await line.socket.send("this is not JSON")
+        await line.say("And the price for two?")
+        assert await line.spoken() == "It costs five euros."
+    _, said = await turns(url, "What is the price, please?")
+    assert said[-2:] == [("user", "And the price for two?"), ("assistant", "It costs five euros.")]
+
+
+async def test_what_was_heard_is_remembered_of_an_interrupted_answer(url: str):
+    async with Twilio(url, "CA2").connected() as line:
+        await line.spoken()
+        await line.say("When do you open on Sunday?")
+        # The whole answer is here long before it is spoken.
+        assert await line.spoken() == "".join(LONG)
+        await line.send(
+            "interrupt", utteranceUntilInterrupt="The museum opens at", durationUntilInterruptMs=900
+        )
+        await line.say("What is the price?")
+        assert await line.spoken() == "It costs five euros."
+        _, said = await turns(url, "When do you open on Sunday?")
+        heard = next(text for role, text in said if role == "assistant" and "museum" in text)
+        assert heard.startswith("The museum opens at [interrupted by the person here")
+        assert "nine. The garden opens" in heard
+        # An answer that is being made ends, and so does its sending.
+        await line.say("Tell me a story.")
+        assert (await line.next())["token"] == "and on "
+        await line.send("interrupt", utteranceUntilInterrupt="and on", durationUntilInterruptMs=300)
+        await line.say("What is the price?")
+        said_after = await line.spoken()
+        assert said_after.endswith("It costs five euros.") and said_after.count("and on") < 300
+
+
+async def test_a_call_that_loses_its_socket_goes_on_in_its_session(url: str):
+    twilio = Twilio(url, "CA3")
+    async with twilio.connected() as line:
+        await line.spoken()
+        await line.say("What is the price of a map?")
+        await line.spoken()
+        address = line.url
+    # No socket is opened twice.
+    with pytest.raises((InvalidStatus, ConnectionClosed)):
+        async with connect(address) as again:
+            await again.recv()
+    async with twilio.connected("/twilio_relay/reconnect") as line:
+        assert await line.spoken() == "Sorry, we were cut off for a moment."
+        await line.say("And the price of two?")
+        assert await line.spoken() == "It costs five euros."
+    _, said = await turns(url, "What is the price of a map?")
+    assert ("user", "And the price of two?") in said
+
+
+async def test_keys_are_a_turn_and_one_of_them_reaches_a_person(url: str, llm: Museum):
+    twilio = Twilio(url, "CA4")
+    async with twilio.connected() as line:
+        await line.spoken()
+        for digit in "4711#":
+            await line.send("dtmf", digit=digit)
+        assert await line.spoken() == "Thank you."
+        assert str(llm.requests[-1]["messages"][-1]["content"]).endswith("4711")
+        await line.send("dtmf", digit="0")
+        assert "colleague" in await line.spoken()
+        ended = await line.next()
+        assert ended["type"] == "end"
+        with pytest.raises(ConnectionClosed):
+            await line.next()
+    handoff = {"HandoffData": ended["handoffData"], "SessionStatus": "ended"}
+    document = await twilio.post("/twilio_relay/reconnect", **handoff)
+    assert document.findtext("Dial/Number") == "+15550123"
+    # The call is over for this side.
+    assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
+
+
+async def test_a_socket_of_another_call_is_closed(url: str):
+    document = await Twilio(url, "CA5").post("/twilio_relay/voice")
+    relay = document.find("Connect/ConversationRelay")
+    assert relay is not None
+    async with connect(str(relay.get("url"))) as socket:
+        await socket.send(json.dumps({"type": "setup", "sessionId": "VX1", "callSid": "CA6"}))
+        with pytest.raises(ConnectionClosed) as closed:
+            async with asyncio.timeout(60):
+                await socket.recv()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+
+
+async def test_webhooks_and_sockets_have_to_be_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TWILIO_AUTH_TOKEN", "1" * 32)
+    monkeypatch.setenv("PARLEY_CALL_KEYS", "a-key-of-an-application-of-32-letters")
+    configuration = {
+        "phone": {"public_url": "https://talk.example.org", "relay": {}},
+        "remembering": {"store": {"url": f"sqlite:///{tmp_path}/sessions.db"}},
+    }
+    async with text_gateway(tmp_path, yaml.safe_dump(configuration)) as url:
+        form = {"CallSid": "CA1", "From": "+15550100", "To": "+15550199", "Direction": "inbound"}
+        async with httpx.AsyncClient(base_url=url) as client:
+            for route in ("voice", "reconnect"):
+                path = f"/twilio_relay/{route}"
+                assert (await client.post(path, data=form)).status_code == 403
+                signature = RequestValidator("1" * 32).compute_signature(
+                    f"https://talk.example.org{path}", form
+                )
+                signed = await client.post(path, data=form, headers={"X-Twilio-Signature": signature})
+                assert signed.status_code == 200
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(f"{url.replace('http', 'ws')}/twilio_relay/media/token"):
+                pass
+        assert refused.value.response.status_code == 403

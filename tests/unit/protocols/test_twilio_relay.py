@@ -1,0 +1,95 @@
+"""Messages of Twilio's ConversationRelay, as its documentation shows them."""
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from parley.protocols import twilio_relay, twiml
+from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.twilio_relay import Prompted, RelayBegan, RelayFault, SpeechInterrupted
+
+SETUP = {
+    "type": "setup",
+    "sessionId": "VX00000000000000000000000000000000",
+    "accountSid": "ACXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
+    "parentCallSid": "",
+    "callSid": "CA00000000000000000000000000000000",
+    "from": "+18005550100",
+    "to": "+18005550101",
+    "callType": "PSTN",
+    "direction": "inbound",
+    "callStatus": "RINGING",
+    "customParameters": {"callReference": "bar"},
+}
+
+
+@pytest.mark.parametrize(
+    ("message", "event"),
+    [
+        (SETUP, RelayBegan("VX00000000000000000000000000000000", "CA00000000000000000000000000000000")),
+        (
+            {"type": "prompt", "voicePrompt": "Hi! Can you tell me?", "lang": "en-US", "last": True},
+            Prompted("Hi! Can you tell me?", "en-US", is_last=True),
+        ),
+        (
+            {"type": "prompt", "voicePrompt": "Hi", "lang": "en-US", "last": False},
+            Prompted("Hi", "en-US", is_last=False),
+        ),
+        ({"type": "dtmf", "digit": "#"}, twilio_relay.Pressed("#")),
+        (
+            {"type": "interrupt", "utteranceUntilInterrupt": "Life is", "durationUntilInterruptMs": 460},
+            SpeechInterrupted("Life is", 460),
+        ),
+        (
+            {"type": "interrupt", "utteranceUntilInterrupt": "", "durationUntilInterruptMs": "460"},
+            SpeechInterrupted("", 460),
+        ),
+        ({"type": "error", "description": "Invalid message"}, RelayFault("Invalid message")),
+        ({"type": "something-new", "more": 1}, None),
+    ],
+)
+def test_a_message_is_read(message: dict[str, Any], event: object):
+    assert twilio_relay.read(json.dumps(message)) == event
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"type": "setup", "sessionId": "VX"}',
+        '{"type": "dtmf", "digit": "12"}',
+        '{"type": "interrupt", "utteranceUntilInterrupt": "a", "durationUntilInterruptMs": -1}',
+        json.dumps({"type": "prompt", "voicePrompt": "a" * 8_001}),
+        json.dumps({"type": "error", "description": "a" * 70_000}),
+    ],
+)
+def test_what_cannot_be_read_is_refused(message: str):
+    with pytest.raises(ProtocolError):
+        twilio_relay.read(message)
+
+
+def test_messages_to_twilio():
+    assert json.loads(twilio_relay.token("Hello", is_last=False)) == {
+        "type": "text",
+        "token": "Hello",
+        "last": False,
+    }
+    assert json.loads(twilio_relay.token("", is_last=True))["last"] is True
+    ended = json.loads(twilio_relay.end({"to": "person"}))
+    assert ended["type"] == "end" and json.loads(ended["handoffData"]) == {"to": "person"}
+    assert json.loads(twilio_relay.end()) == {"type": "end"}
+
+
+def test_the_document_connects_the_call_and_says_what_follows():
+    document = ElementTree.fromstring(
+        twiml.relay("wss://a.example/x", "https://a.example/after", {"language": "de-DE"})
+    )
+    connect = document.find("Connect")
+    assert connect is not None and connect.get("action") == "https://a.example/after"
+    relay = connect.find("ConversationRelay")
+    assert relay is not None
+    assert (relay.get("url"), relay.get("language")) == ("wss://a.example/x", "de-DE")
