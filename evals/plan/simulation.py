@@ -80,7 +80,7 @@ class _Region:
 
 
 class Simulation:
-    """One run.
+    """Run of a fleet on virtual time.
 
     Args:
         fleet: the fleet.

@@ -39,8 +39,8 @@ class WorkerSpec(StrictModel):
     kv_bytes: int | None = Field(
         None,
         ge=1,
-        description="memory for caches; null: what the worker of a language model reports; for others only the "
-        "number of slots counts",
+        description="memory for caches; null: what the worker of a language model reports; for others only "
+        "the number of slots counts",
     )
 
     @model_validator(mode="after")
