@@ -29,6 +29,7 @@ MODULES = (
     "parley.evals.bench.omni_memory",
     "parley.evals.bench.phone_noise",
     "parley.evals.bench.recorder",
+    "parley.evals.bench.scheduler",
     "parley.evals.bench.session_store",
     "parley.evals.bench.worker_overhead",
     "parley.evals.turns.frontier",

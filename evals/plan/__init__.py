@@ -1,0 +1,1 @@
+"""Capacity plans from measured costs, and a simulation of the scheduler at fleet size."""
