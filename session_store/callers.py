@@ -27,7 +27,7 @@ def put_caller(
     Raises:
         UnknownSessionError: there is no such session.
     """
-    _check_session(connection, session_id)
+    check_session(connection, session_id)
     connection.execute(sa.delete(caller_table).where(_caller.last_us < forget_us))
     # When two calls arrive at the same time, either may win: an upsert waits, an insert would be refused.
     made = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -78,7 +78,7 @@ def put_code(
     Raises:
         UnknownSessionError: there is no such session.
     """
-    _check_session(connection, session_id)
+    check_session(connection, session_id)
     old = (_code.until_us <= now_us) | (_code.session_id == session_id)
     connection.execute(sa.delete(call_code_table).where(old))
     count = connection.scalar(sa.select(sa.func.count()).select_from(call_code_table)) or 0
@@ -103,7 +103,8 @@ def take_code(connection: sa.Connection, *, tenant: str, code: str, now_us: int)
     )
 
 
-def _check_session(connection: sa.Connection, session_id: str) -> None:
+def check_session(connection: sa.Connection, session_id: str) -> None:
+    """Check that a session exists; raise UnknownSessionError otherwise."""
     found = connection.scalar(sa.select(session_table.c.id).where(session_table.c.id == session_id))
     if found is None:
         raise UnknownSessionError(f"there is no session {shown_id(session_id)}")

@@ -68,6 +68,7 @@ def add_recording_routes(
     """
 
     summaries = RecordingSummaries(folder)
+    files = RecordingFiles(pace, client, stall_s=stall_s)
 
     @router.get("/{session_id}/recordings", dependencies=in_use)
     async def calls(request: Request, session_id: str) -> dict[str, object]:
@@ -98,11 +99,56 @@ def add_recording_routes(
         def made() -> str:
             return json.dumps(call_detail(folder, session_id, call_id))
 
-        return await _found(pace.made(client(request), made))
+        return await found_file(pace.made(client(request), made))
 
-    async def sent(request: Request, path: Path, media_type: str, bounds: str | None) -> EventStream:
+    @router.get("/{session_id}/recordings/{call_id}/replay.wav", dependencies=in_use)
+    async def replay(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return a recorded call in stereo, the caller left; also a range of its bytes."""
+        path = await found_file(asyncio.to_thread(replay_file, folder, session_id, call_id))
+        return await files.send(request, path, "audio/wav", range_)
+
+    @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
+    async def film(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return the film of a recorded call with a camera; also a range of its bytes."""
+        path = await found_file(asyncio.to_thread(replay_file, folder, session_id, call_id, film=True))
+        return await files.send(request, path, "video/mp4", range_)
+
+    @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
+    async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
+        """Return the picture of the camera at a time of a recorded call."""
+        path = await found_file(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms))
+        with pace.take(client(request)):
+            content = await found_file(asyncio.to_thread(path.read_bytes))
+            await pace.read(client(request), len(content))
+        return Response(content, media_type="image/jpeg")
+
+
+class RecordingFiles:
+    """Files of recordings, sent whole or in part at the pace of long answers.
+
+    Args:
+        pace: of long answers.
+        client: returns the address of a client, for counting.
+        stall_s: longest wait for a reader to receive a part of a file.
+    """
+
+    def __init__(self, pace: ReadPace, client: Callable[[Request], str], *, stall_s: float) -> None:
+        self._pace = pace
+        self._client = client
+        self._stall_s = stall_s
+
+    async def send(self, request: Request, path: Path, media_type: str, bounds: str | None) -> EventStream:
+        """Return the answer with a file, or with the part of it that a ``Range`` header requests.
+
+        Raises:
+            HTTPException: 404, the file has gone; 416, there are no such bytes.
+        """
         await asyncio.to_thread(mark_used, path.parent)
-        file = await _found(asyncio.to_thread(path.open, "rb"))
+        file = await found_file(asyncio.to_thread(path.open, "rb"))
         size = os.fstat(file.fileno()).st_size
         try:
             span = _span(bounds, size)
@@ -114,40 +160,15 @@ def add_recording_routes(
         if span is not None:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
         return EventStream(
-            _sent(_pieces(file, first, last - first + 1), file.close, pace, client(request)),
-            stall_s=stall_s,
+            _sent(_pieces(file, first, last - first + 1), file.close, self._pace, self._client(request)),
+            stall_s=self._stall_s,
             media_type=media_type,
             status=200 if span is None else 206,
             headers=headers,
         )
 
-    @router.get("/{session_id}/recordings/{call_id}/replay.wav", dependencies=in_use)
-    async def replay(
-        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
-    ) -> EventStream:
-        """Return a recorded call in stereo, the caller left; also a range of its bytes."""
-        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id))
-        return await sent(request, path, "audio/wav", range_)
 
-    @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
-    async def film(
-        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
-    ) -> EventStream:
-        """Return the film of a recorded call with a camera; also a range of its bytes."""
-        path = await _found(asyncio.to_thread(replay_file, folder, session_id, call_id, film=True))
-        return await sent(request, path, "video/mp4", range_)
-
-    @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
-    async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
-        """Return the picture of the camera at a time of a recorded call."""
-        path = await _found(asyncio.to_thread(picture_file, folder, session_id, call_id, at_ms))
-        with pace.take(client(request)):
-            content = await _found(asyncio.to_thread(path.read_bytes))
-            await pace.read(client(request), len(content))
-        return Response(content, media_type="image/jpeg")
-
-
-async def _found(made: Awaitable[_T]) -> _T:
+async def found_file(made: Awaitable[_T]) -> _T:
     """Return a result about files that may be absent, foreign, or removed meanwhile.
 
     Raises:

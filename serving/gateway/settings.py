@@ -95,6 +95,13 @@ class ServerSettings(StrictModel):
     clients: ClientsSettings = Field(
         ClientsSettings(), description="rights and limits of clients, by credential"
     )
+    max_share_days: float = Field(
+        30.0,
+        ge=0,
+        le=366,
+        description="longest time for which a link to a recorded session opens; 0: no links are made. Links "
+        "that exist keep their time",
+    )
     open: bool = Field(
         False,
         description="true: every client that reaches the server may begin calls, at the deployment's "

@@ -6,16 +6,24 @@ import { messageOf } from "./guards.js";
 import { transportName } from "./transport_names.js";
 import { Waveform, captionsOf } from "./waveform.js";
 
-/** @import { RecordingSummary, SessionEvent } from "../types/server.js" */
+/** @import { RecordingDetail, RecordingSummary, SessionEvent } from "../types/server.js" */
 /** @import { SessionApi } from "./session_api.js" */
+/** @import { SharedApi } from "./shared_api.js" */
 /** @import { Caption } from "./waveform.js" */
 
 // The stereo file is made when the call is over, a moment after the session has heard of its end.
 const MADE_LOOKS = 10;
 const MADE_MS = 1_500;
 
+/**
+ * @typedef {object} RecordingsHandlers
+ * @property {(call: RecordingDetail) => void} [shown] a call was chosen
+ * @property {(at_ms: number) => void} [moved] the playback is at another place
+ */
+
 export class Recordings {
   #api;
+  #on;
   #fold;
   #list;
   #player;
@@ -36,11 +44,13 @@ export class Recordings {
   #looks = MADE_LOOKS;
 
   /**
-   * @param {SessionApi} api
+   * @param {SessionApi | SharedApi} api
    * @param {HTMLDetailsElement} fold contains the list and the player; hidden while nothing is recorded
+   * @param {RecordingsHandlers} [on]
    */
-  constructor(api, fold) {
+  constructor(api, fold, on = {}) {
     this.#api = api;
+    this.#on = on;
     this.#fold = fold;
     this.#list = part("recorded", HTMLOListElement, fold);
     this.#player = part("player", HTMLElement, fold);
@@ -50,7 +60,7 @@ export class Recordings {
     this.#wav = part("wav", HTMLAnchorElement, fold);
     this.#film = part("film", HTMLAnchorElement, fold);
     this.#notice = part("recordings-notice", HTMLParagraphElement, fold);
-    this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.#seek(at_ms));
+    this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.seek(at_ms));
     part("zip", HTMLAnchorElement, fold).href = api.recordingsZipPath;
     this.#audio.addEventListener("timeupdate", () => this.#onTime());
     this.#audio.addEventListener("seeking", () => this.#onTime());
@@ -130,6 +140,7 @@ export class Recordings {
       this.#film.href = this.#api.filmPath(call.call_id);
       this.#film.download = `${call.call_id}.mp4`;
       this.#waveform.show(detail);
+      this.#on.shown?.(detail);
       this.#onTime();
     } catch (error) {
       this.#fail(messageOf(error));
@@ -143,7 +154,7 @@ export class Recordings {
     button.type = "button";
     button.ariaLabel = `Play from ${clockOf(caption.at_ms)}`;
     button.addEventListener("click", () => {
-      this.#seek(caption.at_ms);
+      this.seek(caption.at_ms);
       this.#audio.play().catch((error) => this.#fail(messageOf(error)));
     });
     const text = element("p", "", caption.text);
@@ -157,14 +168,19 @@ export class Recordings {
     return line;
   }
 
-  /** @param {number} at_ms */
-  #seek(at_ms) {
+  /**
+   * Move the playback of the chosen call.
+   *
+   * @param {number} at_ms
+   */
+  seek(at_ms) {
     this.#audio.currentTime = at_ms / 1_000;
   }
 
   #onTime() {
     const at_ms = this.#audio.currentTime * 1_000;
     this.#waveform.move(at_ms);
+    this.#on.moved?.(at_ms);
     const current = this.#captions.findLastIndex((caption) => caption.at_ms <= at_ms + 1);
     for (const [place, line] of [...this.#lines.children].entries()) {
       if ((line.ariaCurrent === "true") === (place === current)) continue;

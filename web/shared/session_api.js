@@ -5,7 +5,7 @@ import { within } from "./deadline.js";
 import { nameOf } from "./guards.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
-/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
+/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionComment, SessionEvent, SessionInfo, ShareLink, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -131,6 +131,62 @@ export class SessionApi {
   }
 
   /**
+   * Read the comments of its readers, in order of the time that they are about. Throws ApiError.
+   *
+   * @returns {Promise<SessionComment[]>}
+   */
+  async comments() {
+    return (await requestJson("GET", `${this.#path}/comments`)).comments;
+  }
+
+  /**
+   * Add a comment at a time of the session. Throws ApiError.
+   *
+   * @param {{ at_us: number, text: string, name: string }} comment
+   * @returns {Promise<SessionComment>}
+   */
+  comment(comment) {
+    return requestJson("POST", `${this.#path}/comments`, jsonOf(comment));
+  }
+
+  /**
+   * Delete a comment. Throws ApiError.
+   *
+   * @param {string} comment its id
+   */
+  async removeComment(comment) {
+    await request("DELETE", `${this.#path}/comments/${comment}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  }
+
+  /**
+   * Read the links to it, newest first. Throws ApiError.
+   *
+   * @returns {Promise<ShareLink[]>}
+   */
+  async shares() {
+    return (await requestJson("GET", `${this.#path}/shares`)).shares;
+  }
+
+  /**
+   * Make a link to it; the answer alone has its secret. Throws ApiError.
+   *
+   * @param {number} expires_s
+   * @returns {Promise<ShareLink & { path: string }>}
+   */
+  share(expires_s) {
+    return requestJson("POST", `${this.#path}/shares`, jsonOf({ expires_s }));
+  }
+
+  /**
+   * Revoke a link. Throws ApiError.
+   *
+   * @param {string} share its id
+   */
+  async revokeShare(share) {
+    await request("DELETE", `${this.#path}/shares/${share}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  }
+
+  /**
    * Read its state. Throws ApiError.
    *
    * @returns {Promise<SessionInfo>}
@@ -217,6 +273,14 @@ export class SessionApi {
   events(afterSeq) {
     return new EventSource(`${this.#path}/events?after_seq=${afterSeq}`);
   }
+}
+
+/**
+ * @param {object} body
+ * @returns {RequestInit}
+ */
+function jsonOf(body) {
+  return { headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
 }
 
 /** @param {Attached} picture */

@@ -210,6 +210,28 @@ export interface RecordingDetail {
   peaks: { interval_ms: number; caller: number[]; bot: number[] } | null;
 }
 
+/** Comment of a reader on a session. */
+export interface SessionComment {
+  id: string;
+  /** Time that it is about, on the session clock. */
+  at_us: number;
+  created_us: number;
+  /** As the author gave it; empty without one. */
+  name: string;
+  role: "client" | "operator";
+  text: string;
+  may_delete: boolean;
+}
+
+/** Link by which a session is read without a credential. */
+export interface ShareLink {
+  id: string;
+  created_us: number;
+  until_us: number;
+  revoked_us: number | null;
+  state: "open" | "expired" | "revoked";
+}
+
 /** Page of a timeline; `after` is where the next one begins, null at the end. */
 export interface TimelinePage {
   events: SessionEvent[];
