@@ -3,10 +3,11 @@
 
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { heardLater } from "./latency.js";
 import { transportName } from "./transport_names.js";
 import { Waveform, captionsOf } from "./waveform.js";
 
-/** @import { RecordingDetail, RecordingSummary, SessionEvent } from "../types/server.js" */
+/** @import { RecordingDetail, RecordingEvent, RecordingSummary, SessionEvent } from "../types/server.js" */
 /** @import { SessionApi } from "./session_api.js" */
 /** @import { SharedApi } from "./shared_api.js" */
 /** @import { Caption } from "./waveform.js" */
@@ -165,6 +166,8 @@ export class Recordings {
       latency.title = "from the end of the caller's voice to the reply, at the server";
       line.append(latency);
     }
+    const heard = caption.heard && heardOf(caption.heard);
+    if (heard) line.append(heard);
     return line;
   }
 
@@ -199,6 +202,23 @@ export class Recordings {
   #fail(text) {
     showNotice(this.#notice, text, { bad: true });
   }
+}
+
+/**
+ * Return what the caller's page measured of an answer, with the parts of the server's share.
+ *
+ * @param {RecordingEvent} event LatencyHeard
+ */
+function heardOf({ heard_ms, server_ms, round_trip_ms = 0, jitter_buffer_ms = 0, output_ms = 0, stages_ms = [] }) {
+  if (heard_ms === undefined || server_ms === undefined) return null;
+  const fold = element("details", "heard");
+  fold.dataset.role = "heard";
+  fold.append(
+    element("summary", "", `heard after ${heard_ms} ms`),
+    element("p", "", heardLater({ heard_ms, round_trip_ms, jitter_buffer_ms, output_ms }, server_ms)),
+    element("p", "", stages_ms.map(([name, ms]) => `${name.replaceAll("_", " ")} ${Math.round(ms)} ms`).join(", ")),
+  );
+  return fold;
 }
 
 /**

@@ -3,6 +3,7 @@
 
 import { within } from "./deadline.js";
 import { nameOf } from "./guards.js";
+import { t } from "./language.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
 /** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionComment, SessionEvent, SessionInfo, ShareLink, TimelinePage } from "../types/server.js" */
@@ -257,12 +258,12 @@ export class SessionApi {
       }),
     ).catch(asApiError);
     for await (const event of serverSentEvents(response.body)) {
-      if (event.name === "error") throw new ApiError(`The server reports: ${event.data.error ?? "an error"}.`);
+      if (event.name === "error") throw new ApiError(`${t("server_reports", { why: event.data.error ?? t("an_error") })}.`);
       yield /** @type {AnswerEvent} */ (event);
       // Held: a human has the session, whose words come as events of their own.
       if (event.name === "done" || event.name === "held") return;
     }
-    throw new ApiError("The answer broke off.");
+    throw new ApiError(t("answer_broke_off"));
   }
 
   /**
@@ -353,8 +354,8 @@ export async function request(method, path, options) {
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;
   const { error, detail } = await response.json().catch(() => ({}));
-  const reason = [error, detail].find((text) => typeof text === "string") ?? `the server answered ${response.status}`;
-  throw new ApiError(`The server reports: ${reason}.`, response.status);
+  const reason = [error, detail].find((text) => typeof text === "string") ?? t("server_answered", { status: response.status });
+  throw new ApiError(`${t("server_reports", { why: reason })}.`, response.status);
 }
 
 /**
@@ -364,6 +365,6 @@ export async function request(method, path, options) {
 function asApiError(error) {
   if (error instanceof ApiError) throw error;
   throw new ApiError(
-    nameOf(error) === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
+    t(nameOf(error) === "TimeoutError" ? "server_silent" : "server_away"),
   );
 }

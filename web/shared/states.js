@@ -7,17 +7,6 @@
  *   | "failed"} StateEvent
  */
 
-/** @type {Record<State, string>} */
-export const LABELS = {
-  ready: "Ready",
-  connecting: "Connecting",
-  listening: "Listening",
-  thinking: "Thinking",
-  speaking: "Speaking",
-  ended: "Call ended",
-  error: "Error",
-};
-
 /** @type {Partial<Record<StateEvent, State>>} */
 const IN_CALL = { hungUp: "ready", ended: "ended", failed: "error" };
 

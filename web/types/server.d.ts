@@ -196,6 +196,13 @@ export interface RecordingEvent {
   truncated?: boolean;
   voiced_ms?: number;
   silence_ms?: number;
+  /** Of LatencyHeard, with the fields of HeardLatency. */
+  server_ms?: number;
+  stages_ms?: [string, number][];
+  heard_ms?: number;
+  round_trip_ms?: number;
+  jitter_buffer_ms?: number;
+  output_ms?: number;
 }
 
 /** Recorded call, as a page draws it. */
@@ -249,6 +256,15 @@ export interface CallCode {
   code: string;
   number: string;
   expires_s: number;
+}
+
+/** Latency of an answer as it was heard, in milliseconds. */
+export interface HeardLatency {
+  /** From the last sound of the user to the first of the answer, at the user's ear. */
+  heard_ms: number;
+  round_trip_ms: number;
+  jitter_buffer_ms: number;
+  output_ms: number;
 }
 
 /** Milliseconds of the parts of an exchange of two turns, by name. */
