@@ -653,6 +653,29 @@ class ClientDelayReported(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyHeard(CallEvent):
+    """A client has measured how long its user waited for an answer, from sound to sound at the user's side.
+
+    Attributes:
+        turn: number of the turn that was answered (``telemetry.turns``).
+        server_ms: the same wait at the server, from the last audible sample that came to the first that left.
+        stages_ms: its parts, each with its name.
+        heard_ms: at the user, with the delay of the loudspeaker.
+        round_trip_ms: of the network.
+        jitter_buffer_ms: delay of the client's jitter buffer.
+        output_ms: delay of the client's loudspeaker.
+    """
+
+    turn: int
+    server_ms: int
+    stages_ms: tuple[tuple[str, float], ...]
+    heard_ms: int
+    round_trip_ms: int
+    jitter_buffer_ms: int
+    output_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnplayedReported(CallEvent):
     """It is known how much of what has had its time a client that flushes does not play then.
 

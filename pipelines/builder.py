@@ -20,6 +20,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.greeting import greet, introduce
+from parley.pipelines.latency_reports import LatencyReports
 from parley.pipelines.lifecycle import OVER_LIMIT, call_worker
 from parley.pipelines.turn_records import TurnRecords
 from parley.processors.turns.turn_events import publish_arrival, publish_bot_turns
@@ -112,6 +113,7 @@ def build(
         publish_bot_turns(call.events, assistant, call.live.input.flush)
     if call.rtvi:
         introduce(worker, call.conversation)
+        LatencyReports(call.live).listen(worker)
     return worker
 
 

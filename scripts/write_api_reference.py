@@ -36,6 +36,7 @@ or `{"detail": "why"}` from the framework. Bounds, and the sessions API in detai
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Health": ("/health", "/ready", "/status", "/v1/health"),
     "Sessions": ("/api/sessions",),
+    "Links to sessions": ("/share/", "/api/shared/"),
     "Browser calls (WebRTC)": ("/start", "/api/offer", "/sessions/"),
     "Sockets": ("/v1/realtime", "/ws"),
     "Clients": ("/api/token", "/api/client"),

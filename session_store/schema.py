@@ -2,9 +2,10 @@
 
 A claim updates its row of ``session``, and every append locks it; rows of ``event`` are only inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
-caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``); they are deleted
-with their session. ``retention`` holds the time by which retention deletes. ``tenant_call`` and
-``tenant_use`` count the use of tenants (``tenant_use``).
+caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``), ``share_link``
+the links by which a session is read without a credential (``share_links``), and ``session_comment`` what
+readers noted (``comments``); they are deleted with their session. ``retention`` holds the time by which
+retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants (``tenant_use``).
 """
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0008"
+HEAD = "0009"
 
 metadata = sa.MetaData()
 
@@ -101,6 +102,40 @@ call_link_table = sa.Table(
     sa.Column("last_us", sa.BigInteger, nullable=False),
     sa.Index("call_link_by_session", "session_id"),
     sa.Index("call_link_by_age", "last_us"),
+    sqlite_with_rowid=False,
+)
+
+share_link_table = sa.Table(
+    "share_link",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
+    # SHA-256 of the secret, which the database does not hold.
+    sa.Column("digest", sa.String(64), nullable=False),
+    # The newest event that the link shows.
+    sa.Column("until_seq", sa.BigInteger, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("until_us", sa.BigInteger, nullable=False),
+    sa.Column("revoked_us", sa.BigInteger),
+    sa.Index("share_link_by_session", "session_id", "created_us"),
+    sa.Index("share_link_by_end", "until_us"),
+    sqlite_with_rowid=False,
+)
+
+session_comment_table = sa.Table(
+    "session_comment",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
+    # Time of the session that it is about.
+    sa.Column("at_us", sa.BigInteger, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    # Digest of the client that wrote it (``core.grants``); empty: the operator, or an unknown client.
+    sa.Column("author", sa.Text, nullable=False),
+    # Shown name of the author.
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Index("session_comment_by_time", "session_id", "at_us", "id"),
     sqlite_with_rowid=False,
 )
 

@@ -297,6 +297,14 @@ class SessionReader:
         async with self._bulk:
             return await self._read(work)
 
+    async def look(self, work: Work[T]) -> T:
+        """Run a short read of another module's tables (``share_links``, ``comments``).
+
+        Raises:
+            StoreError: as the work raises; StoreUnavailableError: the database does not answer.
+        """
+        return await self._read(work)
+
     async def _read(self, work: Work[T]) -> T:
         """Run a read, repeated while the database is unavailable, within the deadline."""
         deadline = asyncio.get_running_loop().time() + self._settings.read_deadline_s
@@ -663,11 +671,17 @@ class SessionStore(SessionReader):
 
         return await self._run_for_person(attempt)
 
+    def wall_us(self) -> int:
+        """Return the wall clock, by which links end and comments are dated, in microseconds."""
+        return self._wall_us()
+
     async def transact(self, work: Work[T]) -> T:
-        """Run a transaction of another table, such as ``tenant_use``, within ``turn_deadline_s``.
+        """Run a transaction on another module's tables within ``turn_deadline_s``.
+
+        It may run twice if an answer is lost.
 
         Raises:
-            StoreUnavailableError: the database does not answer.
+            StoreError: as the work raises; StoreUnavailableError: the database does not answer.
         """
         return await self._run_for_person(work)
 

@@ -136,6 +136,17 @@ class TurnLog:
         """The turn that is being answered."""
         return self._current
 
+    @property
+    def answered(self) -> TurnRecord | None:
+        """The newest spoken turn whose answer has left for the caller; None when there is none.
+
+        ``current`` may be a new one already when a client reports about the one before.
+        """
+        for record in (self._current, *reversed(self._records)):
+            if "playout" in record.marks_us:
+                return record if "speech_end" in record.marks_us else None
+        return None
+
     def drain(self) -> list[TurnRecord]:
         """Return the turns that finished since the last drain."""
         drained, self._undrained = self._undrained, []

@@ -22,6 +22,8 @@ PARAMETERS: Mapping[str, str] = {
     "preset_id": "nosuchpreset",
     "call_sid": "CA" + "0" * 32,
     "session_id": "nosuchsession",
+    "share_id": "nosuchlink",
+    "comment_id": "nosuchcomment",
     "file": "styles.css",
 }
 QUERIES: Mapping[str, str] = {"/v1/realtime": "model=parley-cascade"}
@@ -54,6 +56,9 @@ BODIES: Mapping[str, Any] = {
     "POST /api/sessions/{session_id}/annotations": {
         "annotations": [{"stream": "vision", "age_ms": 100, "payload": {"gesture": "pointing"}}]
     },
+    "POST /api/sessions/{session_id}/comments": {"at_us": 1, "text": "Hello."},
+    "POST /api/sessions/{session_id}/shares": {"expires_s": 60},
+    "POST /api/shared/{share_id}": {"secret": "nosuchsecret"},
     "PUT /api/sessions/{session_id}/caller": {"number": "+15550100"},
     "POST /twilio/calls": {"to": "+15550123"},
     "POST /v1/voices": {},

@@ -85,6 +85,7 @@ from parley.serving.gateway.session_api import (
     typed_turn_limit,
 )
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
+from parley.serving.gateway.share_routes import PAGE_PATH, SHARED_PATH
 from parley.serving.gateway.sockets.chat_sockets import ChatSockets
 from parley.serving.gateway.sockets.eval_socket import EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
@@ -442,7 +443,8 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             allow_headers=["authorization", "content-type", "idempotency-key", SESSION_HEADER],
             expose_headers=["retry-after", SESSION_HEADER, TOKEN_HEADER],
         )
-    app.add_middleware(PageHeaders, private=(PATH, *PRIVATE_PATHS, *OPENAI_PATHS))
+    shared = (PAGE_PATH, SHARED_PATH)
+    app.add_middleware(PageHeaders, private=(PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared)
 
 
 def add_error_answers(app: FastAPI) -> None:

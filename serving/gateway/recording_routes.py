@@ -33,7 +33,6 @@ from parley.recording.at_rest import AlteredFileError, RecordingKeyError
 from parley.recording.call_files import CHUNK_BYTES
 from parley.recording.library import (
     RecordingSummaries,
-    StoredFile,
     call_detail,
     picture_file,
     recordings_of,
@@ -77,49 +76,122 @@ def add_recording_routes(
     """
 
     summaries = RecordingSummaries(folder, bucket)
-    # A bucket that answers nothing keeps threads of its own, which no call waits for.
-    threads = None if bucket is None else ThreadPoolExecutor(READERS, thread_name_prefix="recordings")
-
-    async def in_thread(read: Callable[..., _T], *given: Any, **more: Any) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(threads, partial(read, *given, **more))
+    files = RecordingFiles(folder, bucket, pace, client, stall_s=stall_s)
 
     @router.get("/{session_id}/recordings", dependencies=in_use)
     async def calls(request: Request, session_id: str) -> dict[str, object]:
         """Return the recorded calls of a session, oldest first."""
         with pace.take(client(request)):
-            found, read_bytes = await _found(in_thread(summaries.of_session, session_id))
+            found, read_bytes = await found_file(files.in_thread(summaries.of_session, session_id))
             await pace.read(client(request), read_bytes)
         return {"calls": [asdict(each) for each in found]}
 
     @router.get("/{session_id}/recordings.zip", dependencies=in_use)
     async def archive(request: Request, session_id: str) -> EventStream:
         """Stream all recordings of a session as a ZIP."""
-        found = await _found(in_thread(recordings_of, folder, session_id, bucket))
-        if not found:
-            raise HTTPException(404, NOT_THERE)
-        packed = zipped(found)
-        return EventStream(
-            _sent(packed, packed.close, pace, client(request), threads),
-            stall_s=stall_s,
-            media_type="application/zip",
-            headers={"Content-Disposition": f'attachment; filename="{session_id}.zip"'},
-        )
+        return await files.archive(request, session_id)
 
     @router.get("/{session_id}/recordings/{call_id}", dependencies=in_use)
     async def call(request: Request, session_id: str, call_id: str) -> Response:
         """Return the events of a recorded call and the peaks of both sides."""
+        return await files.made(request, lambda: json.dumps(call_detail(folder, session_id, call_id, bucket)))
 
-        def made() -> str:
-            return json.dumps(call_detail(folder, session_id, call_id, bucket))
+    @router.get("/{session_id}/recordings/{call_id}/replay.wav", dependencies=in_use)
+    async def replay(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return a recorded call in stereo, the caller left; also a range of its bytes."""
+        return await files.replay(request, session_id, call_id, range_)
 
+    @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
+    async def film(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return the film of a recorded call with a camera; also a range of its bytes."""
+        return await files.replay(request, session_id, call_id, range_, film=True)
+
+    @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
+    async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
+        """Return the picture of the camera at a time of a recorded call."""
+        stored = await found_file(files.in_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
         with pace.take(client(request)):
-            body = (await _found(in_thread(made))).encode()
-            await pace.read(client(request), len(body))
+            content = await found_file(files.in_thread(stored.read))
+            await pace.read(client(request), len(content))
+        return Response(content, media_type="image/jpeg")
+
+
+class RecordingFiles:
+    """Files of recordings, sent whole or in part at the pace of long answers.
+
+    Args:
+        folder: of the recordings.
+        bucket: to which they move; None: they stay.
+        pace: of long answers.
+        client: returns the address of a client, for counting.
+        stall_s: longest wait for a reader to receive a part of a file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        bucket: RecordingBucket | None,
+        pace: ReadPace,
+        client: Callable[[Request], str],
+        *,
+        stall_s: float,
+    ) -> None:
+        self._folder, self._bucket = folder, bucket
+        self._pace, self._client, self._stall_s = pace, client, stall_s
+        # A bucket that answers nothing keeps threads of its own, which no call waits for.
+        self._threads: Executor | None = None
+        if bucket is not None:
+            self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="recordings")
+
+    async def in_thread(self, read: Callable[..., _T], *given: Any, **more: Any) -> _T:
+        """Call a function that reads recordings, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(read, *given, **more))
+
+    async def made(self, request: Request, make: Callable[[], str]) -> Response:
+        """Return JSON that a function makes, in a thread.
+
+        Raises:
+            HTTPException: see ``found_file``.
+        """
+        client = self._client(request)
+        with self._pace.take(client):
+            body = (await found_file(self.in_thread(make))).encode()
+            await self._pace.read(client, len(body))
         return Response(body, media_type="application/json")
 
-    async def sent(request: Request, stored: StoredFile, media_type: str, bounds: str | None) -> EventStream:
-        await in_thread(mark_used, stored.path.parent)
-        file, size = await _found(in_thread(stored.open))
+    async def archive(self, request: Request, session_id: str) -> EventStream:
+        """Return all recordings of a session as a ZIP.
+
+        Raises:
+            HTTPException: see ``found_file``; 404 also when there are none.
+        """
+        found = await found_file(self.in_thread(recordings_of, self._folder, session_id, self._bucket))
+        if not found:
+            raise HTTPException(404, NOT_THERE)
+        packed = zipped(found)
+        return EventStream(
+            _sent(packed, packed.close, self._pace, self._client(request), self._threads),
+            stall_s=self._stall_s,
+            media_type="application/zip",
+            headers={"Content-Disposition": f'attachment; filename="{session_id}.zip"'},
+        )
+
+    async def replay(
+        self, request: Request, session_id: str, call_id: str, bounds: str | None, *, film: bool = False
+    ) -> EventStream:
+        """Return the stereo file of a call, or its film, or the part that a ``Range`` header requests.
+
+        Raises:
+            HTTPException: see ``found_file``; 416, there are no such bytes.
+        """
+        given = self._folder, session_id, call_id, self._bucket
+        stored = await found_file(self.in_thread(replay_file, *given, film=film))
+        await self.in_thread(mark_used, stored.path.parent)
+        file, size = await found_file(self.in_thread(stored.open))
         try:
             span = _span(bounds, size)
         except HTTPException:
@@ -129,41 +201,17 @@ def add_recording_routes(
         headers = {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1)}
         if span is not None:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        pieces = _pieces(file, first, last - first + 1)
         return EventStream(
-            _sent(_pieces(file, first, last - first + 1), file.close, pace, client(request), threads),
-            stall_s=stall_s,
-            media_type=media_type,
+            _sent(pieces, file.close, self._pace, self._client(request), self._threads),
+            stall_s=self._stall_s,
+            media_type="video/mp4" if film else "audio/wav",
             status=200 if span is None else 206,
             headers=headers,
         )
 
-    @router.get("/{session_id}/recordings/{call_id}/replay.wav", dependencies=in_use)
-    async def replay(
-        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
-    ) -> EventStream:
-        """Return a recorded call in stereo, the caller left; also a range of its bytes."""
-        stored = await _found(in_thread(replay_file, folder, session_id, call_id, bucket))
-        return await sent(request, stored, "audio/wav", range_)
 
-    @router.get("/{session_id}/recordings/{call_id}/replay.mp4", dependencies=in_use)
-    async def film(
-        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
-    ) -> EventStream:
-        """Return the film of a recorded call with a camera; also a range of its bytes."""
-        stored = await _found(in_thread(replay_file, folder, session_id, call_id, bucket, film=True))
-        return await sent(request, stored, "video/mp4", range_)
-
-    @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
-    async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
-        """Return the picture of the camera at a time of a recorded call."""
-        stored = await _found(in_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
-        with pace.take(client(request)):
-            content = await _found(in_thread(stored.read))
-            await pace.read(client(request), len(content))
-        return Response(content, media_type="image/jpeg")
-
-
-async def _found(made: Awaitable[_T]) -> _T:
+async def found_file(made: Awaitable[_T]) -> _T:
     """Return a result about files that may be absent, foreign, unreadable, or removed meanwhile.
 
     Raises:

@@ -12,6 +12,8 @@
     POST   /api/sessions/{id}/messages        a typed turn, also with pictures; the answer streams as
                                               server-sent events
     GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
+    GET    /api/sessions/{id}/comments        notes of its readers (``comment_routes``)
+    GET    /api/sessions/{id}/shares          links by which others read it (``share_routes``)
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
@@ -63,12 +65,15 @@ from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.comment_routes import add_comment_routes
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
-from parley.serving.gateway.http.requests import check_origin, client_of, read_lines
+from parley.serving.gateway.http.requests import check_origin, client_of, read_lines, timeline_place
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.recording_routes import add_recording_routes
 from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.share_routes import SharedSession, ShareReading, add_share_routes
+from parley.session_store.comments import SessionComments
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.faults import log_failure
@@ -338,7 +343,7 @@ def session_api(
         with pace.take(client(request)):
             page = await store.json_timeline(
                 session_id,
-                after=_place(after),
+                after=timeline_place(after),
                 limit=limit,
                 kinds=frozenset(kind) if kind else None,
                 newest_first=order == "newest",
@@ -431,6 +436,11 @@ def session_api(
         chunks = _streamed(turn, partial(turns.take, session_id))
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
+    add_comment_routes(router, SessionComments(store), identity=used, audit=audit)
+    folder, bucket = (None, None) if recordings is None else (recordings.folder, recordings.bucket)
+    reading = ShareReading(store, settings, pace, audit, folder, bucket)
+    add_share_routes(router, reading, in_use=in_use)
+    shared = SharedSession(reading).router()
     if recordings is not None:
         add_recording_routes(
             router,
@@ -441,7 +451,10 @@ def session_api(
             client=client,
             stall_s=settings.reader_stall_s,
         )
-    return router
+    whole = APIRouter()
+    whole.include_router(router)
+    whole.include_router(shared)
+    return whole
 
 
 def shown_info(info: SessionInfo) -> dict[str, object]:
@@ -468,15 +481,6 @@ async def on_store_error(_request: Request, error: Exception) -> JSONResponse:
     elif isinstance(error, StoreUnavailableError):
         status, headers = 503, {"Retry-After": "5"}
     return JSONResponse({"error": str(error)}, status_code=status, headers=headers)
-
-
-def _place(after: str | None) -> tuple[int, int] | None:
-    if after is None:
-        return None
-    match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", after)
-    if match is None:
-        raise HTTPException(422, "after: not a position that this API returned")
-    return int(match.group(1)), int(match.group(2))
 
 
 def _as_utf8(text: str) -> bytes:

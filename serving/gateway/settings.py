@@ -103,6 +103,13 @@ class ServerSettings(StrictModel):
     tenants: TenantsSettings | None = Field(
         None, description="accounts with limits over all processes with one session store; null: none"
     )
+    max_share_days: float = Field(
+        30.0,
+        ge=0,
+        le=366,
+        description="longest time for which a link to a recorded session opens; 0: no links are made. Links "
+        "that exist keep their time",
+    )
     open: bool = Field(
         False,
         description="true: every client that reaches the server may begin calls, at the deployment's "

@@ -25,7 +25,7 @@ LOOKS = {
     "desktop-light": {"viewport": {"width": 1_280, "height": 900}, "color_scheme": "light"},
     "phone-dark": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
-PAGES = ("/", "/duplex", "/chat", "/omni", "/sessions", "/s/SESSION", "/desk", "/admin")
+PAGES = ("/", "/duplex", "/chat", "/omni", "/sessions", "/s/SESSION", "SHARE", "/desk", "/admin")
 # Rules of the standard, and axe's own of the same weight.
 RUN = """async () => {
   const found = await axe.run(document, { resultTypes: ["violations"] });
@@ -36,8 +36,10 @@ RUN = """async () => {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str]]:
-    """Yield the address of a server with everything switched on, and a session with a recorded call."""
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str, str]]:
+    """Yield the address of a server with everything switched on, a session with a recorded call and comments,
+    and the path of a link to it.
+    """
     folder = tmp_path_factory.mktemp("accessible")
     recording = f"recording: {{enabled: true, folder: {folder / 'data'}, min_free_gb: 0}}\n"
     with serving(folder, "llm: {name: documents}", more=recording + DESK, calls=8) as served:
@@ -45,8 +47,13 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
             session = (await client.post("/api/sessions")).json()["id"]
             typed = {"text": "When do you open on Saturday?", "id": str(uuid.uuid4())}
             await client.post(f"/api/sessions/{session}/turns", json=typed)
-        await record_call(folder / "data", session)
-        yield served.address, session
+            await record_call(folder / "data", session)
+            (call,) = (await client.get(f"/api/sessions/{session}/recordings")).json()["calls"]
+            for at_us in (call["began_us"], call["began_us"] + 900_000):
+                comment = {"at_us": at_us, "text": "Too quiet here.", "name": "Ann"}
+                await client.post(f"/api/sessions/{session}/comments", json=comment)
+            shared = (await client.post(f"/api/sessions/{session}/shares")).json()["path"]
+        yield served.address, session, shared
 
 
 @asynccontextmanager
@@ -70,10 +77,14 @@ async def serious(page: Page) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_has_no_serious_violation(chromium: str, site: tuple[str, str], path: str, look: str):
-    address, session = site
+async def test_a_page_has_no_serious_violation(
+    chromium: str, site: tuple[str, str, str], path: str, look: str
+):
+    address, session, shared = site
     # The pages of operators take their token from the address.
     where = f"{address}{path.replace('SESSION', session)}#token={TOKEN}"
+    if path == "SHARE":
+        where = f"{address}{shared}"
     async with opened(chromium, where, look) as page:
         await page.wait_for_load_state("networkidle")
         found = await serious(page)
@@ -83,7 +94,19 @@ async def test_a_page_has_no_serious_violation(chromium: str, site: tuple[str, s
     assert not found
 
 
-async def test_a_page_in_a_call_has_no_serious_violation(chromium: str, site: tuple[str, str]):
+@pytest.mark.parametrize("look", LOOKS)
+async def test_the_dialog_of_links_has_no_serious_violation(
+    chromium: str, site: tuple[str, str, str], look: str
+):
+    address, session, _ = site
+    async with opened(chromium, f"{address}/s/{session}", look) as page:
+        await page.locator('[data-role="share-open"]').click()
+        await page.locator('[data-role="share-form"] button').click()
+        await page.locator('[data-role="share-list"] li').first.wait_for()
+        assert not await serious(page)
+
+
+async def test_a_page_in_a_call_has_no_serious_violation(chromium: str, site: tuple[str, str, str]):
     async with opened(chromium, site[0], "phone-dark") as page:
         await page.locator('[data-role="talk"]').click()
         await page.locator('body[data-state="listening"], body[data-state="speaking"]').wait_for(
@@ -92,7 +115,7 @@ async def test_a_page_in_a_call_has_no_serious_violation(chromium: str, site: tu
         assert not await serious(page)
 
 
-async def test_a_button_without_a_name_is_found(chromium: str, site: tuple[str, str]):
+async def test_a_button_without_a_name_is_found(chromium: str, site: tuple[str, str, str]):
     async with opened(chromium, site[0], "desktop-light") as page:
         await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
         assert [each["id"] for each in await serious(page)] == ["button-name"]

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { LABELS, inCall, next } from "../../web/shared/states.js";
+import { STRINGS } from "../../web/shared/strings.js";
+import { inCall, next } from "../../web/shared/states.js";
 
-const STATES = Object.keys(LABELS);
+const STATES = ["ready", "connecting", "reconnecting", "listening", "thinking", "speaking", "ended", "error"];
 const IN_CALL = ["connecting", "reconnecting", "listening", "thinking", "speaking"];
 
 test("a call passes through connecting, listening, thinking and speaking", () => {
@@ -52,4 +53,8 @@ test("after every end a new call can begin", () => {
 
 test("a page that is connecting is not in a call yet", () => {
   assert.deepEqual(STATES.filter(inCall), ["listening", "thinking", "speaking"]);
+});
+
+test("each state has a name", () => {
+  for (const state of STATES) assert.ok(STRINGS.en[`state_${state}`], state);
 });

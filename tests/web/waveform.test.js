@@ -58,3 +58,12 @@ test("noise makes no line and no latency, and words that come later belong to th
   const [later] = captionsOf([...noise, { at_ms: 2_500, event: "TurnTranscribed", text: "hello" }]);
   assert.deepEqual([later.side, later.at_ms, later.text], ["caller", 1_000, "hello"]);
 });
+
+test("what the caller's page measured belongs to the reply that began before it, also when that is over", () => {
+  const heard = { event: "LatencyHeard", heard_ms: 700, server_ms: 640, round_trip_ms: 1, jitter_buffer_ms: 40, output_ms: 10 };
+  const while_on = [...CALL];
+  while_on.splice(8, 0, { at_ms: 3_800, ...heard });
+  assert.equal(captionsOf(while_on)[2].heard.heard_ms, 700);
+  assert.equal(captionsOf([...CALL, { at_ms: 7_000, ...heard }])[2].heard.heard_ms, 700);
+  assert.equal(captionsOf(while_on)[0].heard, undefined);
+});

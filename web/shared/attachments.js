@@ -2,6 +2,7 @@
 // a phone is sent in a moment; the server checks and stores it.
 
 import { element } from "./element.js";
+import { t } from "./language.js";
 
 /** @import { Attached } from "../types/server.js" */
 
@@ -36,12 +37,12 @@ export class Attachments {
   async add(files) {
     let problem = "";
     for (const file of files) {
-      if (!file.type.startsWith("image/")) problem = `${file.name} is no picture.`;
-      else if (this.#pictures.length >= MOST) problem = `A message has ${MOST} pictures at most.`;
+      if (!file.type.startsWith("image/")) problem = t("no_picture", { name: file.name });
+      else if (this.#pictures.length >= MOST) problem = t("most_pictures", { most: MOST });
       else {
         const picture = await encoded(file);
         if (picture) this.#pictures.push(picture);
-        else problem = `${file.name} cannot be read as a picture.`;
+        else problem = t("unreadable_picture", { name: file.name });
       }
     }
     this.#show(problem);
@@ -77,7 +78,7 @@ export class Attachments {
     const item = element("li");
     const remove = element("button", "", "×");
     remove.type = "button";
-    remove.ariaLabel = "Remove this picture";
+    remove.ariaLabel = t("remove_picture");
     remove.addEventListener("click", () => {
       this.#pictures = this.#pictures.filter((each) => each !== picture);
       this.#show("");
@@ -94,7 +95,7 @@ export class Attachments {
  */
 export function pictureOf({ media_type: type, data, width, height }) {
   const image = element("img", "shown");
-  image.alt = "Picture";
+  image.alt = t("picture");
   image.width = width;
   image.height = height;
   if (/^image\/(jpeg|png|webp)$/.test(type)) image.src = `data:${type};base64,${data}`;

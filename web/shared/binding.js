@@ -4,12 +4,11 @@
 import { Bubbles } from "./bubbles.js";
 import { part } from "./element.js";
 import { messageOf, required } from "./guards.js";
+import { t } from "./language.js";
 import { SessionRecord, lastTurns } from "./record.js";
 import { ApiError, SessionApi } from "./session_api.js";
 
 const EARLIER_TURNS = 20;
-const DELETED = "That conversation was deleted. Press Talk to begin a new one.";
-const ELSEWHERE = "This conversation continues elsewhere. Press Talk to continue it here.";
 
 const links = {
   text: part("as-text", HTMLAnchorElement),
@@ -56,9 +55,9 @@ export class Binding {
     try {
       events = await api.past();
     } catch (error) {
-      if (!isGone(error)) return `The earlier conversation cannot be shown. ${messageOf(error)}`;
+      if (!isGone(error)) return t("earlier_missing", { why: messageOf(error) });
       if (api === this.#api) this.#drop();
-      return DELETED;
+      return t("deleted");
     }
     if (!events.length) return "";
     // Made apart: a call may have begun in the meantime, and its bubbles come after these.
@@ -73,12 +72,12 @@ export class Binding {
   async byPhone() {
     const { code, number, expires_s: expiresS } = await required(this.#api, "the conversation").callCode();
     const minutes = Math.max(1, Math.round(expiresS / 60));
-    return `Call ${number} and press ${code} on the keypad within ${minutes} minutes. This call then continues there.`;
+    return t("call_code", { number, code, minutes });
   }
 
   /** Return why the server has released the conversation, in words for the user. */
   async whyLost() {
-    return (await this.dropDeleted()) || ELSEWHERE;
+    return (await this.dropDeleted()) || t("elsewhere");
   }
 
   /** Release the conversation if it was deleted, and return a text that says so; empty when it was not. */
@@ -89,7 +88,7 @@ export class Binding {
     } catch (error) {
       if (isGone(error)) {
         if (api === this.#api) this.#drop();
-        return DELETED;
+        return t("deleted");
       }
     }
     return "";
@@ -102,7 +101,7 @@ export class Binding {
    */
   showLinks({ busy }) {
     const { text, fresh } = links;
-    text.textContent = this.#api ? "Open as text" : "Text only";
+    text.textContent = t(this.#api ? "open_as_text" : "text_only");
     text.href = this.#api ? `/s/${this.#api.id}` : "/s/new";
     // Leaving this page ends the call.
     text.target = busy ? "_blank" : "";

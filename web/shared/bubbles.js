@@ -2,6 +2,7 @@
 // bubble belongs to the transcript of a call and to the record of a session.
 
 import { element } from "./element.js";
+import { t } from "./language.js";
 
 // Nearer to the end than this counts as reading the end.
 const PINNED_PX = 60;
@@ -11,8 +12,10 @@ const HUSH_MS = 500;
 /** @typedef {{ item: HTMLElement, bubble: HTMLElement, under: HTMLElement, name: HTMLElement }} Bubble `name` is for screen readers */
 /** @typedef {{ user: string, bot: string, human: string }} Names */
 
-/** @type {Names} */
-const NAMES = { user: "You", bot: "Parley", human: "A colleague" };
+/** @returns {Names} */
+function usual() {
+  return { user: t("you"), bot: t("parley"), human: t("colleague") };
+}
 
 export class Bubbles {
   #root;
@@ -28,7 +31,7 @@ export class Bubbles {
    * @param {HTMLElement} root the log
    * @param {{ keep?: number, names?: Names }} [options] `keep`: a call of hours keeps its last bubbles
    */
-  constructor(root, { keep = Infinity, names = NAMES } = {}) {
+  constructor(root, { keep = Infinity, names = usual() } = {}) {
     this.#root = root;
     this.#keep = keep;
     this.#names = names;

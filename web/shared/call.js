@@ -4,6 +4,7 @@
 
 import { within } from "./deadline.js";
 import { nameOf, required } from "./guards.js";
+import { t } from "./language.js";
 import { authorization, keepNext } from "./token.js";
 
 /** @import { CallAnswer, ChannelMessage, RtviMessage, StartedCall } from "../types/server.js" */
@@ -53,7 +54,7 @@ export class CallError extends Error {
  */
 export async function openMicrophone({ raw }) {
   if (!navigator.mediaDevices?.getUserMedia) {
-    throw new CallError("The microphone needs https or localhost.");
+    throw new CallError(t("microphone_needs_https"));
   }
   const processed = !raw;
   try {
@@ -67,7 +68,7 @@ export async function openMicrophone({ raw }) {
 
 /** Open the camera. Throws CallError. */
 export async function openCamera() {
-  if (!navigator.mediaDevices?.getUserMedia) throw new CallError("The camera needs https or localhost.");
+  if (!navigator.mediaDevices?.getUserMedia) throw new CallError(t("camera_needs_https"));
   try {
     return await navigator.mediaDevices.getUserMedia({
       video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } },
@@ -84,12 +85,12 @@ export async function openCamera() {
 function mediaError(device, error) {
   /** @type {Record<string, string>} */
   const reasons = {
-    NotAllowedError: `The ${device} is blocked for this page.`,
-    NotFoundError: `No ${device} was found.`,
-    NotReadableError: `Another program is using the ${device}.`,
+    NotAllowedError: t(`${device}_blocked`),
+    NotFoundError: t(`${device}_missing`),
+    NotReadableError: t(`${device}_busy`),
   };
   const name = nameOf(error);
-  return new CallError(reasons[name] ?? `The ${device} could not be opened (${name}).`);
+  return new CallError(reasons[name] ?? t(`${device}_failed`, { why: name }));
 }
 
 /**
@@ -118,6 +119,7 @@ export class Call {
   /** @type {{ candidate: string, sdp_mid: string | null, sdp_mline_index: number | null }[]} not sent yet */
   #late = [];
   #messages = 0;
+  #waited = { delay_s: 0, count: 0 }; // in the jitter buffer, at the last reading
   #ended = new AbortController();
   #queuedAt = -Infinity; // time of the server's last report on the caller's place in the queue
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -184,7 +186,7 @@ export class Call {
     await this.#untilReady().catch((error) => {
       throw error instanceof CallError || this.#ended.signal.aborted
         ? error
-        : new CallError("The server answered, but no connection could be established. A firewall may be blocking it.");
+        : new CallError(t("no_connection"));
     });
   }
 
@@ -231,10 +233,39 @@ export class Call {
     this.#send("send-text", { content, options: { run_immediately: true, audio_response: true } });
   }
 
+  /**
+   * Report something to the server that it may use and need not answer.
+   *
+   * @param {string} type
+   * @param {object} data
+   */
+  report(type, data) {
+    this.#send("client-message", { t: type, d: data });
+  }
+
+  /**
+   * Read the way of the sound: the network there and back, and the mean wait in the browser's jitter buffer since the last reading.
+   *
+   * @returns {Promise<{ round_trip_ms: number, jitter_buffer_ms: number }>}
+   */
+  async transit() {
+    const reports = [...(await this.#peer?.getStats() ?? new Map()).values()];
+    const path = reports.find((each) => each.type === "candidate-pair" && each.nominated && each.state === "succeeded");
+    const sound = reports.find((each) => each.type === "inbound-rtp" && each.kind === "audio");
+    const waited = { delay_s: sound?.jitterBufferDelay ?? 0, count: sound?.jitterBufferEmittedCount ?? 0 };
+    const count = waited.count - this.#waited.count;
+    const delay_s = waited.delay_s - this.#waited.delay_s;
+    this.#waited = waited;
+    return {
+      round_trip_ms: 1_000 * (path?.currentRoundTripTime ?? 0),
+      jitter_buffer_ms: count > 0 ? (1_000 * delay_s) / count : 0,
+    };
+  }
+
   /** End the call without further events. Safe to call twice. */
   close() {
     if (this.closed) return;
-    this.#ended.abort(new CallError("The call was closed."));
+    this.#ended.abort(new CallError(t("call_closed")));
     clearInterval(this.#pinging);
     clearInterval(this.#watching);
     this.#botReady.reject(this.#ended.signal.reason);
@@ -354,24 +385,24 @@ export class Call {
     } catch (error) {
       if (this.closed) throw this.#ended.signal.reason;
       throw new CallError(
-        nameOf(error) === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
+        t(nameOf(error) === "TimeoutError" ? "server_silent" : "server_away"),
       );
     }
     const answer = await response.json().catch(() => ({}));
     if (response.ok) return answer;
     // `detail` is a list where a field of the request was refused.
     const texts = [answer.error, answer.detail].filter((text) => typeof text === "string");
-    const reason = texts[0] ?? `the server answered ${response.status}`;
+    const reason = texts[0] ?? t("server_answered", { status: response.status });
     if (response.status === 401) {
-      throw new CallError("This page may not begin a call, or its permission has expired. Open it again from the page that linked to it.", 401);
+      throw new CallError(t("may_not_begin"), 401);
     }
-    const refusal = response.status === 503 ? "The server is busy" : "The call was refused";
-    throw new CallError(`${refusal}: ${reason}.`, response.status);
+    const refusal = response.status === 503 ? "server_busy" : "call_refused";
+    throw new CallError(t(refusal, { why: reason }), response.status);
   }
 }
 
 function lost() {
-  return new CallError("The connection was lost.");
+  return new CallError(t("connection_lost"));
 }
 
 /**

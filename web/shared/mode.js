@@ -3,14 +3,16 @@
 
 import { found, part } from "./element.js";
 import { required } from "./guards.js";
+import { t } from "./language.js";
 
+/** @import { Key } from "./language.js" */
 /** @import { Status, Votes } from "../types/server.js" */
 
 const CHOSEN = "parley.mode";
 const MODES = ["cascade", "duplex"];
 const HISTORY = 150; // units: 12 seconds at 80 ms
-/** @type {Record<string, string>} */
-const NAMES = { l: "listens", s: "speaks", b: "backchannels", y: "yields" };
+/** @type {Record<string, Key>} */
+const VOTES = { l: "vote_listens", s: "vote_speaks", b: "vote_backchannels", y: "vote_yields" };
 
 const parts = {
   modes: part("modes", HTMLFieldSetElement),
@@ -86,7 +88,7 @@ export class Mode {
     this.#votes = (this.#votes + votes).slice(-HISTORY);
     parts.strip.hidden = false;
     draw(found("canvas", HTMLCanvasElement, parts.strip), this.#votes);
-    parts.now.textContent = `The engine ${NAMES[this.#votes.slice(-1)]}, asked every ${unitMs} ms`;
+    parts.now.textContent = t(VOTES[this.#votes.slice(-1)] ?? "vote_listens", { unit: unitMs });
   }
 
   /** @param {string} mode */

@@ -5,39 +5,41 @@
 import { pictureOf } from "./attachments.js";
 import { element } from "./element.js";
 import { required } from "./guards.js";
+import { t } from "./language.js";
 import { citing } from "./passages.js";
 
 /** @import { Attached, BotTurn, Heard, SessionEvent, TierChange, UserTurn } from "../types/server.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
+/** @import { Key } from "./language.js" */
 
 /** @typedef {{ us: number, seq: number }} Place */
 /** @typedef {{ item: HTMLElement, place?: Place }} Note line about the conversation */
 /** @typedef {Bubble & { place?: Place, streamed?: HTMLElement | null }} Turn `streamed` holds an answer that is not complete */
 /** @typedef {Note | Turn} Entry */
 
-/** @type {Record<string, string>} */
+/** @type {Record<string, Key | "">} */
 const TRANSPORTS = {
   text: "",
-  webrtc: "voice",
-  local: "voice",
-  eval: "voice",
-  file: "recording",
-  twilio: "phone",
-  telephony: "phone",
+  webrtc: "via_voice",
+  local: "via_voice",
+  eval: "via_voice",
+  file: "via_recording",
+  twilio: "via_phone",
+  telephony: "via_phone",
 };
 // Lines for changes of the tier, by the event that led to them. The agent's return to its own tier is not worth one.
-/** @type {Record<string, string>} */
+/** @type {Record<string, Key>} */
 const CHANGES = {
-  offered: "A colleague was offered",
-  requested: "Waiting for a colleague",
-  accepted: "Waiting for a colleague",
-  policy: "Waiting for a colleague",
-  declined: "No colleague wanted",
-  withdrawn: "No longer waiting for a colleague",
-  expired: "No colleague came",
-  taken: "A colleague took over",
-  returned: "The colleague handed back to Parley",
-  desk_lost: "The colleague left",
+  offered: "tier_offered",
+  requested: "tier_waiting",
+  accepted: "tier_waiting",
+  policy: "tier_waiting",
+  declined: "tier_declined",
+  withdrawn: "tier_withdrawn",
+  expired: "tier_expired",
+  taken: "tier_taken",
+  returned: "tier_returned",
+  desk_lost: "tier_lost",
 };
 // In place of a transport: the step from voice to video, and back.
 const CAMERA = "camera";
@@ -219,7 +221,7 @@ export class SessionRecord {
    */
   failed(key, why, retry) {
     const { under } = required(this.#turns.get(key), "the turn");
-    const again = element("button", "retry", "Try again");
+    const again = element("button", "retry", t("try_again"));
     again.type = "button";
     again.dataset.role = "retry";
     again.addEventListener("click", retry);
@@ -273,7 +275,7 @@ export class SessionRecord {
     const reply = this.#entry(id, "bot", place);
     reply.bubble.textContent = text;
     reply.item.dataset.final = "false";
-    reply.under.replaceChildren(element("span", "", "heard so far"));
+    reply.under.replaceChildren(element("span", "", t("heard_so_far")));
     this.#bubbles.follow();
   }
 
@@ -289,13 +291,13 @@ export class SessionRecord {
     reply.bubble.replaceChildren(text ?? "");
     if (unheard) {
       const rest = element("s", "unheard", unheard);
-      reply.bubble.append(text ? " " : "", element("span", "unseen", "Not heard: "), rest);
+      reply.bubble.append(text ? " " : "", element("span", "unseen", `${t("not_heard")} `), rest);
     }
     if (truncated) reply.item.dataset.cut = "true";
     else delete reply.item.dataset.cut;
     if (by === "human") this.#bubbles.markHuman(reply);
-    const author = by === "human" ? [element("span", "by", "colleague")] : [];
-    const cut = truncated ? [element("span", "cut", "cut off")] : [];
+    const author = by === "human" ? [element("span", "by", t("by_colleague"))] : [];
+    const cut = truncated ? [element("span", "cut", t("cut_off"))] : [];
     reply.under.replaceChildren(...author, ...cut, ...via(transport), ...citing(passages));
     this.#turns.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
     this.#bubbles.follow();
@@ -307,10 +309,11 @@ export class SessionRecord {
    * @param {Place} place
    */
   #tier(key, { reason, note }, place) {
-    const text = CHANGES[reason];
-    if (!text) return;
+    const change = CHANGES[reason];
+    if (!change) return;
+    const text = t(change);
     const shown = this.#perceived && reason === "returned" && note;
-    this.#note(key, shown ? `${text} with the note “${note}”` : text, place);
+    this.#note(key, shown ? t("with_note", { text, note }) : text, place);
   }
 
   /**
@@ -416,23 +419,25 @@ function via(transport) {
 
 /** @param {string} transport */
 function beganOf(transport) {
-  return transport === CAMERA ? "The camera is on" : `${callOf(transport)} began`;
+  return transport === CAMERA ? t("camera_on") : t("call_began", { call: callOf(transport) });
 }
 
 /** @param {string} transport */
 function endedOf(transport) {
-  return transport === CAMERA ? "The camera is off" : `${callOf(transport)} ended`;
+  return transport === CAMERA ? t("camera_off") : t("call_ended", { call: callOf(transport) });
 }
 
 /** @param {string} transport */
 function callOf(transport) {
   const name = nameOf(transport);
-  return name ? `${name[0].toUpperCase()}${name.slice(1)} call` : "Conversation";
+  return name ? t("call_of", { name: `${name[0].toUpperCase()}${name.slice(1)}` }) : t("conversation");
 }
 
 /** @param {string | undefined} transport */
 function nameOf(transport) {
-  return transport && (TRANSPORTS[transport] ?? transport);
+  if (!transport) return "";
+  const key = TRANSPORTS[transport];
+  return key === undefined ? transport : key && t(key);
 }
 
 // Ids of the server for replies to typed turns: by them a reply that was cut off here is recognised when its event comes.

@@ -3,19 +3,28 @@
 
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { heardLater } from "./latency.js";
 import { transportName } from "./transport_names.js";
 import { Waveform, captionsOf } from "./waveform.js";
 
-/** @import { RecordingSummary, SessionEvent } from "../types/server.js" */
+/** @import { RecordingDetail, RecordingEvent, RecordingSummary, SessionEvent } from "../types/server.js" */
 /** @import { SessionApi } from "./session_api.js" */
+/** @import { SharedApi } from "./shared_api.js" */
 /** @import { Caption } from "./waveform.js" */
 
 // The stereo file is made when the call is over, a moment after the session has heard of its end.
 const MADE_LOOKS = 10;
 const MADE_MS = 1_500;
 
+/**
+ * @typedef {object} RecordingsHandlers
+ * @property {(call: RecordingDetail) => void} [shown] a call was chosen
+ * @property {(at_ms: number) => void} [moved] the playback is at another place
+ */
+
 export class Recordings {
   #api;
+  #on;
   #fold;
   #list;
   #player;
@@ -36,11 +45,13 @@ export class Recordings {
   #looks = MADE_LOOKS;
 
   /**
-   * @param {SessionApi} api
+   * @param {SessionApi | SharedApi} api
    * @param {HTMLDetailsElement} fold contains the list and the player; hidden while nothing is recorded
+   * @param {RecordingsHandlers} [on]
    */
-  constructor(api, fold) {
+  constructor(api, fold, on = {}) {
     this.#api = api;
+    this.#on = on;
     this.#fold = fold;
     this.#list = part("recorded", HTMLOListElement, fold);
     this.#player = part("player", HTMLElement, fold);
@@ -50,7 +61,7 @@ export class Recordings {
     this.#wav = part("wav", HTMLAnchorElement, fold);
     this.#film = part("film", HTMLAnchorElement, fold);
     this.#notice = part("recordings-notice", HTMLParagraphElement, fold);
-    this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.#seek(at_ms));
+    this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.seek(at_ms));
     part("zip", HTMLAnchorElement, fold).href = api.recordingsZipPath;
     this.#audio.addEventListener("timeupdate", () => this.#onTime());
     this.#audio.addEventListener("seeking", () => this.#onTime());
@@ -131,6 +142,7 @@ export class Recordings {
       this.#film.href = this.#api.filmPath(call.call_id);
       this.#film.download = `${call.call_id}.mp4`;
       this.#waveform.show(detail);
+      this.#on.shown?.(detail);
       this.#onTime();
     } catch (error) {
       this.#fail(messageOf(error));
@@ -144,7 +156,7 @@ export class Recordings {
     button.type = "button";
     button.ariaLabel = `Play from ${clockOf(caption.at_ms)}`;
     button.addEventListener("click", () => {
-      this.#seek(caption.at_ms);
+      this.seek(caption.at_ms);
       this.#audio.play().catch((error) => this.#fail(messageOf(error)));
     });
     const text = element("p", "", caption.text);
@@ -155,17 +167,24 @@ export class Recordings {
       latency.title = "from the end of the caller's voice to the reply, at the server";
       line.append(latency);
     }
+    const heard = caption.heard && heardOf(caption.heard);
+    if (heard) line.append(heard);
     return line;
   }
 
-  /** @param {number} at_ms */
-  #seek(at_ms) {
+  /**
+   * Move the playback of the chosen call.
+   *
+   * @param {number} at_ms
+   */
+  seek(at_ms) {
     this.#audio.currentTime = at_ms / 1_000;
   }
 
   #onTime() {
     const at_ms = this.#audio.currentTime * 1_000;
     this.#waveform.move(at_ms);
+    this.#on.moved?.(at_ms);
     const current = this.#captions.findLastIndex((caption) => caption.at_ms <= at_ms + 1);
     for (const [place, line] of [...this.#lines.children].entries()) {
       if ((line.ariaCurrent === "true") === (place === current)) continue;
@@ -184,6 +203,23 @@ export class Recordings {
   #fail(text) {
     showNotice(this.#notice, text, { bad: true });
   }
+}
+
+/**
+ * Return what the caller's page measured of an answer, with the parts of the server's share.
+ *
+ * @param {RecordingEvent} event LatencyHeard
+ */
+function heardOf({ heard_ms, server_ms, round_trip_ms = 0, jitter_buffer_ms = 0, output_ms = 0, stages_ms = [] }) {
+  if (heard_ms === undefined || server_ms === undefined) return null;
+  const fold = element("details", "heard");
+  fold.dataset.role = "heard";
+  fold.append(
+    element("summary", "", `heard after ${heard_ms} ms`),
+    element("p", "", heardLater({ heard_ms, round_trip_ms, jitter_buffer_ms, output_ms }, server_ms)),
+    element("p", "", stages_ms.map(([name, ms]) => `${name.replaceAll("_", " ")} ${Math.round(ms)} ms`).join(", ")),
+  );
+  return fold;
 }
 
 /**

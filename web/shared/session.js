@@ -3,12 +3,14 @@
 
 import { Attachments } from "./attachments.js";
 import { Bubbles } from "./bubbles.js";
+import { Comments } from "./comments.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
 import { Lanes } from "./lanes.js";
 import { Recordings } from "./recordings.js";
 import { SessionRecord } from "./record.js";
 import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
+import { Shares } from "./shares.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
@@ -45,6 +47,8 @@ const parts = {
   lanes: part("lanes", HTMLDetailsElement),
   recordings: part("recordings", HTMLDetailsElement),
   earlier: part("earlier", HTMLButtonElement),
+  share: part("share-open", HTMLButtonElement),
+  shareDialog: part("share", HTMLDialogElement),
   conversation: part("conversation", HTMLElement),
   dock: part("dock", HTMLElement),
   end: part("end", HTMLElement),
@@ -80,7 +84,12 @@ class SessionPage {
   constructor(api) {
     this.#api = api;
     this.#timeline = new Timeline(api, parts.timeline);
-    this.#recordings = new Recordings(api, parts.recordings);
+    const comments = new Comments(api, parts.recordings, (at_ms) => this.#recordings.seek(at_ms));
+    this.#recordings = new Recordings(api, parts.recordings, {
+      shown: (call) => comments.show(call),
+      moved: (at_ms) => comments.move(at_ms),
+    });
+    new Shares(api, parts.share, parts.shareDialog);
     this.#unsent = new Unsent(api.id);
     this.#follower = new Follower(api, {
       past: (events) => this.#onPast(events),

@@ -3,9 +3,10 @@
 
 import { within } from "./deadline.js";
 import { nameOf } from "./guards.js";
+import { t } from "./language.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
-/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionEvent, SessionInfo, TimelinePage } from "../types/server.js" */
+/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionComment, SessionEvent, SessionInfo, ShareLink, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -131,6 +132,62 @@ export class SessionApi {
   }
 
   /**
+   * Read the comments of its readers, in order of the time that they are about. Throws ApiError.
+   *
+   * @returns {Promise<SessionComment[]>}
+   */
+  async comments() {
+    return (await requestJson("GET", `${this.#path}/comments`)).comments;
+  }
+
+  /**
+   * Add a comment at a time of the session. Throws ApiError.
+   *
+   * @param {{ at_us: number, text: string, name: string }} comment
+   * @returns {Promise<SessionComment>}
+   */
+  comment(comment) {
+    return requestJson("POST", `${this.#path}/comments`, jsonOf(comment));
+  }
+
+  /**
+   * Delete a comment. Throws ApiError.
+   *
+   * @param {string} comment its id
+   */
+  async removeComment(comment) {
+    await request("DELETE", `${this.#path}/comments/${comment}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  }
+
+  /**
+   * Read the links to it, newest first. Throws ApiError.
+   *
+   * @returns {Promise<ShareLink[]>}
+   */
+  async shares() {
+    return (await requestJson("GET", `${this.#path}/shares`)).shares;
+  }
+
+  /**
+   * Make a link to it; the answer alone has its secret. Throws ApiError.
+   *
+   * @param {number} expires_s
+   * @returns {Promise<ShareLink & { path: string }>}
+   */
+  share(expires_s) {
+    return requestJson("POST", `${this.#path}/shares`, jsonOf({ expires_s }));
+  }
+
+  /**
+   * Revoke a link. Throws ApiError.
+   *
+   * @param {string} share its id
+   */
+  async revokeShare(share) {
+    await request("DELETE", `${this.#path}/shares/${share}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  }
+
+  /**
    * Read its state. Throws ApiError.
    *
    * @returns {Promise<SessionInfo>}
@@ -201,12 +258,12 @@ export class SessionApi {
       }),
     ).catch(asApiError);
     for await (const event of serverSentEvents(response.body)) {
-      if (event.name === "error") throw new ApiError(`The server reports: ${event.data.error ?? "an error"}.`);
+      if (event.name === "error") throw new ApiError(`${t("server_reports", { why: event.data.error ?? t("an_error") })}.`);
       yield /** @type {AnswerEvent} */ (event);
       // Held: a human has the session, whose words come as events of their own.
       if (event.name === "done" || event.name === "held") return;
     }
-    throw new ApiError("The answer broke off.");
+    throw new ApiError(t("answer_broke_off"));
   }
 
   /**
@@ -217,6 +274,14 @@ export class SessionApi {
   events(afterSeq) {
     return new EventSource(`${this.#path}/events?after_seq=${afterSeq}`);
   }
+}
+
+/**
+ * @param {object} body
+ * @returns {RequestInit}
+ */
+function jsonOf(body) {
+  return { headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
 }
 
 /** @param {Attached} picture */
@@ -289,8 +354,8 @@ export async function request(method, path, options) {
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;
   const { error, detail } = await response.json().catch(() => ({}));
-  const reason = [error, detail].find((text) => typeof text === "string") ?? `the server answered ${response.status}`;
-  throw new ApiError(`The server reports: ${reason}.`, response.status);
+  const reason = [error, detail].find((text) => typeof text === "string") ?? t("server_answered", { status: response.status });
+  throw new ApiError(`${t("server_reports", { why: reason })}.`, response.status);
 }
 
 /**
@@ -300,6 +365,6 @@ export async function request(method, path, options) {
 function asApiError(error) {
   if (error instanceof ApiError) throw error;
   throw new ApiError(
-    nameOf(error) === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
+    t(nameOf(error) === "TimeoutError" ? "server_silent" : "server_away"),
   );
 }

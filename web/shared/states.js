@@ -7,18 +7,6 @@
  *   | "ended" | "failed"} StateEvent
  */
 
-/** @type {Record<State, string>} */
-export const LABELS = {
-  ready: "Ready",
-  connecting: "Connecting",
-  reconnecting: "Reconnecting",
-  listening: "Listening",
-  thinking: "Thinking",
-  speaking: "Speaking",
-  ended: "Call ended",
-  error: "Error",
-};
-
 /** @type {Partial<Record<StateEvent, State>>} */
 const OVER = { hungUp: "ready", ended: "ended", failed: "error" };
 /** @type {Partial<Record<StateEvent, State>>} */

@@ -5,13 +5,16 @@ import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openCamera, openMicrophone } from "./call.js";
 import { part, showNotice, write } from "./element.js";
+import { LatencyBeacon } from "./latency.js";
+import { chooseLanguage, t, translate } from "./language.js";
 import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
 import { Mode } from "./mode.js";
-import { LABELS, inCall, isOpening, next } from "./states.js";
+import { inCall, isOpening, next } from "./states.js";
 import { Transcript } from "./transcript.js";
 
 /** @import { LineQueue, RtviMessage, ServerMessage, Status } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 /** @import { State, StateEvent } from "./states.js" */
 
 const STATUS_MS = 10_000;
@@ -24,10 +27,12 @@ const AGAIN_MS = 2_000;
 const LONGEST_AGAIN_MS = 10_000;
 // An answer that brings no sound leaves the page listening again.
 const NO_SOUND_MS = 3_000;
-const TYPE_INSTEAD = "You can type below.";
 
 // A call of hours keeps its last bubbles.
 const KEEP_BUBBLES = 400;
+
+/** @type {Record<"hungUp" | "ended" | "failed", Key>} */
+const ENDINGS = { hungUp: "you_hung_up", ended: "parley_ended", failed: "call_broke_off" };
 
 const parts = {
   state: part("state", HTMLElement),
@@ -68,6 +73,10 @@ class TalkPage {
   #asking = false;
   /** @type {AudioContext | null} */
   #context = null;
+  /** @type {MediaStream | null} the bot's voice */
+  #voice = null;
+  /** @type {LatencyBeacon | null} */
+  #beacon = null;
   /** @type {(() => void)[]} functions that end the watching of a level */
   #watches = [];
   #unwatchVoice = () => {};
@@ -83,6 +92,7 @@ class TalkPage {
   #telephone = ""; // number by which a conversation continues; empty without one
 
   constructor() {
+    chooseLanguage(part("language", HTMLSelectElement), () => this.#show());
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#toggleMicrophone());
     parts.camera.addEventListener("click", () => this.#toggleCamera());
@@ -120,6 +130,7 @@ class TalkPage {
       const microphone = speak ? await this.#openMicrophone(call) : null;
       if (call.closed) return;
       this.#microphone = microphone;
+      this.#measure();
       await mode.known;
       await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees });
       if (call.closed) return;
@@ -151,7 +162,9 @@ class TalkPage {
     this.#isStopping = false;
     clearTimeout(this.#silent);
     transcript.close();
-    this.#say("The connection was lost. Trying to go on.");
+    this.#beacon?.close();
+    this.#beacon = this.#voice = null;
+    this.#say(t("reconnecting"));
     for (let attempt = 0; ; attempt += 1) {
       const last = this.#call;
       await new Promise((resolve) => setTimeout(resolve, PAUSES_MS[attempt] ?? LONGEST_PAUSE_MS));
@@ -179,7 +192,7 @@ class TalkPage {
     const asked = { raw, mode: mode.chosen, sees: mode.sees, reconnects: true, requestMs };
     await call.open(this.#microphone, this.#binding.sessionId, asked);
     if (this.#camera) await call.useCamera(this.#camera);
-    transcript.note("The connection was lost and is there again");
+    transcript.note(t("reconnected"));
     this.#say("");
     this.#go("up");
   }
@@ -196,7 +209,7 @@ class TalkPage {
       return call.closed ? null : stream;
     } catch (error) {
       if (!(error instanceof CallError)) throw error;
-      this.#say(`${error.message} ${TYPE_INSTEAD}`);
+      this.#say(`${error.message} ${t("type_instead")}`);
       return null;
     }
   }
@@ -213,17 +226,31 @@ class TalkPage {
     stream.getAudioTracks()[0].addEventListener("ended", () => {
       if (stream !== this.#microphone) return;
       this.#microphone = null;
-      this.#say(`The microphone was disconnected. ${TYPE_INSTEAD}`);
+      this.#say(`${t("microphone_gone")} ${t("type_instead")}`);
       this.#show();
     });
   }
 
+  /** Measure the latency of the answers, once there is a microphone and a voice. */
+  #measure() {
+    const call = this.#call;
+    if (this.#beacon || !call || !this.#microphone || !this.#voice || !this.#context) return;
+    this.#beacon = new LatencyBeacon(this.#context, () => call.transit(), (heard) => {
+      call.report("latency", heard);
+      transcript.hear(heard);
+    });
+    // Without it the call is whole.
+    this.#beacon.start(this.#microphone, this.#voice).catch((error) => console.info(`no latency is measured: ${messageOf(error)}`));
+  }
+
   /** @param {MediaStream} stream the bot's voice */
   #play(stream) {
+    this.#voice = stream;
+    this.#measure();
     parts.sound.srcObject = stream;
     parts.sound.play().catch((error) => {
       if (nameOf(error) !== "NotAllowedError") return; // replaced or closed in the meantime
-      this.#say("The browser has blocked audio: click anywhere to hear Parley.");
+      this.#say(t("audio_blocked"));
       const release = () => {
         parts.sound.play().then(() => this.#say(""), () => {});
       };
@@ -250,7 +277,7 @@ class TalkPage {
     try {
       this.#say(await this.#binding.byPhone());
     } catch (error) {
-      this.#say(`There is no code to continue by telephone. ${messageOf(error)}`, { bad: true });
+      this.#say(t("no_code", { why: messageOf(error) }), { bad: true });
     }
   }
 
@@ -298,7 +325,7 @@ class TalkPage {
       await call.useCamera(camera);
     } catch (error) {
       stopTracks(camera);
-      throw new CallError(`The camera could not be used: ${messageOf(error)}`);
+      throw new CallError(t("camera_unusable", { why: messageOf(error) }));
     }
     if (call.closed) {
       stopTracks(camera);
@@ -309,7 +336,7 @@ class TalkPage {
     camera.getVideoTracks()[0].addEventListener("ended", () => {
       if (camera !== this.#camera) return;
       this.#dropCamera();
-      this.#say("The camera was disconnected.");
+      this.#say(t("camera_gone"));
       this.#show();
     });
   }
@@ -329,7 +356,7 @@ class TalkPage {
       await call.useMicrophone(microphone);
     } catch (error) {
       stopTracks(microphone);
-      this.#say(`The microphone could not be used: ${messageOf(error)}`, { bad: true });
+      this.#say(t("microphone_unusable", { why: messageOf(error) }), { bad: true });
       return;
     }
     if (call.closed) {
@@ -337,6 +364,7 @@ class TalkPage {
       return;
     }
     this.#microphone = microphone;
+    this.#measure();
     this.#say("");
   }
 
@@ -379,10 +407,10 @@ class TalkPage {
         if (message.data) this.#onServerMessage(message.data);
         break;
       case "error":
-        this.#say(`The server reports: ${shortened(message.data?.error ?? "an error")}`, { bad: true });
+        this.#say(t("server_reports", { why: shortened(message.data?.error ?? t("an_error")) }), { bad: true });
         break;
       case "error-response":
-        this.#say(`The server refused that: ${shortened(message.data?.error ?? "")}`, { bad: true });
+        this.#say(t("server_refused", { why: shortened(message.data?.error ?? "") }), { bad: true });
         break;
       default:
     }
@@ -400,11 +428,11 @@ class TalkPage {
         break;
       case "server_shutdown":
         this.#isStopping = true;
-        this.#say("The server is being restarted.");
+        this.#say(t("server_restarts"));
         break;
       case "tenant_limit":
       case "grants_expired":
-        this.#say(`The server ends the call: ${shortened(data.reason ?? "")}.`, { bad: true });
+        this.#say(t("server_ends_call", { why: shortened(data.reason ?? "") }), { bad: true });
         break;
       case "queue":
         this.#onQueue(data);
@@ -418,12 +446,12 @@ class TalkPage {
 
   /** @param {LineQueue} place */
   #onQueue({ position, wait_s: waitS, refused }) {
-    this.#refused = refused ? `The server reports: ${refused}.` : "";
+    this.#refused = refused ? `${t("server_reports", { why: refused })}.` : "";
     if (refused) this.#say(this.#refused, { bad: true });
     else if (!position) this.#say("");
     else {
-      const wait = typeof waitS === "number" ? `, about ${duration(waitS * 1000)} to go` : "";
-      this.#say(`All lines are in use. You are number ${position} in the queue${wait}.`);
+      const wait = typeof waitS === "number" ? t("queue_wait", { time: duration(waitS * 1000) }) : "";
+      this.#say(t("queue", { position, wait }));
     }
   }
 
@@ -446,7 +474,7 @@ class TalkPage {
     if (this.#state === "reconnecting") return; // an attempt, which ends by its own error
     if (goesOn) this.#reconnect();
     else if (error) this.#fail(error);
-    else if (this.#state === "connecting") this.#fail(new CallError("The server ended the call before it began."));
+    else if (this.#state === "connecting") this.#fail(new CallError(t("ended_early")));
     else this.#settle("ended");
   }
 
@@ -454,7 +482,7 @@ class TalkPage {
   #fail(error) {
     this.#call?.close();
     this.#settle("failed");
-    const why = error instanceof CallError ? error.message : `The call failed: ${messageOf(error)}`;
+    const why = error instanceof CallError ? error.message : t("call_failed", { why: messageOf(error) });
     this.#say(this.#lost || this.#refused || why, { bad: true });
     if (!(error instanceof CallError)) console.error(error);
   }
@@ -465,14 +493,14 @@ class TalkPage {
    * @param {"hungUp" | "ended" | "failed"} event
    */
   #settle(event) {
-    const lasted = this.#startedAt ? ` after ${duration(Date.now() - this.#startedAt)}` : "";
-    const ending = { hungUp: "You hung up", ended: "Parley ended the call", failed: "The call broke off" }[event];
     transcript.close();
-    if (lasted) transcript.note(`${ending}${lasted}`);
+    if (this.#startedAt) transcript.note(t(ENDINGS[event], { time: duration(Date.now() - this.#startedAt) }));
     this.#say(this.#lost || this.#refused, { bad: true });
     for (const stop of this.#watches.splice(0)) stop();
     this.#unwatchVoice();
     this.#unwatchVoice = () => {};
+    this.#beacon?.close();
+    this.#beacon = this.#voice = null;
     stopTracks(this.#microphone);
     this.#microphone = null;
     stopTracks(this.#camera);
@@ -502,23 +530,23 @@ class TalkPage {
     const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
     document.body.dataset.state = state;
     document.body.dataset.microphone = deaf ? "none" : muted ? "muted" : "on";
-    const label = state !== "listening" ? LABELS[state] : deaf ? "Mic off" : muted ? "Muted" : LABELS[state];
-    write(parts.state, label);
-    write(parts.talkLabel, busy ? "Hang up" : "Talk");
+    const label = state !== "listening" ? state : deaf ? "deaf" : muted ? "muted" : state;
+    write(parts.state, t(`state_${label}`));
+    write(parts.talkLabel, t(busy ? "hang_up" : "talk"));
     // The pressed state says that it is muted: a name that changes too would say the opposite.
     const [name, caption] = deaf && inCall(state)
-      ? ["Turn on microphone", "Mic off"]
-      : ["Mute microphone", muted ? "Unmute" : "Mute"];
-    parts.microphone.setAttribute("aria-label", name);
+      ? /** @type {const} */ (["turn_on_microphone", "state_deaf"])
+      : /** @type {const} */ (["mute_microphone", muted ? "unmute" : "mute"]);
+    parts.microphone.setAttribute("aria-label", t(name));
     parts.microphone.setAttribute("aria-pressed", String(muted));
     parts.microphone.disabled = !inCall(state);
-    parts.microphoneCaption.textContent = caption;
+    parts.microphoneCaption.textContent = t(caption);
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
     parts.camera.setAttribute("aria-pressed", String(this.#camera !== null));
-    parts.cameraCaption.textContent = this.#camera ? "Hide" : "Camera";
+    parts.cameraCaption.textContent = t(this.#camera ? "hide" : "camera");
     parts.preview.hidden = this.#camera === null;
     this.#binding.showLinks({ busy });
     parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
@@ -562,14 +590,14 @@ async function showEngines(page) {
   mode.offer(status);
   if (status.telephone) page.offerTelephone(status.telephone);
   const { deployment, stt, turn, llm, fallback, tts, omni } = status;
-  const answers = llm && fallback ? `${llm}, else ${fallback}` : llm;
+  const answers = llm && fallback ? t("else", { first: llm, second: fallback }) : llm;
   const named = [
-    ["ears", stt],
-    ["turns", turn],
-    ["answers", answers],
-    ["voice", tts],
-    ["full duplex", omni],
-    ["deployment", deployment],
+    [t("engine_ears"), stt],
+    [t("engine_turns"), turn],
+    [t("engine_answers"), answers],
+    [t("engine_voice"), tts],
+    [t("engine_duplex"), omni],
+    [t("engine_deployment"), deployment],
   ];
   for (const [stage, engine] of named) {
     if (!engine) continue;
@@ -580,7 +608,7 @@ async function showEngines(page) {
     parts.engines.append(item, " ");
   }
   if (stt === "pocketsphinx") {
-    parts.floor.textContent = "pocketsphinx understands only clear, simple English.";
+    parts.floor.textContent = t("simple_english");
     parts.floor.hidden = false;
   }
 }
@@ -620,4 +648,5 @@ function duration(ms) {
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
+translate(document);
 showEngines(new TalkPage());

@@ -3,9 +3,12 @@
 // the moment they are heard.
 
 import { element } from "./element.js";
+import { t } from "./language.js";
+import { heardLater } from "./latency.js";
 import { citing } from "./passages.js";
 
-/** @import { BotOutput, CitedPassage, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
+/** @import { BotOutput, CitedPassage, HeardLatency, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
 
 /** @typedef {{ words: HTMLElement[], next: number }} Segment sentence of the bot; `next` is its first word not yet heard */
@@ -13,14 +16,9 @@ import { citing } from "./passages.js";
 /** @typedef {Bubble & { settled: HTMLElement, interim: HTMLElement, stopped: boolean }} Spoken */
 
 // In the order in which the time passes; names of `spans` in the server's turn record.
-const SPAN_NAMES = {
-  stt_final: "last words recognised",
-  endpoint_wait: "waited for the end of your turn",
-  llm_first_token: "first words of the answer",
-  first_clause: "first clause ready",
-  tts_first_audio: "voice started",
-  playout_queue: "sent to you",
-};
+const SPANS = /** @type {const} */ ([
+  ...["stt_final", "endpoint_wait", "llm_first_token", "first_clause", "tts_first_audio", "playout_queue"],
+]);
 
 export class Transcript {
   #bubbles;
@@ -30,6 +28,9 @@ export class Transcript {
   #reply = null;
   /** @type {Reply | null} last bubble of the bot, for the turn record that follows it */
   #latest = null;
+
+  /** @type {HeardLatency | null} of the reply whose turn record has not come yet */
+  #heard = null;
 
   /** @param {Bubbles} bubbles */
   constructor(bubbles) {
@@ -67,6 +68,15 @@ export class Transcript {
   }
 
   /**
+   * Take the latency of the present reply as it was heard here, for the turn record that follows.
+   *
+   * @param {HeardLatency} heard
+   */
+  hear(heard) {
+    this.#heard = heard;
+  }
+
+  /**
    * Add a line about the call itself.
    *
    * @param {string} text
@@ -90,7 +100,7 @@ export class Transcript {
     if (!unheard.length) return;
     for (const word of unheard) word.classList.add("unheard");
     reply.item.dataset.cut = "true";
-    reply.under.prepend(element("span", "cut", "cut off"));
+    reply.under.prepend(element("span", "cut", t("cut_off")));
     this.#bubbles.follow();
   }
 
@@ -99,7 +109,7 @@ export class Transcript {
     this.cut();
     this.#dropInterim();
     this.#user = null;
-    this.#latest = null;
+    this.#latest = this.#heard = null;
   }
 
   /** @param {UserInput} input */
@@ -194,8 +204,10 @@ export class Transcript {
       this.#reply = null;
     }
     this.#latest = null;
+    const heard = this.#heard;
+    this.#heard = null;
     if (!reply || !asked || !spans || !Object.keys(spans).length) return;
-    reply.under.append(answeredIn(spans, silenceMs));
+    reply.under.append(answeredIn(spans, silenceMs, heard));
     this.#bubbles.follow();
   }
 
@@ -230,13 +242,14 @@ function plain(text) {
 /**
  * @param {Spans} spans
  * @param {number | null | undefined} silenceMs
+ * @param {HeardLatency | null} heard
  */
-function answeredIn(spans, silenceMs) {
+function answeredIn(spans, silenceMs, heard) {
   const total = Object.values(spans).reduce((sum, ms) => sum + ms, 0);
-  const rows = Object.entries(SPAN_NAMES).filter(([name]) => name in spans);
+  const rows = SPANS.filter((name) => name in spans).map((name) => [name, t(/** @type {Key} */ (`span_${name}`))]);
   const chip = element("details", "chip");
   chip.dataset.role = "answered-in";
-  chip.append(element("summary", "", `answered in ${Math.round(total)} ms`));
+  chip.append(element("summary", "", t("answered_in", { ms: Math.round(total) })));
   chip.title = rows.map(([name, label]) => `${label}: ${Math.round(spans[name])} ms`).join("\n");
   const table = element("dl", "spans");
   let before = 0;
@@ -249,8 +262,9 @@ function answeredIn(spans, silenceMs) {
     before += spans[name];
   }
   chip.append(table);
+  if (heard) chip.append(element("p", "heard", heardLater(heard, total)));
   if (silenceMs !== null && silenceMs !== undefined) {
-    chip.append(element("p", "", `Your turn ended after ${silenceMs} ms of silence.`));
+    chip.append(element("p", "", t("ended_after", { ms: silenceMs })));
   }
   return chip;
 }

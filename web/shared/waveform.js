@@ -17,7 +17,7 @@ const BLOCK_PX = 4;
 /**
  * Line of the transcript.
  *
- * @typedef {{ side: "caller" | "bot", at_ms: number, text: string, unheard: string, latency_ms: number | null }} Caption
+ * @typedef {{ side: "caller" | "bot", at_ms: number, text: string, unheard: string, latency_ms: number | null, heard?: RecordingEvent }} Caption
  */
 
 /**
@@ -59,8 +59,10 @@ export function blocksOf(events) {
 export function captionsOf(events) {
   /** @type {Caption[]} */
   const captions = [];
-  /** @type {Map<string, { at_ms: number, latency_ms: number | null }>} */
+  /** @type {Map<string, { at_ms: number, latency_ms: number | null, heard?: RecordingEvent }>} */
   const replies = new Map();
+  /** @type {{ at_ms: number, latency_ms: number | null, heard?: RecordingEvent } | undefined} the reply that began last */
+  let newest;
   /** @type {number | null} */
   let turn_ms = null;
   /** @type {number | null} */
@@ -84,13 +86,16 @@ export function captionsOf(events) {
       captions.push({ side: "caller", at_ms: event.at_ms, text: event.text, unheard: "", latency_ms: null });
     }
     if (event.event === "ReplyStarted" && event.reply_id) {
-      replies.set(event.reply_id, { at_ms: event.at_ms, latency_ms: silent_ms === null ? null : event.at_ms - silent_ms });
+      newest = { at_ms: event.at_ms, latency_ms: silent_ms === null ? null : event.at_ms - silent_ms };
+      replies.set(event.reply_id, newest);
       silent_ms = null;
     }
+    // The client reports a moment after the reply has begun: it may be over by then.
+    if (event.event === "LatencyHeard" && newest) newest.heard = event;
     if (event.event === "ReplyFinished" && event.reply_id) {
       const begun = replies.get(event.reply_id);
       if (begun && (event.text || event.unheard)) {
-        captions.push({ side: "bot", ...begun, text: event.text ?? "", unheard: event.unheard ?? "" });
+        captions.push(Object.assign(begun, { side: /** @type {const} */ ("bot"), text: event.text ?? "", unheard: event.unheard ?? "" }));
       }
     }
   }

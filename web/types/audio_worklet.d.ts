@@ -11,3 +11,6 @@ declare function registerProcessor(
     process(inputs: Float32Array[][], outputs: Float32Array[][]): boolean;
   },
 ): void;
+
+/** Rate of the context, in samples a second. */
+declare const sampleRate: number;

@@ -198,6 +198,13 @@ export interface RecordingEvent {
   truncated?: boolean;
   voiced_ms?: number;
   silence_ms?: number;
+  /** Of LatencyHeard, with the fields of HeardLatency. */
+  server_ms?: number;
+  stages_ms?: [string, number][];
+  heard_ms?: number;
+  round_trip_ms?: number;
+  jitter_buffer_ms?: number;
+  output_ms?: number;
 }
 
 /** Recorded call, as a page draws it. */
@@ -210,6 +217,28 @@ export interface RecordingDetail {
   pictures: number[];
   /** Highest sample of every interval, in percent; null where the stereo file was not made. */
   peaks: { interval_ms: number; caller: number[]; bot: number[] } | null;
+}
+
+/** Comment of a reader on a session. */
+export interface SessionComment {
+  id: string;
+  /** Time that it is about, on the session clock. */
+  at_us: number;
+  created_us: number;
+  /** As the author gave it; empty without one. */
+  name: string;
+  role: "client" | "operator";
+  text: string;
+  may_delete: boolean;
+}
+
+/** Link by which a session is read without a credential. */
+export interface ShareLink {
+  id: string;
+  created_us: number;
+  until_us: number;
+  revoked_us: number | null;
+  state: "open" | "expired" | "revoked";
 }
 
 /** Page of a timeline; `after` is where the next one begins, null at the end. */
@@ -229,6 +258,15 @@ export interface CallCode {
   code: string;
   number: string;
   expires_s: number;
+}
+
+/** Latency of an answer as it was heard, in milliseconds. */
+export interface HeardLatency {
+  /** From the last sound of the user to the first of the answer, at the user's ear. */
+  heard_ms: number;
+  round_trip_ms: number;
+  jitter_buffer_ms: number;
+  output_ms: number;
 }
 
 /** Milliseconds of the parts of an exchange of two turns, by name. */

@@ -31,7 +31,8 @@ class Audience(StrEnum):
     OWNER = "owner"
     """The owner of the session or the operator, with keys and without."""
     CAPABILITY = "capability"
-    """A client with an unguessable name that this server issued: a started call, a place in the queue."""
+    """A client with an unguessable name that this server issued: a started call, a place in the
+    queue, a link to a session."""
     CARRIER = "carrier"
     """The phone network, by its signature; a media socket also needs the token of its call."""
     OPERATOR = "operator"
@@ -111,6 +112,18 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", f"{_SESSION}/recordings/{{call_id}}/replay.wav"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/replay.mp4"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/frames/{{at_ms}}.jpg"): _S,
+    ("GET", f"{_SESSION}/comments"): _S,
+    ("POST", f"{_SESSION}/comments"): _S,
+    ("DELETE", f"{_SESSION}/comments/{{comment_id}}"): _S,
+    ("GET", f"{_SESSION}/shares"): _S,
+    ("POST", f"{_SESSION}/shares"): _S,
+    ("DELETE", f"{_SESSION}/shares/{{share_id}}"): _S,
+    ("GET", "/share/{share_id}"): _X,
+    ("POST", "/api/shared/{share_id}"): _X,
+    ("GET", "/api/shared/{share_id}/transcript"): _X,
+    ("GET", "/api/shared/{share_id}/recordings"): _X,
+    ("GET", "/api/shared/{share_id}/recordings/{call_id}"): _X,
+    ("GET", "/api/shared/{share_id}/recordings/{call_id}/replay.wav"): _X,
     ("POST", f"{_SESSION}/messages"): _S,
     ("POST", f"{_SESSION}/annotations"): _S,
     (SOCKET, f"{_SESSION}/annotations/socket"): _S,

@@ -292,6 +292,7 @@ class PageHeaders:
     Args:
         app: whose responses get the headers.
         private: paths below which nothing may be stored.
+        unlisted: paths below which nothing may be indexed by a search engine.
     """
 
     _HEADERS = (
@@ -304,9 +305,12 @@ class PageHeaders:
     # Conversations, and data of the operator, must not stay in any cache.
     _PRIVATE = (b"cache-control", b"no-store")
 
-    def __init__(self, app: ASGIApp, *, private: Collection[str]) -> None:
+    _UNLISTED = (b"x-robots-tag", b"noindex, nofollow, noarchive")
+
+    def __init__(self, app: ASGIApp, *, private: Collection[str], unlisted: Collection[str] = ()) -> None:
         self._app = app
         self._private = tuple(private)
+        self._unlisted = tuple(unlisted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -314,8 +318,9 @@ class PageHeaders:
             return
 
         path = scope["path"]
-        private = any(path == start or path.startswith(f"{start}/") for start in self._private)
-        added = (*self._HEADERS, self._PRIVATE if private else self._FRESH)
+        added = [*self._HEADERS, self._PRIVATE if _is_below(path, self._private) else self._FRESH]
+        if _is_below(path, self._unlisted):
+            added.append(self._UNLISTED)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -323,3 +328,7 @@ class PageHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+def _is_below(path: str, starts: Collection[str]) -> bool:
+    return any(path == start or path.startswith(f"{start}/") for start in starts)

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import json
+import re
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
 from typing import Any
@@ -88,6 +89,20 @@ def check_origin(connection: HTTPConnection, *, allowed: Collection[str]) -> Non
     if netloc and netloc == connection.headers.get("host"):
         return
     raise HTTPException(403, f"origin {origin} is not allowed")
+
+
+def timeline_place(after: str | None) -> tuple[int, int] | None:
+    """Return the position of a page in a timeline: time of the event before it, and its seq.
+
+    Raises:
+        HTTPException: 422, this API has not returned it.
+    """
+    if after is None:
+        return None
+    match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})", after)
+    if match is None:
+        raise HTTPException(422, "after: not a position that this API returned")
+    return int(match.group(1)), int(match.group(2))
 
 
 async def read_json(request: Request, *, allowed_origins: Collection[str]) -> dict[str, Any]:

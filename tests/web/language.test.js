@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { openPage, setGlobal } from "./support/page.js";
+import { chooseLanguage, t, translate, wanted } from "../../web/shared/language.js";
+import { LANGUAGES, STRINGS } from "../../web/shared/strings.js";
+
+const SHARED = new URL("../../web/shared/", import.meta.url);
+// Names that are the same in every language.
+const NAMES = new Set(["Parley", ...Object.values(LANGUAGES)]);
+const ATTRIBUTES = ["aria-label", "title", "placeholder", "alt"];
+// Texts for developers: they are thrown where the page itself is wrong, or go to the console.
+const DEVELOPERS = /TypeError\(|required\(|console\.|no latency is measured/;
+
+const FOR_MACHINES = new Set(["passages.js: chip passages", "deadline.js: not within  ms", "token.js: Bearer "]);
+
+function open({ languages, file = "index.html" }) {
+  const window = openPage({ file });
+  setGlobal("navigator", { languages });
+  return window.document;
+}
+
+/** Return the modules that a page's script loads, with their text. */
+function modulesOf(name, found = new Map()) {
+  if (found.has(name)) return found;
+  const text = readFileSync(new URL(name, SHARED), "utf8");
+  found.set(name, text);
+  for (const [, other] of text.matchAll(/from "\.\/([\w.]+)"/g)) modulesOf(other, found);
+  return found;
+}
+
+/** Return the literals of a module that look like words for a user. */
+function wordsIn(text) {
+  const code = text
+    .replace(/\/\*[\s\S]*?\*\//g, "")
+    .split("\n")
+    .filter((line) => !DEVELOPERS.test(line))
+    .map((line) => line.replace(/(^|\s)\/\/.*$/, ""))
+    .join("\n");
+  const literals = [...code.matchAll(/"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`/g)].map(([, plain, template]) => plain ?? template);
+  return literals.map((each) => each.replace(/\$\{[^}]*\}/g, "")).filter((each) => {
+    if (/^[A-Z]\w*Error$/.test(each)) return false; // the class of an exception
+    return /[A-Za-z]{2,}[,.:]? +[a-z]{2,}/.test(each.replace(/\[[^\]]*\]/g, "")) || /^[A-Z][a-z]+ ?$/.test(each);
+  });
+}
+
+test("every key is in every language, with the same values", () => {
+  const keys = Object.keys(STRINGS.en).sort();
+  for (const [code, strings] of Object.entries(STRINGS)) {
+    assert.ok(LANGUAGES[code], code);
+    assert.deepEqual(Object.keys(strings).sort(), keys, code);
+    for (const key of keys) {
+      const values = (text) => [...text.matchAll(/\{\w+\}/g)].map(([name]) => name).sort();
+      assert.ok(strings[key].trim(), `${code}.${key}`);
+      assert.deepEqual(values(strings[key]), values(STRINGS.en[key]), `${code}.${key}`);
+    }
+  }
+});
+
+test("no text of the page's markup is outside of the table", () => {
+  const page = open({ languages: ["en"] });
+  let count = 0;
+  for (const node of page.body.querySelectorAll("*")) {
+    const own = [...node.childNodes].filter((each) => each.nodeType === 3).map((each) => each.textContent.trim()).join("");
+    if (own && !NAMES.has(own)) {
+      assert.equal(own, STRINGS.en[node.getAttribute("data-text")], node.outerHTML.slice(0, 200));
+      count += 1;
+    }
+    const named = Object.fromEntries((node.getAttribute("data-attributes") ?? "").split(" ").map((pair) => pair.split(":")));
+    for (const attribute of ATTRIBUTES.filter((each) => node.getAttribute(each))) {
+      assert.equal(node.getAttribute(attribute), STRINGS.en[named[attribute]], node.outerHTML.slice(0, 200));
+      count += 1;
+    }
+  }
+  assert.ok(count >= 30, `${count} strings were found`);
+});
+
+test("no text of the page's scripts is outside of the table", () => {
+  const modules = modulesOf("talk.js");
+  modules.delete("strings.js");
+  assert.ok(modules.size > 15);
+  const found = [...modules].flatMap(([name, text]) => wordsIn(text).map((words) => `${name}: ${words}`));
+  assert.deepEqual(found.filter((each) => !FOR_MACHINES.has(each)), []);
+});
+
+test("such a text is found", () => {
+  assert.deepEqual(wordsIn('say("The call has ended."); // "not this one"'), ["The call has ended."]);
+  assert.deepEqual(wordsIn("say(`Wait ${count} more seconds`); write(node, \"Ready\");"), ["Wait  more seconds", "Ready"]);
+});
+
+test("every string is used", () => {
+  const sources = [...modulesOf("talk.js")].filter(([name]) => name !== "strings.js").map(([, text]) => text);
+  sources.push(readFileSync(new URL("../pages/index.html", SHARED), "utf8"));
+  const all = sources.join("\n");
+  const made = /^(state|span|microphone|camera)_/;
+  const unused = Object.keys(STRINGS.en).filter((key) => !made.test(key) && !new RegExp(`[":]${key}["\\s]`).test(all));
+  assert.deepEqual(unused, []);
+});
+
+test("the language is the browser's first known one, in the markup too", () => {
+  const page = open({ languages: ["fr-CH", "de-AT", "en-GB"] });
+  assert.equal(wanted(), "de");
+  translate(page);
+  assert.equal(page.documentElement.lang, "de");
+  assert.equal(page.querySelector('[data-role="talk-label"]').textContent, "Sprechen");
+  assert.equal(page.querySelector('[data-role="send"]').getAttribute("aria-label"), "Senden");
+  assert.equal(t("queue", { position: 3, wait: "" }), "Alle Leitungen sind belegt. Sie sind Nummer 3 in der Warteschlange.");
+});
+
+test("an unknown language is English", () => {
+  open({ languages: ["fr"] });
+  assert.equal(wanted(), "en");
+});
+
+test("a choice is kept and counts more than the browser", () => {
+  const page = open({ languages: ["de"] });
+  const list = page.querySelector('[data-role="language"]');
+  let changed = 0;
+  chooseLanguage(list, () => (changed += 1));
+  assert.equal(list.value, "de");
+  list.value = "en";
+  list.dispatchEvent(new page.defaultView.Event("change"));
+  assert.deepEqual([wanted(), changed, page.documentElement.lang], ["en", 1, "en"]);
+  assert.equal(globalThis.localStorage.getItem("parley.language"), "en");
+});
+
+test("a page that is not translated is English, whatever was chosen", () => {
+  open({ languages: ["de"], file: "session.html" });
+  globalThis.localStorage.setItem("parley.language", "de");
+  assert.equal(t("you"), "You");
+});

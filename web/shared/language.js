@@ -1,0 +1,71 @@
+// Language of a page that is marked as translated (data-translated of its root): the one chosen with its switch, else the browser's
+// first known one, else English. Other pages are English. Changes the strings of the markup, and gives scripts theirs.
+
+import { LANGUAGES, STRINGS } from "./strings.js";
+
+/** @typedef {keyof typeof STRINGS} Language */
+/** @typedef {keyof typeof STRINGS.en} Key */
+
+const CHOSEN = "parley.language";
+
+/**
+ * @param {string | null | undefined} code
+ * @returns {code is Language}
+ */
+function isKnown(code) {
+  return code !== null && code !== undefined && Object.hasOwn(LANGUAGES, code);
+}
+
+/** Return the language in which this page is to be shown. */
+export function wanted() {
+  if (document.documentElement.dataset.translated === undefined) return "en";
+  const chosen = localStorage.getItem(CHOSEN);
+  if (isKnown(chosen)) return chosen;
+  const codes = navigator.languages.map((each) => each.toLowerCase().split("-")[0]);
+  return codes.find(isKnown) ?? "en";
+}
+
+/**
+ * Return a string in the language of the page.
+ *
+ * @param {Key} key
+ * @param {Record<string, string | number>} [values] for its {names}
+ */
+export function t(key, values = {}) {
+  const text = STRINGS[wanted()][key];
+  return text.replace(/\{(\w+)\}/g, (whole, name) => String(values[name] ?? whole));
+}
+
+/**
+ * Write the strings of the markup: `data-text` names that of an element, `data-attributes` those of its attributes, as in
+ * "aria-label:talk title:hint".
+ *
+ * @param {Document} page
+ */
+export function translate(page) {
+  page.documentElement.lang = wanted();
+  for (const node of page.querySelectorAll("[data-text]")) {
+    node.textContent = t(/** @type {Key} */ (node.getAttribute("data-text")));
+  }
+  for (const node of page.querySelectorAll("[data-attributes]")) {
+    for (const pair of (node.getAttribute("data-attributes") ?? "").split(" ")) {
+      const [attribute, key] = pair.split(":");
+      node.setAttribute(attribute, t(/** @type {Key} */ (key)));
+    }
+  }
+}
+
+/**
+ * Let the user choose; the choice is kept in this browser.
+ *
+ * @param {HTMLSelectElement} list of the languages
+ * @param {() => void} changed writes what scripts have written
+ */
+export function chooseLanguage(list, changed) {
+  list.value = wanted();
+  list.addEventListener("change", () => {
+    localStorage.setItem(CHOSEN, list.value);
+    translate(document);
+    changed();
+  });
+}
