@@ -53,7 +53,7 @@ class Pacer:
 
 
 class FuzzConversation:
-    """One conversation with a server.
+    """Conversation with a server.
 
     Args:
         target: the server.

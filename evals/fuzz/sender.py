@@ -185,5 +185,6 @@ async def main(lines: Sequence[str]) -> None:
 if __name__ == "__main__":
     os.nice(NICENESS)
     # Not ``sys.stdin``, whose buffer would keep later lines.
-    _given = [sys.stdin.buffer.raw.readline().decode() for _ in range(2)]  # type: ignore[union-attr]
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as _input:
+        _given = [_input.readline().decode() for _ in range(2)]
     asyncio.run(main(_given))

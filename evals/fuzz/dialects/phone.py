@@ -270,7 +270,9 @@ async def webhooks(conversation: FuzzConversation) -> None:
                 if name != "CallSid" and dice.random() < 0.2:
                     fields[name] = mutated_text(fields[name], dice)
             name, path = dice.choice(list(CARRIERS)), dice.choice(TWILIO_PATHS)
-            make = partial(twilio, path=f"/twilio/{path}") if name == "twilio" else CARRIERS[name].webhook
+            make: Callable[[Mapping[str, str]], Request] = CARRIERS[name].webhook
+            if name == "twilio":
+                make = partial(twilio, path=f"/twilio/{path}")
             request = make(fields)
             body = request.body
             if dice.random() < CONTROL * 10 and body:
