@@ -40,7 +40,7 @@ def test_an_unknown_deployment_lists_the_known_ones():
         (
             "colour: red",
             "unknown field 'colour' .known: bot, desk, duplex, extends, hearing, models_dir, name, "
-            "observers, operations, phone, prices, r",
+            "observers, operations, phone, prices, privacy, r",
         ),
         (
             "bot: {nmae: x}",
