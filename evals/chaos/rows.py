@@ -76,7 +76,7 @@ async def _attack(run: ChaosRun, *, name: str) -> list[str]:
 
 async def _killed_server(run: ChaosRun) -> list[str]:
     found = await run_crash(KILLS, run.seed)
-    return [] if found.passed() else [*(f"{name}: {n}" for name, n in found.faults().items() if n)]
+    return [] if found.passed() else [*(f"{name}: {n}" for name, n in found.faults.items() if n)]
 
 
 async def _killed_phone_server(run: ChaosRun) -> list[str]:

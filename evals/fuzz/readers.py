@@ -30,7 +30,7 @@ from parley.evals.fuzz.generate import Dice, Payload, payload
 from parley.evals.fuzz.report import Finding, FuzzRun
 from parley.evals.harness.launcher import ROOT
 from parley.models.tools.arguments import schema_faults
-from parley.protocols import annotations, chat_ws, openai_http
+from parley.protocols import annotations, chat_ws, openai_chat, openai_http
 from parley.protocols.client_protocol import (
     ClientProtocol,
     ProtocolError,
@@ -128,7 +128,7 @@ def _placed(text: str) -> None:
 
 
 def _completion(text: str) -> None:
-    openai_http.completion_parts(openai_http.CompletionRequest.model_validate_json(text))
+    openai_chat.completion_parts(openai_chat.CompletionRequest.model_validate_json(text))
 
 
 def _offer(sdp: str) -> None:

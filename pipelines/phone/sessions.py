@@ -129,16 +129,17 @@ class PhoneSessions:
         if phone.direction == "inbound" and not phone.session:
             digest = self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat)
         session_id = phone.session or (None if digest is None else await self._session_of(digest))
+        holder = new_holder()
         if session_id is not None:
             await self._conversations.release(session_id, TAKEN)
         async with self._conversations.open(session_id, for_call=True) as conversation:
             if self._links is not None:
-                await self._links.began(phone, conversation.session_id)
+                await self._link(phone, self._links, holder, conversation.session_id)
             if digest is not None:
                 await self._note(digest, conversation.session_id, linked=session_id is not None)
             has_ended = await hold_one(conversation)
         if has_ended and self._links is not None:
-            await self._links.over(phone)
+            await self._links.over(phone, holder)
 
     async def _hold_one(
         self,

@@ -310,7 +310,7 @@ export type ServerMessage =
   | { kind: "session"; id: string }
   | { kind: "session_lost"; reason?: string }
   | { kind: "server_shutdown" }
-  | { kind: "grants_expired"; reason?: string };
+  | { kind: "grants_expired" | "tenant_limit"; reason?: string };
 
 export interface UserInput {
   text: string;
