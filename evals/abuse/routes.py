@@ -15,13 +15,14 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.app import create_app
+from parley.serving.gateway.phone.caller_settings import RelaySettings
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.settings import ServerTuning
 
 Kind = Literal["http", "socket"]
 # Webhooks and streams of telephone networks, and the operator's routes for calls of Twilio's.
-TELEPHONE = tuple(f"/{name}/" for name in CARRIERS)
+TELEPHONE = (*(f"/{name}/" for name in CARRIERS), "/twilio_relay/")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +72,7 @@ def application() -> FastAPI:
         modes=(CASCADE, DUPLEX),
         default_mode=CASCADE,
         operations=Operations.open(OperationsSettings(), pool=None),
-        phone=PhoneRoutesSettings(signatures=False, carriers=CARRIERS.names()),
+        phone=PhoneRoutesSettings(signatures=False, carriers=CARRIERS.names(), relay=RelaySettings()),
         book=absent,
     )
 

@@ -35,7 +35,7 @@ DRAIN_S = 3.0
 RETENTION_DAYS = 30
 UNCOUNTED: dict[str, Any] = {
     "server": {"sessions_per_minute": 100_000, "admission": "off"},
-    "phone": {"call_codes": {"per_minute": 10_000}},
+    "phone": {"call_codes": {"per_minute": 10_000}, "relay": {}},
 }
 
 
