@@ -82,6 +82,14 @@ def _publish_author(call: Call, bot: Bot, words: str) -> None:
         call.events.publish(TextGiven(now_ms, words, by_human=True))
 
 
+def _publish_opening(call: Call, bot: Bot, announcement: str) -> None:
+    """Publish who wrote the first words, and the announcement before them."""
+    _publish_author(call, bot, first_words(call, bot))
+    if announcement:
+        # A phrase that breaks off is not owed: it is repeated as a whole (``call_recording``).
+        call.events.publish(PhraseChosen(call.events.now_ms(), announcement))
+
+
 def _asks_again(call: Call) -> bool:
     """Return whether the last turn of a reconnected call has no answer yet."""
     return call.reconnected is not None and _owed(call).answer
@@ -115,9 +123,6 @@ def greet(
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         if phrases:
-            _publish_author(call, bot, first_words(call, bot))
-            if announcement:
-                # A phrase that breaks off is not owed: it is repeated as a whole (``call_recording``).
-                call.events.publish(PhraseChosen(call.events.now_ms(), announcement))
+            _publish_opening(call, bot, announcement)
         while phrases:
             await worker.queue_frame(phrases.pop(0))

@@ -218,7 +218,7 @@ def _clean(
             obstacle, is_mine = f"cannot be removed: {error.strerror or error}", False
         except ObjectStoreError as error:
             obstacle, is_mine = f"cannot be removed: {error}", False
-        if not is_mine and not obstacle and not is_folder(session.path):
+        if not is_mine and session.objects is None and not is_folder(session.path):
             # Another remover was faster: its bytes are gone too.
             report.bytes -= session.bytes
         elif obstacle:

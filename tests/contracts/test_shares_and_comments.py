@@ -90,7 +90,7 @@ async def test_a_link_shows_what_was_there_when_it_was_made(store: SessionStore)
 
 async def test_comments_are_in_order_of_their_time(store: SessionStore):  # noqa: F811
     comments, session = SessionComments(store), await store.create()
-    for at_us, text in ((9, "third"), (5, "first"), (5, "second\n<b>Ω</b>")):
+    for at_us, text in ((9, "third"), (5, "first"), (7, "second\n<b>Ω</b>")):
         await comments.add(session.id, at_us=at_us, author="k:ann", name="ann", text=text)
     found = await comments.of_session(session.id)
     assert [each.text for each in found] == ["first", "second\n<b>Ω</b>", "third"]

@@ -1,6 +1,6 @@
 """Settings of sessions that are continued by phone."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -65,6 +65,8 @@ class ReconnectSettings(StrictModel):
 
 class RelaySettings(StrictModel):
     """Calls of Twilio as text: Twilio recognises the caller and speaks (ConversationRelay)."""
+
+    carrier: ClassVar[str] = "twilio"
 
     language: str | None = Field(
         None,

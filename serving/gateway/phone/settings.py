@@ -140,6 +140,6 @@ class PhoneRoutesSettings(StrictModel):
     def _can_be_checked(self) -> "PhoneRoutesSettings":
         if self.public_url is not None and self.signatures and not self.public_url.startswith("https://"):
             raise ValueError("public_url: must be https://, because streams are opened over wss:// only")
-        if self.relay is not None and "twilio" not in self.carriers:
-            raise ValueError("relay: needs twilio among the carriers")
+        if self.relay is not None and self.relay.carrier not in self.carriers:
+            raise ValueError(f"relay: needs {self.relay.carrier} among the carriers")
         return self
