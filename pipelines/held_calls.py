@@ -13,6 +13,7 @@ from functools import partial
 
 from loguru import logger
 from pipecat.runner.types import RunnerArguments, SmallWebRTCRunnerArguments, WebSocketRunnerArguments
+from starlette.websockets import WebSocketDisconnect
 
 # Longest wait for the old call; the client waits for its new one meanwhile.
 RECORDED_S = 3.0
@@ -51,7 +52,9 @@ class HeldCalls:
         hang_up, over = held
         with suppress(TimeoutError):
             async with asyncio.timeout(self._recorded_s):
-                await hang_up()
+                # A socket whose client is gone may be closed already.
+                with suppress(RuntimeError, WebSocketDisconnect):
+                    await hang_up()
                 await over.wait()
                 return
         logger.warning("a call does not end whose client goes on over a new connection; it loses its session")

@@ -127,6 +127,9 @@ class UploadThread:
         except (MediaError, FileNotFoundError) as error:
             # Being merged, or removed.
             logger.debug(f"a recording is not uploaded now: {error}")
+        except OSError as error:
+            # A file that cannot be read keeps its call here, and not the calls after it.
+            logger.warning(f"a recording stays here: {error}")
 
     def _upload(self, path: Path, names: list[str]) -> None:
         """Upload files, the last one after all others; ends early when the thread is to end."""

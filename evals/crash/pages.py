@@ -113,13 +113,17 @@ class _Rounds:
     async def _after_kill(self, page: "Page", broken_s: float) -> None:
         begun_s = time.perf_counter()
         watching = asyncio.create_task(when_ready(self.url), name="crash.ready")
+        # Until the page has noticed, it shows that the bot speaks.
+        noticing = asyncio.create_task(_reached(page, RECONNECTS), name="crash.noticing")
         try:
             async with self._server():
                 back_s = await watching
+                await noticing
                 self._findings.restarts_ms.append(round((back_s - begun_s) * 1000))
                 await self._after(page, broken_s, back_s)
         finally:
             watching.cancel()
+            noticing.cancel()
 
     async def _after(self, page: "Page", broken_s: float, back_s: float) -> None:
         """Wait until the bot speaks again, and check what it says."""

@@ -25,10 +25,10 @@ one 410. No answer may be stored or indexed (``http.middleware.PageHeaders``).
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.params import Depends as DependsOn
@@ -49,6 +49,7 @@ from parley.session_store.rows import SHOWN_CHARS
 from parley.session_store.share_links import ShareLink, ShareLinks, TooManyLinksError
 from parley.session_store.store import SessionStore
 
+_T = TypeVar("_T")
 PAGE_PATH, SHARED_PATH = "/share", "/api/shared"
 COOKIE = "parley_share"
 DAY_S = 86_400
@@ -59,6 +60,7 @@ ENDED = {
     "expired": "this link has expired: ask the person who sent it for another one",
     "revoked": "this link was revoked by the person who made it",
 }
+UNREADABLE = "this recording cannot be read"
 TURNS = frozenset({Kind.USER_TURN, Kind.BOT_TURN})
 PAGE_EVENTS = 200
 MOST_RECORDING_EVENTS = 1_000
@@ -296,7 +298,7 @@ class SharedRecordings:
         async def call(link: opened, call_id: str, request: Request) -> Response:
             """Return the turns of a recorded call of a shared session, and the peaks of both sides."""
             await self._check(link, call_id)
-            return await self._files.made(request, lambda: self._detail(link, call_id))
+            return await _without_reason(self._files.made(request, lambda: self._detail(link, call_id)))
 
         @router.get(f"{below}/{{call_id}}/replay.wav")
         async def replay(
@@ -304,7 +306,7 @@ class SharedRecordings:
         ) -> Response:
             """Return a recorded call of a shared session in stereo, the caller left; also a range of it."""
             await self._check(link, call_id)
-            return await self._files.replay(request, link.session_id, call_id, range_)
+            return await _without_reason(self._files.replay(request, link.session_id, call_id, range_))
 
     async def _calls(self, link: ShareLink, client: str) -> list[dict[str, object]]:
         shown = await self._ended(link)
@@ -312,7 +314,12 @@ class SharedRecordings:
             read = self._files.in_thread(self._summaries.of_session, link.session_id)
             found, read_bytes = await found_file(read)
             await self._reading.pace.read(client, read_bytes)
-        return [asdict(replace(each, has_film=False, pictures=0)) for each in found if each.call_id in shown]
+        # A reason names the session, or the deployment's keys.
+        return [
+            asdict(replace(each, has_film=False, pictures=0, problem=UNREADABLE if each.problem else ""))
+            for each in found
+            if each.call_id in shown
+        ]
 
     async def _ended(self, link: ShareLink) -> set[str]:
         """Return the calls whose recordings had ended when the link was made."""
@@ -338,6 +345,16 @@ class SharedRecordings:
             if event["event"] in _CALL_EVENTS
         ]
         return json.dumps({**detail, "events": events, "pictures": []})
+
+
+async def _without_reason(answer: Awaitable[_T]) -> _T:
+    """Return an answer; a failure loses its reason, which names the session or the deployment's keys."""
+    try:
+        return await answer
+    except HTTPException as error:
+        if error.status_code in (409, 500):
+            raise HTTPException(error.status_code, UNREADABLE) from error
+        raise
 
 
 def _shown(link: ShareLink, now_us: int) -> dict[str, object]:

@@ -43,7 +43,8 @@ ENGINE = "pool"
 # configuration shows: copies while a cache grows, logits, contexts of conversations whose client is lost.
 BUDGET_SHARE = 0.9
 TAKES = ("idle", "busy")
-_SCHEDULER = SchedulerSettings(max_waiting=10_000, kept_caches=64)
+# A worker that refuses is full for other gateways too, and soon has room again.
+_SCHEDULER = SchedulerSettings(max_waiting=10_000, kept_caches=64, longest_suspect_ms=1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,8 @@ class DialogueWorkers:
             if self._is_closed or not any(model.takes for model in self._models.values()):
                 raise EngineError(f"{ENGINE}: no worker with llm is there", engine=ENGINE)
             tokens = self._settings.conversation_tokens
-            need_bytes = max(model.need_bytes(tokens) for model in self._models.values() if model.takes)
+            # The smallest: a worker of a mixed pool that has too little memory refuses by itself.
+            need_bytes = min(model.need_bytes(tokens) for model in self._models.values() if model.takes)
             want = WorkerRequest(
                 ticket, session_id, Task.HALF_DUPLEX, epoch, need_bytes, cached.chain, cached.handle
             )

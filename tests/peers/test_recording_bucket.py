@@ -288,3 +288,20 @@ def test_a_package_that_is_missing_is_one_line_at_the_start(tmp_path: Path, monk
     settings = RecordingSettings(folder=tmp_path, s3=S3Settings(bucket="recordings"))
     with pytest.raises(ConfigError, match="recording.s3 needs the extra 's3'"):
         CallRecordings(settings, "embedded")
+
+
+async def test_a_call_that_cannot_be_read_keeps_no_other_from_moving(
+    tmp_path: Path, bucket: RecordingBucket, monkeypatch: pytest.MonkeyPatch
+):
+    unreadable, other = [await record_call(tmp_path, str(uuid.UUID(int=number))) for number in (21, 22)]
+    put = RecordingBucket.put
+
+    def refuse(self: RecordingBucket, key: str, path: Path) -> None:
+        if unreadable in path.parents:
+            # As the disk answers; a test that runs as root may read every file.
+            raise PermissionError(13, "Permission denied", str(path))
+        put(self, key, path)
+
+    monkeypatch.setattr(RecordingBucket, "put", refuse)
+    moved(other, bucket)
+    assert unreadable.exists()

@@ -170,7 +170,10 @@ class PhoneRoutes:
                 partial(self.media, carrier),
                 name=f"{carrier.name}.media",
             )
-            if isinstance(carrier, TwilioCarrier) and self._phone.reconnect is not None:
+            # A call as text names this route also without ``reconnect``: it hands callers to a person.
+            if isinstance(carrier, TwilioRelay) or (
+                isinstance(carrier, TwilioCarrier) and self._phone.reconnect is not None
+            ):
                 router.add_api_route(
                     f"/{carrier.name}{RECONNECT}",
                     partial(self.reconnect, carrier),

@@ -30,6 +30,24 @@ async def test_a_session_without_a_call_here_has_nothing_to_wait_for():
     await HeldCalls().end("session")
 
 
+async def test_a_socket_that_is_closed_already_does_not_keep_the_call_from_going_on():
+    held, ending = HeldCalls(), asyncio.Event()
+
+    async def hang_up() -> None:
+        ending.set()
+        raise RuntimeError("Cannot call send once a close message has been sent")
+
+    async def old_call() -> None:
+        with held.holding("session", hang_up):
+            await ending.wait()
+
+    old = asyncio.create_task(old_call())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        await held.end("session")
+        await old
+
+
 async def test_the_end_of_an_old_call_does_not_release_the_new_one():
     held, ended = HeldCalls(), []
 

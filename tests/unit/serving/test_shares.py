@@ -1,5 +1,6 @@
 """Links to a session: who makes them, what they show, and how they end."""
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from parley.pipelines.call_recording import CallRecordings
+from parley.recording.at_rest import KEYS_ENV
+from parley.recording.folder import MERGED, TIMELINE
 from parley.recording.settings import RecordingSettings
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
@@ -216,3 +219,31 @@ async def test_a_deployment_bounds_the_time_of_links(tmp_path: Path, days: int, 
         session = (await client.post("/api/sessions")).json()["id"]
         made = await client.post(f"/api/sessions/{session}/shares", json={"expires_s": seconds})
         assert made.status_code == status
+
+
+@pytest.mark.parametrize("damage", ["altered", "key"])
+async def test_a_recording_that_cannot_be_read_names_neither_its_session_nor_keys(
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+):
+    monkeypatch.setenv(KEYS_ENV, base64.b64encode(bytes(32)).decode())
+    path = await record_call(tmp_path, shared.session, encrypted=True)
+    await write(
+        shared.store, shared.session, (Kind.RECORDING, {"call_id": path.name, "state": "ended"}, "system")
+    )
+    shared.link = await shared.share(expires_s=3_600)
+    if damage == "altered":
+        for name in (TIMELINE, MERGED):
+            stored = bytearray((path / name).read_bytes())
+            stored[-1] ^= 1
+            (path / name).write_bytes(stored)
+    else:
+        monkeypatch.delenv(KEYS_ENV)
+    async with shared.visit() as reader:
+        listed = await reader.get(f"{shared.path}/recordings")
+        assert "this recording cannot be read" in {each["problem"] for each in listed.json()["calls"]}
+        answers = [listed]
+        for below in ("", "/replay.wav"):
+            answers.append(await reader.get(f"{shared.path}/recordings/{path.name}{below}"))
+        assert [each.status_code for each in answers[1:]] == [500 if damage == "altered" else 409] * 2
+        for answer in answers:
+            assert shared.session not in answer.text and KEYS_ENV not in answer.text
