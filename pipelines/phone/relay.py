@@ -7,7 +7,7 @@ key of a person passes the caller on, where the deployment has a number for that
 
 Owns the task of the present turn. The socket closed by Twilio: the call goes on over another one, because
 Twilio asks how it goes on (``PhoneRoutes.reconnect``). Closed here because the server stops: likewise, at
-another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of them end the call.
+another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of them close the socket.
 """
 
 import asyncio

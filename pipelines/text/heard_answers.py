@@ -28,6 +28,9 @@ async def note_heard(conversation: Conversation, heard: str, *, transport: str) 
             return
         text = " ".join((text_in(answer.payload, "text"), text_in(answer.payload, "unheard"))).strip()
         said, rest = split_heard(text, heard)
+        if heard.strip() and not said:
+            # Of a phrase that is no answer, such as the first words after a loss of the connection.
+            return
         if not rest and not answer.payload.get("truncated"):
             return
         facts = {"text": said, "unheard": rest, "truncated": True, "supersedes": [answer.key]}

@@ -181,10 +181,13 @@ async def test_a_call_that_loses_its_socket_goes_on_in_its_session(url: str):
             await again.recv()
     async with twilio.connected("/twilio_relay/reconnect") as line:
         assert await line.spoken() == "Sorry, we were cut off for a moment."
+        # The caller talks over the phrase, which is no answer.
+        await line.send("interrupt", utteranceUntilInterrupt="Sorry, we were", durationUntilInterruptMs=500)
         await line.say("And the price of two?")
         assert await line.spoken() == "It costs five euros."
     _, said = await turns(url, "What is the price of a map?")
     assert ("user", "And the price of two?") in said
+    assert said.count(("assistant", "It costs five euros.")) == 2
 
 
 async def test_keys_are_a_turn_and_one_of_them_reaches_a_person(url: str, llm: Museum):
