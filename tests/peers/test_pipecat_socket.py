@@ -207,7 +207,7 @@ async def test_metrics_of_a_turn_come_in_pipecats_messages(server: RunningServer
             if message["type"] == "metrics":
                 rtvi.MetricsMessage.model_validate(message)
         # As Pipecat's own: seconds, by processor.
-        assert all(0 <= each["value"] < 60 for each in map(TTFBMetricsData.model_validate, figures("ttfb")))
+        assert all(0 <= TTFBMetricsData.model_validate(each).value < 60 for each in figures("ttfb"))
         used = LLMTokenUsage.model_validate(figures("tokens")[-1])
         assert (used.prompt_tokens, used.completion_tokens, used.total_tokens) == (12, 2, 14)
         assert not any("model" in each for each in figures("ttfb"))
