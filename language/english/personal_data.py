@@ -6,6 +6,7 @@ number without a cue ("call", "my number") is one only in a form that other numb
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -60,6 +61,8 @@ _NO_LOCAL = frozenset(
 )
 _NO_DOMAIN = frozenset("the a an this that my your our his her all any least last first home noon".split())
 _MOST_LOCAL, _MOST_DOMAIN = 4, 4
+# With joints and single letters; and after the number of a card.
+_MOST_LOCAL_WORDS, _MOST_CARD_WORDS = 12, 24
 _EMAIL_CUE = re.compile(
     r"\b(?:e-?mail|mail me|write to|e mail)\b(?:\s+(?:address|is|it's|to|at|me|us)\b)*", re.I
 )
@@ -214,7 +217,8 @@ def _kind_of(
     count = len(run.digits)
     if count < 4:
         return None
-    before = [word.core for word in words if word.end <= run.start][-_CUE_WORDS:]
+    first = _words_before(run, words)
+    before = [word.core for word in words[max(0, first - _CUE_WORDS) : first]]
     if PersonalData.PAYMENT_CARD in kinds:
         # A digit that was misheard breaks the check; the words around it do not.
         is_announced = not _CARD_CUES.isdisjoint(before) and count >= 12 and may_begin_card(run.digits)
@@ -235,19 +239,30 @@ def _is_phone(run: DigitRun, words: Sequence[_Word], before: Sequence[str]) -> b
         return count >= 8
     if not _OTHER_CUES.isdisjoint(before):
         return False
-    after = [word.core for word in words if word.start >= run.end][:_CUE_WORDS]
+    first, last = _words_before(run, words), _word_after(run, words)
+    after = [word.core for word in words[last : last + _CUE_WORDS]]
     if not _PHONE_CUES.isdisjoint([*before, *after]):
         return count <= 13
     if count == 7:
-        inner = [word.core for word in words if word.start >= run.start - 1 and word.end <= run.end + 1]
-        return len(inner) == 1 and _LOCAL_PHONE.fullmatch(inner[0]) is not None
+        return last - first == 1 and _LOCAL_PHONE.fullmatch(words[first].core) is not None
     return (count == 10 and run.digits[0] not in "01") or (count in (10, 11) and run.digits[0] in "01")
+
+
+def _words_before(run: DigitRun, words: Sequence[_Word]) -> int:
+    """Return the number of words that end before a run."""
+    return bisect_right(words, run.start, key=lambda word: word.end)
+
+
+def _word_after(run: DigitRun, words: Sequence[_Word]) -> int:
+    """Return the place of the first word that begins after a run."""
+    return bisect_left(words, run.end, key=lambda word: word.start)
 
 
 def _card_end(run: DigitRun, words: Sequence[_Word]) -> int:
     """Return the end of a card's number with its date and its code."""
     end, gap = run.end, 0
-    for each in (word for word in words if word.start >= run.end):
+    first = _word_after(run, words)
+    for each in words[first : first + _MOST_CARD_WORDS]:
         if re.search(r"\d", each.core) or each.core in ONES or each.core in TENS or each.core in TEENS:
             end, gap = _inner_end(each), 0
         elif each.core and each.core not in _CARD_TAIL | _FILLERS:
@@ -266,7 +281,7 @@ def _spoken_emails(words: Sequence[_Word]) -> list[Found]:
         if word.core != "at" or at == 0:
             continue
         last = _domain_end(words, at)
-        first = _local_start(words, at)
+        first = None if last is None else _local_start(words, at)
         if last is not None and first is not None:
             found.append(Found(PersonalData.EMAIL, _inner_start(words[first]), _inner_end(words[last])))
     return found
@@ -274,7 +289,8 @@ def _spoken_emails(words: Sequence[_Word]) -> list[Found]:
 
 def _domain_end(words: Sequence[_Word], at: int) -> int | None:
     """Return the last word of the domain after an "at"."""
-    for place in range(at + 1, min(len(words), at + 1 + 2 * _MOST_DOMAIN)):
+    most = min(len(words), at + 1 + 2 * _MOST_DOMAIN)
+    for place in range(at + 1, most):
         core = words[place].core
         if core in _NO_DOMAIN:
             return None
@@ -282,7 +298,7 @@ def _domain_end(words: Sequence[_Word], at: int) -> int | None:
             return place
         if core == "dot" and place > at + 1 and place + 1 < len(words) and _is_tld(words[place + 1].core):
             last = place + 1
-            while last + 2 < len(words) and words[last + 1].core == "dot" and _is_tld(words[last + 2].core):
+            while last + 2 < most and words[last + 1].core == "dot" and _is_tld(words[last + 2].core):
                 last += 2
             return last
     return None
@@ -295,7 +311,7 @@ def _is_tld(core: str) -> bool:
 def _local_start(words: Sequence[_Word], at: int) -> int | None:
     """Return the first word of the name before an "at"; None where there is none."""
     first, plain = None, 0
-    for place in range(at - 1, -1, -1):
+    for place in range(at - 1, max(-1, at - 1 - _MOST_LOCAL_WORDS), -1):
         core = words[place].core
         is_joint = core in _JOINTS or (place + 1 < len(words) and words[place + 1].core in _JOINTS)
         is_letter = len(core) == 1 and core.isalnum()

@@ -1,6 +1,7 @@
 """Detection of personal data: figures on held-out texts, and the decision about words."""
 
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -105,3 +106,23 @@ def test_settings_that_cannot_be_kept_are_refused(given):
 
 def test_marks_are_single_words():
     assert all(len(mark.split()) == 1 for mark in MARKS.values())
+
+
+def least_time_s(text: str) -> float:
+    """Return the processor time of a redaction, the least of several."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        redactor().of_caller(text)
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["at dot ", "a", "1234567 a ", "4242-", "a@b", "4242424242424242 on ", "a.", "card:4242 ", "+4 ", "(1)"],
+)
+def test_time_is_linear_in_the_length_of_a_text(unit):
+    """Eight times the text takes eight times the time; quadratic, it would be 64 times."""
+    few = 2_000 // len(unit)
+    assert least_time_s(unit * 8 * few) < 30 * least_time_s(unit * few) + 0.02
