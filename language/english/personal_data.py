@@ -24,6 +24,13 @@ _UNITS = frozenset(
     "days weeks months years km kg cm miles feet".split()
 )
 _OUTER = "\"'“”‘’*_`~()[]{}<>|?!.:;,"
+# Digits within other characters: "card:4242424242424242", "4242–4242". Dashes of every length join them.
+_DASHES = "\u2010-\u2015\u2212-"
+_WRITTEN = re.compile(rf"(?<!\d)\+?\d+(?:(?:[\s{_DASHES}]{{1,3}}|\.)\d+)*")
+_BRACKETED = re.compile(rf"(?<=\()\d{{3}}\)\s?\d{{3}}[\s.{_DASHES}]?\d{{4}}(?!\d)")
+# Before digits that belong to an amount, a time or a fraction.
+_PART_OF_MORE = re.compile(r"[$€£]|\d[.:,/]")
+_DECIMAL = re.compile(r"\d+\.\d+")
 _GROUP = re.compile(r"\d+(?:[-/.,]\d+)*")
 _AMOUNT = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d{1,2}|\d+:\d\d.*")
 _DATE = re.compile(r"(?:1[89]|20)\d\d[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.](?:1[89]|20)?\d\d")
@@ -96,7 +103,7 @@ def find(text: str, kinds: Collection[PersonalData], least_digits: int) -> Seque
             found.append(Found(kind, run.start, _card_end(run, words)))
         elif kind is not None:
             found.append(Found(kind, run.start, run.end))
-    return found
+    return [*found, *_glued(text, words, least_digits, kinds)]
 
 
 def opens_email(text: str) -> int | None:
@@ -246,6 +253,48 @@ def _is_phone(run: DigitRun, words: Sequence[_Word], before: Sequence[str]) -> b
     if count == 7:
         return last - first == 1 and _LOCAL_PHONE.fullmatch(words[first].core) is not None
     return (count == 10 and run.digits[0] not in "01") or (count in (10, 11) and run.digits[0] in "01")
+
+
+def _glued(
+    text: str, words: Sequence[_Word], least_digits: int, kinds: Collection[PersonalData]
+) -> list[Found]:
+    """Return numbers in digits that are not words of their own."""
+    found = []
+    if PersonalData.PHONE_NUMBER in kinds:
+        found += [Found(PersonalData.PHONE_NUMBER, *each.span()) for each in _BRACKETED.finditer(text)]
+    for each in _WRITTEN.finditer(text):
+        run = _written_run(each[0], each.start())
+        first, last = bisect_right(words, run.start, key=lambda word: word.end), _word_after(run, words)
+        if all(_GROUP.fullmatch(word.core.lstrip("+#")) for word in words[first:last]):
+            continue
+        if PersonalData.PAYMENT_CARD in kinds and not _DECIMAL.fullmatch(each[0]) and has_card(run.groups):
+            found.append(Found(PersonalData.PAYMENT_CARD, run.start, _card_end(run, words)))
+        elif run.is_international and 8 <= len(run.digits) <= 15 and PersonalData.PHONE_NUMBER in kinds:
+            found.append(Found(PersonalData.PHONE_NUMBER, run.start, run.end))
+        elif PersonalData.DIGITS in kinds and not _goes_before(text, run.start):
+            parts = [_written_run(part[0], run.start + part.start()) for part in re.finditer(r"\S+", each[0])]
+            found += [
+                Found(PersonalData.DIGITS, part.start, part.end)
+                for part in parts
+                if len(part.digits) >= least_digits and not _is_measure(text[part.start : part.end], part)
+            ]
+    return found
+
+
+def _written_run(written: str, start: int) -> DigitRun:
+    groups = tuple(re.findall(r"\d+", written))
+    return DigitRun(groups, start, start + len(written), written.startswith("+"))
+
+
+def _goes_before(text: str, start: int) -> bool:
+    return _PART_OF_MORE.search(text[max(0, start - 2) : start]) is not None
+
+
+def _is_measure(written: str, run: DigitRun) -> bool:
+    """Return whether digits are an amount, a date, an address of a network, or years."""
+    forms = (_DECIMAL, _DATE, _DOTTED)
+    are_years = len(run.groups) > 1 and all(_YEAR.fullmatch(group) for group in run.groups)
+    return are_years or any(form.fullmatch(written) for form in forms)
 
 
 def _words_before(run: DigitRun, words: Sequence[_Word]) -> int:

@@ -72,6 +72,40 @@ def test_numbers_of_cards_are_told_from_others_by_their_check_digit(number):
     assert not has_card([wrong])
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{"card":"4242424242424242"}', '{"card":"[card]"}'),
+        ('{"card":"4242 4242 4242 4242"}', '{"card":"[card]"}'),
+        ("card:4242424242424242", "card:[card]"),
+        ("Visa-4242424242424242", "Visa-[card]"),
+        ("4242–4242–4242–4242", "[card]"),
+        ("(415)555-2671", "([phone]"),
+        ("tel:+493012345678", "tel:[phone]"),
+        ("tel:+49 30 1234 5678", "tel:[phone]"),
+        ('{"order":12345678}', '{"order":[number]}'),
+        ("account=123456789012;", "account=[number];"),
+    ],
+)
+def test_numbers_within_other_characters_are_hidden(text, wanted):
+    assert redactor().of_caller(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at:2026-11-28T10:30:00.000Z",
+        "in the years 1999–2001",
+        "it costs:$12345678",
+        '{"lat":52.5200065999,"lon":13.404953999}',
+        "host=192.168.100.200",
+        "room:4119, floor:12",
+    ],
+)
+def test_dates_amounts_and_places_within_other_characters_stay(text):
+    assert redactor().of_caller(text) == text
+
+
 def test_only_the_kinds_that_are_set_are_hidden():
     text = "call 415 555 0132 or pay with 4242 4242 4242 4242"
     assert redactor(CARDS).of_caller(text) == "call 415 555 0132 or pay with [card]"
