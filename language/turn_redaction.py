@@ -9,11 +9,13 @@ the turn so far:
 * When the turn is over, ``settle`` returns its words with personal data hidden and everything else as it was
   said, for the model and the records.
 
-A number may go on in the next turn (an end of a turn was decided within it). The digits at the end of a turn
-are remembered for ``CARRY_MS``: what continues them is judged with them, and hidden when both have more than
-``MOST_CARRIED`` digits. The digits of a turn that begin a card's number and are more than that are hidden,
-too. So at most the first ``MOST_CARRIED`` digits of a card are kept; PCI DSS 3.4.1 permits the BIN, which has
-eight, and the last four.
+A number may go on in the next turn (an end of a turn was decided within it). The digits at the end of a
+turn are remembered for ``CARRY_MS``, also over turns without a number ("yes"): what continues them is
+judged with them, and hidden when both have more than ``MOST_CARRIED`` digits. A turn with other words after
+its digits, or before the digits that go on, ends the number: its parts are kept where neither is a number
+of a kind. The digits of a turn that begin a card's number and are more than that are hidden, too. So at
+most the first ``MOST_CARRIED`` digits of a card whose parts follow each other are kept; PCI DSS 3.4.1
+permits the BIN, which has eight, and the last four.
 
 Words that cannot be matched with what was said stay as they were shown, hidden. Pure; times are milliseconds
 of the caller's clock.
@@ -122,7 +124,7 @@ class TurnRedaction:
         """Return the words of a turn that is whole: typed text, or keys."""
         before = self._carried(at_ms)
         found = self._whole(f"{before}{text}", len(before))
-        self._remember(f"{before}{text}", at_ms)
+        self._remember(f"{before}{text}", len(before), at_ms)
         return _masked(text, _within(found, len(before), len(before) + len(text)))
 
     def settle(self, shown: str, at_ms: int) -> str:
@@ -140,7 +142,7 @@ class TurnRedaction:
                     text, found, before = self._judged(at_ms)
                     start = before + sum(len(part.text) + 1 for part, _ in self._said[:first])
                     end = start + sum(len(part.text) + 1 for part, _ in parts) - 1
-                    self._remember(text, at_ms)
+                    self._remember(text, before, at_ms)
                     self._said = self._said[last:]
                     return _masked(text[start:end], _within(found, start, end))
         return shown
@@ -148,7 +150,8 @@ class TurnRedaction:
     def forget(self, at_ms: int) -> None:
         """Forget the parts so far: they belong to no turn. Digits at their end are remembered."""
         if self._said:
-            self._remember(self._judged(at_ms)[0], at_ms)
+            text, _, carried = self._judged(at_ms)
+            self._remember(text, carried, at_ms)
         self._said = []
 
     def stretches(self, at_ms: int) -> list[Stretch]:
@@ -229,9 +232,13 @@ class TurnRedaction:
         """Return the digits at the end of the turn before, with a space; empty when it is long ago."""
         return self._carry if at_ms - self._carried_ms <= CARRY_MS else ""
 
-    def _remember(self, text: str, at_ms: int) -> None:
+    def _remember(self, text: str, carried: int, at_ms: int) -> None:
+        """Keep the digits at the end of a text; its first characters were carried into it."""
         runs = self._redactor.rules.runs(text)
         last = runs[-1] if runs else None
+        if carried and last is not None and last.end <= carried:
+            # Words without a number ("yes") come between two parts of one.
+            return
         is_last = last is not None and not any(each.isalnum() for each in text[last.end :])
         self._carry = f"{text[last.start :].rstrip(' .,!?')} " if last is not None and is_last else ""
         self._carried_ms = at_ms

@@ -1,9 +1,10 @@
 """Private pauses of one call: between their events nothing of the call is recorded or stored.
 
-A pause is requested by an operator (``POST /api/sessions/{id}/private-pause``) or by a tool of the model, and
+A pause is requested by an operator (``PUT /api/sessions/{id}/private-pause``) or by a tool of the model, and
 ends in the same way, or by itself after ``longest_s``. It begins at once. It ends at the first quiet moment
-after that: what the caller was saying, and what the agent was answering, belongs to it, ``MOST_ENDING_S`` at
-most. Words are marks meanwhile for everything but the model, where the deployment lets it hear.
+after that: what the caller was saying, and what the agent was answering, belongs to it, ``MOST_ENDING_S``
+after the request at most. Words are marks meanwhile for everything but the model, where the deployment lets
+it hear.
 
 ``run`` owns the times; its caller owns the task.
 """
@@ -57,8 +58,8 @@ class PrivatePauses:
         self._events, self._words = events, words
         self._held = ExitStack()
         self._ends_ms = 0
-        # Why the pause is to end; empty while it is not.
-        self._ending = ""
+        # Why the pause is to end, and since when; empty while it is not.
+        self._ending, self._ending_ms = "", 0
         self._replies: BoundedDict[str, bool] = BoundedDict(MOST_OPEN)
         self._is_turn = False
         self._quiet_looks = 0
@@ -107,7 +108,8 @@ class PrivatePauses:
 
     def _on_requested(self, event: PrivatePauseRequested) -> None:
         if not event.is_on:
-            self._ending = self._ending or (event.by if self._words.is_on else "")
+            if self._words.is_on and not self._ending:
+                self._ending, self._ending_ms = event.by, event.at_ms
             return
         self._ending = ""
         if self._words.is_on:
@@ -124,11 +126,11 @@ class PrivatePauses:
         """End the pause when it is due and nothing of it is left."""
         now_ms = self._events.now_ms()
         if not self._ending and now_ms >= self._ends_ms:
-            self._ending = "time"
+            self._ending, self._ending_ms = "time", self._ends_ms
         is_quiet = bool(self._ending) and not self._replies and not self._is_turn
         self._quiet_looks = self._quiet_looks + 1 if is_quiet else 0
         # The second look: the aggregators report a turn a moment after its end.
-        is_late = now_ms >= self._ends_ms + MOST_ENDING_S * 1_000
+        is_late = bool(self._ending) and now_ms >= self._ending_ms + MOST_ENDING_S * 1_000
         if self._quiet_looks >= 2 or is_late:
             self._end()
 

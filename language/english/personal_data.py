@@ -6,6 +6,7 @@ number without a cue ("call", "my number") is one only in a form that other numb
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,13 @@ _UNITS = frozenset(
     "days weeks months years km kg cm miles feet".split()
 )
 _OUTER = "\"'“”‘’*_`~()[]{}<>|?!.:;,"
+# Digits within other characters: "card:4242424242424242", "4242–4242". Dashes of every length join them.
+_DASHES = "\u2010-\u2015\u2212-"
+_WRITTEN = re.compile(rf"(?<!\d)\+?\d+(?:(?:[\s{_DASHES}]{{1,3}}|\.)\d+)*")
+_BRACKETED = re.compile(rf"(?<=\()\d{{3}}\)\s?\d{{3}}[\s.{_DASHES}]?\d{{4}}(?!\d)")
+# Before digits that belong to an amount, a time or a fraction.
+_PART_OF_MORE = re.compile(r"[$€£]|\d[.:,/]")
+_DECIMAL = re.compile(r"\d+\.\d+")
 _GROUP = re.compile(r"\d+(?:[-/.,]\d+)*")
 _AMOUNT = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d{1,2}|\d+:\d\d.*")
 _DATE = re.compile(r"(?:1[89]|20)\d\d[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.](?:1[89]|20)?\d\d")
@@ -60,6 +68,8 @@ _NO_LOCAL = frozenset(
 )
 _NO_DOMAIN = frozenset("the a an this that my your our his her all any least last first home noon".split())
 _MOST_LOCAL, _MOST_DOMAIN = 4, 4
+# With joints and single letters; and after the number of a card.
+_MOST_LOCAL_WORDS, _MOST_CARD_WORDS = 12, 24
 _EMAIL_CUE = re.compile(
     r"\b(?:e-?mail|mail me|write to|e mail)\b(?:\s+(?:address|is|it's|to|at|me|us)\b)*", re.I
 )
@@ -93,7 +103,7 @@ def find(text: str, kinds: Collection[PersonalData], least_digits: int) -> Seque
             found.append(Found(kind, run.start, _card_end(run, words)))
         elif kind is not None:
             found.append(Found(kind, run.start, run.end))
-    return found
+    return [*found, *_glued(text, words, least_digits, kinds)]
 
 
 def opens_email(text: str) -> int | None:
@@ -214,7 +224,8 @@ def _kind_of(
     count = len(run.digits)
     if count < 4:
         return None
-    before = [word.core for word in words if word.end <= run.start][-_CUE_WORDS:]
+    first = _words_before(run, words)
+    before = [word.core for word in words[max(0, first - _CUE_WORDS) : first]]
     if PersonalData.PAYMENT_CARD in kinds:
         # A digit that was misheard breaks the check; the words around it do not.
         is_announced = not _CARD_CUES.isdisjoint(before) and count >= 12 and may_begin_card(run.digits)
@@ -235,19 +246,72 @@ def _is_phone(run: DigitRun, words: Sequence[_Word], before: Sequence[str]) -> b
         return count >= 8
     if not _OTHER_CUES.isdisjoint(before):
         return False
-    after = [word.core for word in words if word.start >= run.end][:_CUE_WORDS]
+    first, last = _words_before(run, words), _word_after(run, words)
+    after = [word.core for word in words[last : last + _CUE_WORDS]]
     if not _PHONE_CUES.isdisjoint([*before, *after]):
         return count <= 13
     if count == 7:
-        inner = [word.core for word in words if word.start >= run.start - 1 and word.end <= run.end + 1]
-        return len(inner) == 1 and _LOCAL_PHONE.fullmatch(inner[0]) is not None
+        return last - first == 1 and _LOCAL_PHONE.fullmatch(words[first].core) is not None
     return (count == 10 and run.digits[0] not in "01") or (count in (10, 11) and run.digits[0] in "01")
+
+
+def _glued(
+    text: str, words: Sequence[_Word], least_digits: int, kinds: Collection[PersonalData]
+) -> list[Found]:
+    """Return numbers in digits that are not words of their own."""
+    found = []
+    if PersonalData.PHONE_NUMBER in kinds:
+        found += [Found(PersonalData.PHONE_NUMBER, *each.span()) for each in _BRACKETED.finditer(text)]
+    for each in _WRITTEN.finditer(text):
+        run = _written_run(each[0], each.start())
+        first, last = bisect_right(words, run.start, key=lambda word: word.end), _word_after(run, words)
+        if all(_GROUP.fullmatch(word.core.lstrip("+#")) for word in words[first:last]):
+            continue
+        if PersonalData.PAYMENT_CARD in kinds and not _DECIMAL.fullmatch(each[0]) and has_card(run.groups):
+            found.append(Found(PersonalData.PAYMENT_CARD, run.start, _card_end(run, words)))
+        elif run.is_international and 8 <= len(run.digits) <= 15 and PersonalData.PHONE_NUMBER in kinds:
+            found.append(Found(PersonalData.PHONE_NUMBER, run.start, run.end))
+        elif PersonalData.DIGITS in kinds and not _goes_before(text, run.start):
+            parts = [_written_run(part[0], run.start + part.start()) for part in re.finditer(r"\S+", each[0])]
+            found += [
+                Found(PersonalData.DIGITS, part.start, part.end)
+                for part in parts
+                if len(part.digits) >= least_digits and not _is_measure(text[part.start : part.end], part)
+            ]
+    return found
+
+
+def _written_run(written: str, start: int) -> DigitRun:
+    groups = tuple(re.findall(r"\d+", written))
+    return DigitRun(groups, start, start + len(written), written.startswith("+"))
+
+
+def _goes_before(text: str, start: int) -> bool:
+    return _PART_OF_MORE.search(text[max(0, start - 2) : start]) is not None
+
+
+def _is_measure(written: str, run: DigitRun) -> bool:
+    """Return whether digits are an amount, a date, an address of a network, or years."""
+    forms = (_DECIMAL, _DATE, _DOTTED)
+    are_years = len(run.groups) > 1 and all(_YEAR.fullmatch(group) for group in run.groups)
+    return are_years or any(form.fullmatch(written) for form in forms)
+
+
+def _words_before(run: DigitRun, words: Sequence[_Word]) -> int:
+    """Return the number of words that end before a run."""
+    return bisect_right(words, run.start, key=lambda word: word.end)
+
+
+def _word_after(run: DigitRun, words: Sequence[_Word]) -> int:
+    """Return the place of the first word that begins after a run."""
+    return bisect_left(words, run.end, key=lambda word: word.start)
 
 
 def _card_end(run: DigitRun, words: Sequence[_Word]) -> int:
     """Return the end of a card's number with its date and its code."""
     end, gap = run.end, 0
-    for each in (word for word in words if word.start >= run.end):
+    first = _word_after(run, words)
+    for each in words[first : first + _MOST_CARD_WORDS]:
         if re.search(r"\d", each.core) or each.core in ONES or each.core in TENS or each.core in TEENS:
             end, gap = _inner_end(each), 0
         elif each.core and each.core not in _CARD_TAIL | _FILLERS:
@@ -266,7 +330,7 @@ def _spoken_emails(words: Sequence[_Word]) -> list[Found]:
         if word.core != "at" or at == 0:
             continue
         last = _domain_end(words, at)
-        first = _local_start(words, at)
+        first = None if last is None else _local_start(words, at)
         if last is not None and first is not None:
             found.append(Found(PersonalData.EMAIL, _inner_start(words[first]), _inner_end(words[last])))
     return found
@@ -274,7 +338,8 @@ def _spoken_emails(words: Sequence[_Word]) -> list[Found]:
 
 def _domain_end(words: Sequence[_Word], at: int) -> int | None:
     """Return the last word of the domain after an "at"."""
-    for place in range(at + 1, min(len(words), at + 1 + 2 * _MOST_DOMAIN)):
+    most = min(len(words), at + 1 + 2 * _MOST_DOMAIN)
+    for place in range(at + 1, most):
         core = words[place].core
         if core in _NO_DOMAIN:
             return None
@@ -282,7 +347,7 @@ def _domain_end(words: Sequence[_Word], at: int) -> int | None:
             return place
         if core == "dot" and place > at + 1 and place + 1 < len(words) and _is_tld(words[place + 1].core):
             last = place + 1
-            while last + 2 < len(words) and words[last + 1].core == "dot" and _is_tld(words[last + 2].core):
+            while last + 2 < most and words[last + 1].core == "dot" and _is_tld(words[last + 2].core):
                 last += 2
             return last
     return None
@@ -295,7 +360,7 @@ def _is_tld(core: str) -> bool:
 def _local_start(words: Sequence[_Word], at: int) -> int | None:
     """Return the first word of the name before an "at"; None where there is none."""
     first, plain = None, 0
-    for place in range(at - 1, -1, -1):
+    for place in range(at - 1, max(-1, at - 1 - _MOST_LOCAL_WORDS), -1):
         core = words[place].core
         is_joint = core in _JOINTS or (place + 1 < len(words) and words[place + 1].core in _JOINTS)
         is_letter = len(core) == 1 and core.isalnum()

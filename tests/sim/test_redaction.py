@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from parley.core.call_events import CallEvent, PrivatePauseBegan, PrivatePauseEnded, PrivatePauseRequested
+from parley.core.call_events import (
+    CallEvent,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
+    PrivatePauseRequested,
+    VoiceStarted,
+)
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.events import Event, Kind
 from tests.fakes.scripted_llm import ScriptedRow, Use
@@ -191,6 +197,32 @@ def test_a_pause_ends_by_itself_after_its_longest_time(tmp_path: Path):
     began, ended = (each for each in seen if isinstance(each, PrivatePauseBegan | PrivatePauseEnded))
     assert ended.by == "time"
     assert 3_000 <= ended.at_ms - began.at_ms <= 5_000
+
+
+def test_a_noise_that_ends_no_turn_does_not_keep_a_pause_on_after_its_end_was_requested(tmp_path: Path):
+    async def begin_and_end(running: RunningCall) -> None:
+        await asyncio.sleep(0.2)
+        running.call.conversation.request_pause(is_on=True, by="operator")
+        await asyncio.sleep(1)
+        running.call.events.publish(VoiceStarted(running.call.events.now_ms(), 200))
+        running.call.conversation.request_pause(is_on=False, by="operator")
+        await asyncio.sleep(1)
+        # An end that is taken back does not count.
+        running.call.conversation.request_pause(is_on=True, by="operator")
+        await asyncio.sleep(1)
+        running.call.conversation.request_pause(is_on=False, by="operator")
+
+    seen: list[CallEvent] = []
+    simulate(
+        [silence(45_000)],
+        tmp_path,
+        privacy={"pause": {"longest_s": 600}},
+        concurrently=begin_and_end,
+        observers=[lambda events, _call, **_: Seen(seen, events)],
+    )
+    began, ended = (each for each in seen if isinstance(each, PrivatePauseBegan | PrivatePauseEnded))
+    assert ended.by == "operator"
+    assert 33_000 <= ended.at_ms - began.at_ms <= 35_000
 
 
 def test_tools_of_the_model_begin_and_end_a_pause(tmp_path: Path):

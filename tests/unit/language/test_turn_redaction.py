@@ -76,6 +76,27 @@ def test_a_card_over_two_turns_shows_its_first_digits_at_most():
     assert second == "[card]"
 
 
+@pytest.mark.parametrize("between", [["yes"], ["yes", "go on please"], []])
+def test_a_card_goes_on_after_turns_without_a_number(between):
+    turn, kept = turns(), []
+    for at, text in enumerate(["it is 4242 4242", *between, "4242 4242", "thanks"]):
+        kept.append(turn.settle(say(turn, text, at * 5_000), at * 5_000))
+    assert kept == ["it is 4242 4242", *between, "[card]", "thanks"]
+
+
+def test_typed_words_between_the_parts_of_a_card_do_not_end_it():
+    turn = turns()
+    shown = [turn.typed(text, at) for at, text in enumerate(("4242 4242", "yes", "4242 4242"))]
+    assert shown == ["4242 4242", "yes", "[card]"]
+
+
+def test_words_without_a_number_do_not_prolong_what_is_remembered():
+    turn = turns()
+    turn.typed("4242 4242", 0)
+    turn.typed("yes", CARRY_MS)
+    assert turn.typed("4242 4242", CARRY_MS + 1) == "4242 4242"
+
+
 def test_most_of_a_card_at_the_end_of_a_turn_is_hidden():
     turn = turns()
     assert turn.settle(say(turn, "it is " + " ".join(CARD.split()[:12])), 0) == "it is [number]"
