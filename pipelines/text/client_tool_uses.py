@@ -23,12 +23,20 @@ from parley.session_store.history import ClientToolUse
 from parley.session_store.memory import text_in
 
 
-def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer) -> None:
+def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer, *, brings_uses: bool) -> None:
     """Check that a client's tools can be offered to the model.
+
+    Args:
+        answering: language model and tools.
+        rules: of the client.
+        offer: tools of the client.
+        brings_uses: true when the client brings calls with results, in any turn.
 
     Raises:
         OpenAiHttpError: the model calls none, the client has no grant for them, or one cannot be offered.
     """
+    if brings_uses and not rules.may_declare_tools:
+        raise _forbidden("messages", "bring results of tools")
     if not offer.tools:
         return
     if not answering.calls_tools:
@@ -36,12 +44,7 @@ def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer) -> 
     if offer.choice != "auto" and not answering.forces_tools:
         raise unsupported("tool_choice", "The model of this deployment takes 'auto' and 'none'")
     if not rules.may_declare_tools:
-        raise OpenAiHttpError(
-            "You have insufficient permissions for this operation: this client may not offer tools.",
-            status=403,
-            param="tools",
-            code="insufficient_permissions",
-        )
+        raise _forbidden("tools", "offer tools")
     for index, tool in enumerate(offer.tools):
         if tool.name in answering.tool_names:
             raise _invalid(f"tools[{index}].function.name", f"the deployment has a tool {tool.name!r}")
@@ -51,6 +54,15 @@ def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer) -> 
                 param=f"tools[{index}].function.parameters",
                 code="invalid_function_parameters",
             )
+
+
+def _forbidden(param: str, what: str) -> OpenAiHttpError:
+    return OpenAiHttpError(
+        f"You have insufficient permissions for this operation: this client may not {what}.",
+        status=403,
+        param=param,
+        code="insufficient_permissions",
+    )
 
 
 def _invalid(param: str, why: str) -> OpenAiHttpError:
