@@ -17,7 +17,7 @@ from parley.core.pictures import Picture, PictureFile
 from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
-from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, turn_of_uses
+from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, check_uses, turn_of_uses
 from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
 from parley.pipelines.text.typed_turns import (
     CLOSE_S,
@@ -192,6 +192,8 @@ class TypedTurns:
             async with conversation.turn:
                 supersedes: tuple[str, ...] = ()
                 uses = _uses_of(dialogue.uses)
+                # Before anything is committed: a refused turn has changed nothing.
+                check_uses(conversation, (*uses, *(use for each in shown for use in each.uses)))
                 resumed = turn_of_uses(conversation, uses, text)
                 if dialogue.earlier is not None and resumed is None:
                     supersedes = await self._follow(conversation, shown, dialogue.transport, rules)

@@ -97,6 +97,31 @@ def turn_of_uses(conversation: Conversation, uses: Sequence[ClientToolUse], text
     return None
 
 
+def check_uses(conversation: Conversation, uses: Iterable[ClientToolUse]) -> None:
+    """Check that no call that a client answers is one of the deployment's own, whose ids it can predict.
+
+    Raises:
+        OpenAiHttpError: the session has such a call, which was not handed to a client.
+    """
+    calls = _calls(conversation)
+    for use in uses:
+        _check_handed(use, calls.get(use.call_id))
+
+
+def _calls(conversation: Conversation) -> dict[str, Event]:
+    """Return the calls of a session by their ids."""
+    return {
+        text_in(event.payload, "call_id"): event
+        for event in conversation.events
+        if event.kind is Kind.TOOL_CALL
+    }
+
+
+def _check_handed(use: ClientToolUse, call: Event | None) -> None:
+    if call is not None and call.payload.get(HANDED_OVER) is not True:
+        raise _invalid("messages", f"The call {use.call_id[:100]!r} was not handed to this client")
+
+
 def use_drafts(
     conversation: Conversation,
     uses: Iterable[ClientToolUse],
@@ -111,12 +136,11 @@ def use_drafts(
         uses: with the results of the client.
         turn: to which they belong; None: the one before them.
         mark: payload that marks text of the client.
+
+    Raises:
+        OpenAiHttpError: as ``check_uses`` does, for a call that came since.
     """
-    calls = {
-        text_in(event.payload, "call_id"): event
-        for event in conversation.events
-        if event.kind is Kind.TOOL_CALL
-    }
+    calls = _calls(conversation)
     outcomes = {
         text_in(event.payload, "call_id"): event.payload.get("outcome")
         for event in conversation.events
@@ -125,6 +149,7 @@ def use_drafts(
     drafts: list[Draft] = []
     for use in uses:
         call = calls.get(use.call_id)
+        _check_handed(use, call)
         key = f"tool.brought.{hashlib.sha256(use.call_id.encode()).hexdigest()[:32]}"
         if call is None:
             place = {} if turn is None else {"turn": turn.seq}

@@ -58,3 +58,29 @@ def test_results_of_earlier_turns_are_text_of_the_client(tmp_path: Path):
         assert has_client_text([reply])
 
     play(tmp_path, model, scenario)
+
+
+@pytest.mark.parametrize("outcome", [None, "unknown"])
+@pytest.mark.parametrize("where", ["earlier", "last"])
+def test_a_result_for_a_call_of_the_deployments_own_is_refused(
+    tmp_path: Path, where: str, outcome: str | None
+):
+    call = CompletionCall("call_1_0123456789abcdef", "refund", "{}", '{"refunded": true}')
+    last = ClientDialogue("chat_completions", uses=(call,))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            session = conversation.session_id
+            asked = conversation.draft(Kind.USER_TURN, "user", {"text": OPEN, "transport": "text"})
+            own = {"call_id": call.call_id, "name": "refund", "arguments": {}, "turn": 1}
+            drafts = [asked, conversation.draft(Kind.TOOL_CALL, "bot", own, key="tool.1.a")]
+            if outcome:
+                result = {"call_id": call.call_id, "name": "refund", "result": {}, "outcome": outcome}
+                drafts.append(conversation.draft(Kind.TOOL_RESULT, "tool", result, key="tool.1.a.result"))
+            await conversation.append(*drafts)
+        before = await world.events(session)
+        with pytest.raises(OpenAiHttpError, match="was not handed to this client"):
+            await say(world, session, GRANTED, last if where == "last" else earlier_use(call))
+        assert await world.events(session) == before and world.requests == 0
+
+    play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario)
