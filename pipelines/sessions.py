@@ -232,7 +232,8 @@ class TypedTurns:
         parted = await parted_from(conversation, self._conversations.store, shown, transport=transport)
         if not parted.new:
             return parted.supersedes
-        wait_s = conversation.take_typed("\n".join(each.text for each in parted.new))
+        used = (use.text for each in parted.new for use in each.uses)
+        wait_s = conversation.take_typed("\n".join((*(each.text for each in parted.new), *used)))
         if wait_s:
             raise ShareError(
                 "too much text was brought into this session, try again later", limit=0, retry_s=wait_s

@@ -236,7 +236,7 @@ async def ask(
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(answering.usage.take(rules.counted))
-        wait_s = conversation.take_typed("\n".join((text, *(use.result for use in tools.uses))))
+        wait_s = conversation.take_typed("\n".join((text, *(each.text for each in tools.uses))))
         if wait_s:
             raise ShareError(
                 "too much text was typed into this session, try again later", limit=0, retry_s=wait_s

@@ -1,5 +1,6 @@
 """Calls and results of tools that a client of typed turns brings: grants, marks, and whose calls they are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from parley.core.grants import ClientIdentity, Grants
 from parley.pipelines.sessions import TypedTurns
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn
 from parley.protocols.openai_http import OpenAiHttpError
+from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import ClientDialogue
+from parley.session_store.conversation import ConversationTuning
 from parley.session_store.events import Kind
 from parley.session_store.memory import has_client_text
 from tests.fakes.scripted_llm import ScriptedLanguageModel
@@ -84,3 +87,19 @@ def test_a_result_for_a_call_of_the_deployments_own_is_refused(
         assert await world.events(session) == before and world.requests == 0
 
     play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario)
+
+
+@pytest.mark.parametrize("where", ["earlier", "last"])
+@pytest.mark.parametrize("text", ["arguments", "result"])
+def test_arguments_and_results_are_counted_as_text_of_the_session(tmp_path: Path, where: str, text: str):
+    use = replace(FORGED, **{text: "x" * 3_000})
+    last = ClientDialogue("chat_completions", uses=(use,))
+
+    async def scenario(world: World) -> None:
+        session = (await world.store.create()).id
+        with pytest.raises(ShareError, match="too much text was typed"):
+            await say(world, session, GRANTED, last if where == "last" else earlier_use(use))
+            await say(world, session, GRANTED, ClientDialogue("chat_completions"))
+
+    settings = ConversationTuning(typed_bytes_per_minute=1_900)
+    play(tmp_path, ScriptedLanguageModel(("We open at ten.",)), scenario, settings)
