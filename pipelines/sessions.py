@@ -10,13 +10,14 @@ from contextlib import aclosing, asynccontextmanager
 from loguru import logger
 
 from parley.configs.deployment import Deployment
+from parley.core.client_rules import ClientRules
 from parley.core.errors import MediaError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.pictures import Picture, PictureFile
 from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
-from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, turn_of_uses
+from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, check_uses, turn_of_uses
 from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
 from parley.pipelines.text.typed_turns import (
     CLOSE_S,
@@ -144,7 +145,12 @@ class TypedTurns:
         dialogue = dialogue or ClientDialogue(TRANSPORT)
         if not self._answering.sees and (pictures or any(each.pictures for each in dialogue.earlier or ())):
             raise MediaError(BLIND)
-        check_offer(self._answering, self._answering.rules(identity), dialogue.offer)
+        check_offer(
+            self._answering,
+            self._answering.rules(identity),
+            dialogue.offer,
+            brings_uses=_brings_uses(dialogue),
+        )
         turn = asyncio.create_task(
             self._run(session_id, text, key, identity, pictures, dialogue, events), name="typed"
         )
@@ -173,7 +179,7 @@ class TypedTurns:
         instruction = dialogue.instruction if rules.may_instruct else None
         if instruction:
             rules.add_text()
-        if dialogue.offer.tools or dialogue.uses:
+        if dialogue.offer.tools or _brings_uses(dialogue):
             # The description of a tool, and what it returned, are text of the client like any other.
             rules.add_text()
         if files or dialogue.earlier:
@@ -186,9 +192,11 @@ class TypedTurns:
             async with conversation.turn:
                 supersedes: tuple[str, ...] = ()
                 uses = _uses_of(dialogue.uses)
+                # Before anything is committed: a refused turn has changed nothing.
+                check_uses(conversation, (*uses, *(use for each in shown for use in each.uses)))
                 resumed = turn_of_uses(conversation, uses, text)
                 if dialogue.earlier is not None and resumed is None:
-                    supersedes = await self._follow(conversation, shown, dialogue.transport)
+                    supersedes = await self._follow(conversation, shown, dialogue.transport, rules)
                 answer = ask(
                     conversation,
                     self._answering,
@@ -208,7 +216,11 @@ class TypedTurns:
                         await events.put(_turn_event(event, conversation, text))
 
     async def _follow(
-        self, conversation: Conversation, shown: Sequence[DisplayedMessage], transport: str
+        self,
+        conversation: Conversation,
+        shown: Sequence[DisplayedMessage],
+        transport: str,
+        rules: ClientRules,
     ) -> tuple[str, ...]:
         """Bring the session to the messages that its client shows; return the keys that its turn supersedes.
 
@@ -220,14 +232,15 @@ class TypedTurns:
         parted = await parted_from(conversation, self._conversations.store, shown, transport=transport)
         if not parted.new:
             return parted.supersedes
-        wait_s = conversation.take_typed("\n".join(each.text for each in parted.new))
+        used = (use.text for each in parted.new for use in each.uses)
+        wait_s = conversation.take_typed("\n".join((*(each.text for each in parted.new), *used)))
         if wait_s:
             raise ShareError(
                 "too much text was brought into this session, try again later", limit=0, retry_s=wait_s
             )
         take_pictures(conversation, parted)
         await conversation.in_time(
-            conversation.append(*brought_turns(conversation, parted, transport=transport))
+            conversation.append(*brought_turns(conversation, parted, transport=transport, mark=rules.mark))
         )
         return ()
 
@@ -275,6 +288,11 @@ def _turn_event(event: TypedEvent, conversation: Conversation, text: str) -> Tur
         case AnswerCommitted(reply, usage):
             used = {} if usage is None else {"usage": usage.amounts()}
             return TurnEvent("done", {"seq": reply.seq, **dict(reply.payload), **used})
+
+
+def _brings_uses(dialogue: ClientDialogue) -> bool:
+    """Return whether a client brings results of tools, in its last turn or an earlier one."""
+    return bool(dialogue.uses) or any(each.uses for each in dialogue.earlier or ())
 
 
 def _uses_of(calls: Sequence[CompletionCall]) -> tuple[ClientToolUse, ...]:

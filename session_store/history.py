@@ -51,6 +51,11 @@ class ClientToolUse:
     arguments: str
     result: str
 
+    @property
+    def text(self) -> str:
+        """All text of the client in it, for limits."""
+        return "\n".join((self.call_id, self.name, self.arguments, self.result))
+
 
 @dataclass(frozen=True, slots=True)
 class Parting:

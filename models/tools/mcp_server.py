@@ -10,8 +10,8 @@ Words of a server reach a model through ``mcp_reasons`` only.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,8 +34,6 @@ RESTART_WAIT_S = 3.0
 CLOSE_S = 5.0
 # A server lists its tools in pages.
 MOST_PAGES = 20
-# Calls that did not reach a server; each takes its own away.
-MOST_UNREACHED = 1_000
 # Codes of JSON-RPC by which a server reports that it carried nothing out: parse error, invalid request,
 # unknown method, invalid parameters.
 NOT_CARRIED_OUT = frozenset({-32700, -32600, -32601, -32602})
@@ -80,18 +78,33 @@ class McpToolInfo:
 
 
 class UnreachedCalls:
-    """Keys of calls that were not carried out, because the server or its session was not there."""
+    """Keys of running calls that were not carried out, because the server or its session was not there."""
 
     def __init__(self) -> None:
+        self._running: set[str] = set()
         self._keys: set[str] = set()
 
+    @contextmanager
+    def watching(self, key: str) -> Iterator[None]:
+        """Note a call while the block runs; a note of it from before or after would be that of another."""
+        self._running.add(key)
+        try:
+            yield
+        finally:
+            # However the call ends: a key that stayed would make a later failure of it run it again.
+            self._running.discard(key)
+            self._keys.discard(key)
+
     def note(self, body: bytes) -> None:
-        """Note the call that the body of a request was to make; other requests have no key."""
+        """Note the call that the body of a request was to make; other requests have no key.
+
+        A call that has ended meanwhile is not noted.
+        """
         try:
             key = json.loads(body)["params"]["_meta"][KEY_FIELD]
         except (ValueError, KeyError, TypeError):
             return
-        if isinstance(key, str) and len(self._keys) < MOST_UNREACHED:
+        if isinstance(key, str) and key in self._running:
             self._keys.add(key)
 
     def take(self, key: str) -> bool:
@@ -168,7 +181,8 @@ class McpServer:
             client = await self._connected(tool, min(RESTART_WAIT_S, left_s))
             self._calls += 1
             try:
-                return await self._call(client, tool, arguments, key, deadline_s, timeout_s)
+                with self._unreached.watching(key):
+                    return await self._call(client, tool, arguments, key, deadline_s, timeout_s)
             except _UnreachedError:
                 self._lose(client)
             finally:

@@ -23,12 +23,20 @@ from parley.session_store.history import ClientToolUse
 from parley.session_store.memory import text_in
 
 
-def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer) -> None:
+def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer, *, brings_uses: bool) -> None:
     """Check that a client's tools can be offered to the model.
+
+    Args:
+        answering: language model and tools.
+        rules: of the client.
+        offer: tools of the client.
+        brings_uses: true when the client brings calls with results, in any turn.
 
     Raises:
         OpenAiHttpError: the model calls none, the client has no grant for them, or one cannot be offered.
     """
+    if brings_uses and not rules.may_declare_tools:
+        raise _forbidden("messages", "bring results of tools")
     if not offer.tools:
         return
     if not answering.calls_tools:
@@ -36,12 +44,7 @@ def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer) -> 
     if offer.choice != "auto" and not answering.forces_tools:
         raise unsupported("tool_choice", "The model of this deployment takes 'auto' and 'none'")
     if not rules.may_declare_tools:
-        raise OpenAiHttpError(
-            "You have insufficient permissions for this operation: this client may not offer tools.",
-            status=403,
-            param="tools",
-            code="insufficient_permissions",
-        )
+        raise _forbidden("tools", "offer tools")
     for index, tool in enumerate(offer.tools):
         if tool.name in answering.tool_names:
             raise _invalid(f"tools[{index}].function.name", f"the deployment has a tool {tool.name!r}")
@@ -51,6 +54,15 @@ def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer) -> 
                 param=f"tools[{index}].function.parameters",
                 code="invalid_function_parameters",
             )
+
+
+def _forbidden(param: str, what: str) -> OpenAiHttpError:
+    return OpenAiHttpError(
+        f"You have insufficient permissions for this operation: this client may not {what}.",
+        status=403,
+        param=param,
+        code="insufficient_permissions",
+    )
 
 
 def _invalid(param: str, why: str) -> OpenAiHttpError:
@@ -85,6 +97,31 @@ def turn_of_uses(conversation: Conversation, uses: Sequence[ClientToolUse], text
     return None
 
 
+def check_uses(conversation: Conversation, uses: Iterable[ClientToolUse]) -> None:
+    """Check that no call that a client answers is one of the deployment's own, whose ids it can predict.
+
+    Raises:
+        OpenAiHttpError: the session has such a call, which was not handed to a client.
+    """
+    calls = _calls(conversation)
+    for use in uses:
+        _check_handed(use, calls.get(use.call_id))
+
+
+def _calls(conversation: Conversation) -> dict[str, Event]:
+    """Return the calls of a session by their ids."""
+    return {
+        text_in(event.payload, "call_id"): event
+        for event in conversation.events
+        if event.kind is Kind.TOOL_CALL
+    }
+
+
+def _check_handed(use: ClientToolUse, call: Event | None) -> None:
+    if call is not None and call.payload.get(HANDED_OVER) is not True:
+        raise _invalid("messages", f"The call {use.call_id[:100]!r} was not handed to this client")
+
+
 def use_drafts(
     conversation: Conversation,
     uses: Iterable[ClientToolUse],
@@ -99,12 +136,11 @@ def use_drafts(
         uses: with the results of the client.
         turn: to which they belong; None: the one before them.
         mark: payload that marks text of the client.
+
+    Raises:
+        OpenAiHttpError: as ``check_uses`` does, for a call that came since.
     """
-    calls = {
-        text_in(event.payload, "call_id"): event
-        for event in conversation.events
-        if event.kind is Kind.TOOL_CALL
-    }
+    calls = _calls(conversation)
     outcomes = {
         text_in(event.payload, "call_id"): event.payload.get("outcome")
         for event in conversation.events
@@ -113,6 +149,7 @@ def use_drafts(
     drafts: list[Draft] = []
     for use in uses:
         call = calls.get(use.call_id)
+        _check_handed(use, call)
         key = f"tool.brought.{hashlib.sha256(use.call_id.encode()).hexdigest()[:32]}"
         if call is None:
             place = {} if turn is None else {"turn": turn.seq}

@@ -5,7 +5,7 @@ are not written again. Where the two differ, the session follows the client (``s
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,8 +67,17 @@ def take_pictures(conversation: Conversation, parted: Parting) -> None:
         )
 
 
-def brought_turns(conversation: Conversation, parted: Parting, *, transport: str) -> list[Draft]:
-    """Return the turns that the client adds; the first supersedes those that no longer count."""
+def brought_turns(
+    conversation: Conversation, parted: Parting, *, transport: str, mark: Mapping[str, object]
+) -> list[Draft]:
+    """Return the turns that the client adds; the first supersedes those that no longer count.
+
+    Args:
+        conversation: the session.
+        parted: difference between the client and the session.
+        transport: of such clients.
+        mark: payload that marks calls and results of tools as text of the client.
+    """
     drafts: list[Draft] = []
     pictures = 0
     for number, said in enumerate(parted.new):
@@ -81,7 +90,7 @@ def brought_turns(conversation: Conversation, parted: Parting, *, transport: str
             pictures += len(said.pictures)
         if said.role == "user":
             drafts.append(conversation.draft(Kind.USER_TURN, "user", payload))
-            drafts += use_drafts(conversation, said.uses, turn=None, mark={})
+            drafts += use_drafts(conversation, said.uses, turn=None, mark=mark)
         else:
             payload |= {"reply_id": uuid.uuid4().hex, "truncated": False, "unheard": ""}
             drafts.append(conversation.draft(Kind.BOT_TURN, "bot", payload))

@@ -236,7 +236,7 @@ async def ask(
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(answering.usage.take(rules.counted))
-        wait_s = conversation.take_typed("\n".join((text, *(use.result for use in tools.uses))))
+        wait_s = conversation.take_typed("\n".join((text, *(each.text for each in tools.uses))))
         if wait_s:
             raise ShareError(
                 "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
@@ -315,6 +315,9 @@ async def ask(
                 f"no answer arrived within {answer_timeout_s:g} s", engine="language model"
             ) from None
         finally:
+            # However the answer ends, its tokens are spent.
+            if collector.usage is not None:
+                answering.usage.tenants.spend(rules.identity, tokens=tokens_of(collector.usage))
             spoken = "".join(said).strip()
             if spoken and not whole:
                 conversation.record(
@@ -328,8 +331,6 @@ async def ask(
             yield AnswerPiece(f" {human.settings.offer}")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
-        if rules is not None and collector.usage is not None:
-            answering.usage.tenants.spend(rules.identity, tokens=tokens_of(collector.usage))
         yield AnswerCommitted(answer, collector.usage)
 
 

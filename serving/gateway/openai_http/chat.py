@@ -152,7 +152,8 @@ class ChatCompletions:
 
     def _again(self, body: CompletionRequest, finished: FinishedCompletion) -> Response:
         """Return an answer that was given before."""
-        headers = {SESSION_HEADER: finished.session_id, REPLAYED_HEADER: "true", "X-Accel-Buffering": "no"}
+        headers = {**finished.headers, SESSION_HEADER: finished.session_id, REPLAYED_HEADER: "true"}
+        headers["X-Accel-Buffering"] = "no"
         chunks = _replayed(finished, is_stream=bool(body.stream), usage=_wants_usage(body))
         stall_s = self._settings.reader_stall_s
         return EventStream(chunks, stall_s=stall_s, media_type=_media_type(body), headers=headers)
@@ -357,7 +358,7 @@ class _Run:
         text = "".join(self._said).strip()
         answer = CompletionAnswer(text, self.calls, _usage(self._last), _facts(self._last))
         if self._keyed is not None:
-            self._keyed.finish(FinishedCompletion(self.session_id, self.completion, answer))
+            self._keyed.finish(FinishedCompletion(self.session_id, self.completion, answer, self.headers))
         return answer
 
     def failed_headers(self) -> dict[str, str]:

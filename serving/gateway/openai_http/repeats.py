@@ -7,8 +7,8 @@ a length: a repetition after that, or at another process, runs again. In a sessi
 still answered once, because the session has the key too.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 
 from parley.core.bounded_dict import BoundedDict
 from parley.protocols.openai_chat import Completion, CompletionAnswer
@@ -25,11 +25,13 @@ class FinishedCompletion:
         session_id: of the session in which it is.
         completion: with the id that it had.
         answer: the whole of it.
+        headers: by which its client goes on: the next token, and the cookie of the owner of its session.
     """
 
     session_id: str
     completion: Completion
     answer: CompletionAnswer
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def chars(self) -> int:

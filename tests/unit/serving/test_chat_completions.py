@@ -140,6 +140,33 @@ async def test_a_repeated_request_gets_the_first_answer(gateway: tuple[FastAPI, 
         ).status_code == 400
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_repeated_request_gets_the_next_token_of_the_first_answer(
+    gateway: tuple[FastAPI, SessionStore, Turns], stream: bool
+):
+    app, _, turns = gateway
+    async with client_of(app) as client:
+        keyed = bearer(await token_of(client), **{"Idempotency-Key": "k"})
+        first = await client.post(PATH, json=body(stream=stream), headers=keyed)
+        again = await client.post(PATH, json=body(stream=stream), headers=keyed)
+    assert again.headers["idempotent-replayed"] == "true" and len(turns.asked) == 1
+    assert again.headers[TOKEN_HEADER] == first.headers[TOKEN_HEADER]
+
+
+async def test_a_repeated_request_gets_the_cookie_of_the_first_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    turns, keyed = Turns(), {"Idempotency-Key": "k"}
+    async with application(tmp_path, turns, modes=("cascade",)) as (app, _), client_of(app) as client:
+        first = await client.post(PATH, json=body(), headers=keyed)
+        # The client has lost that answer.
+        client.cookies.clear()
+        again = await client.post(PATH, json=body(), headers=keyed)
+    assert again.headers["idempotent-replayed"] == "true" and len(turns.asked) == 1
+    assert again.headers["set-cookie"] == first.headers["set-cookie"]
+
+
 async def test_a_request_that_is_repeated_while_it_runs_is_refused(
     gateway: tuple[FastAPI, SessionStore, Turns],
 ):
