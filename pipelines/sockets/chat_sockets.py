@@ -203,7 +203,7 @@ class _Talk:
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
             take_pictures(conversation, parted)
-            brought = brought_turns(conversation, parted, transport=TRANSPORT)
+            brought = brought_turns(conversation, parted, transport=TRANSPORT, mark=self._rules.mark)
             if brought:
                 await conversation.in_time(conversation.append(*brought))
             answer = ask(
