@@ -33,6 +33,15 @@ SERVER_FAULT = 500
 UNAVAILABLE = (501, 503)
 
 Tally = Counter[str]
+# Webhooks of Twilio, below its prefix.
+TWILIO_PATHS = (
+    "voice",
+    "reconnect",
+    "stream-status",
+    "call-status",
+    "transfer/x/answer",
+    "transfer/x/status",
+)
 
 
 async def _many(run: AttackRun, one: Callable[[int, Tally], Awaitable[None]]) -> Outcome:
@@ -116,16 +125,7 @@ async def _webhooks(run: AttackRun) -> Outcome:
     async def one(number: int, tally: Tally) -> None:
         async with run.client(number) as client:
             for _ in range(MESSAGES):
-                path = run.dice.choice(
-                    (
-                        "voice",
-                        "reconnect",
-                        "stream-status",
-                        "call-status",
-                        "transfer/x/answer",
-                        "transfer/x/status",
-                    )
-                )
+                path = run.dice.choice(TWILIO_PATHS)
                 form = {**FORM, "CallSid": f"CA{run.dice.getrandbits(128):032x}"}
                 body = mutated_text("&".join(f"{name}={value}" for name, value in form.items()), run.dice)
                 headers = {"Content-Type": "application/x-www-form-urlencoded", "Host": PUBLIC[8:]}

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.asyncio.client import connect
 
 from parley.core.errors import PeerError
+from parley.evals.abuse.attacks.mutating import TWILIO_PATHS
 from parley.evals.abuse.mutations import mutated, mutated_text
 from parley.evals.abuse.protocols import twilio_messages
 from parley.evals.abuse.registry import OPEN_S
@@ -44,14 +45,6 @@ SILENCE_8 = base64.b64encode(b"\xff" * 160).decode()
 PCM_8 = base64.b64encode(bytes(1_600)).decode()
 # Requests of one conversation.
 REQUESTS = 60
-TWILIO_PATHS = (
-    "voice",
-    "reconnect",
-    "stream-status",
-    "call-status",
-    "transfer/x/answer",
-    "transfer/x/status",
-)
 
 
 @dataclass(frozen=True, slots=True)
