@@ -6,9 +6,10 @@ not made within ``MAKING_S``). Its ``meta.json`` is the last object, and after i
 a process that is killed in between uploads the same objects again, under the same names, and then removes it.
 A file that changed meanwhile keeps the folder until the next look.
 
-S3 slow, refusing or away: the look ends with its first failure, which is logged, and the next one comes after
-a pause that doubles up to ``MOST_PAUSE_S``. Calls and their recorders never wait for this thread. A session
-that was deleted is not uploaded; what a failure left of it in the bucket is removed by a later look.
+S3 slow, refusing or away: the look ends after ``MOST_FAILED`` failures, and the next one comes after a pause
+that doubles up to ``MOST_PAUSE_S``. One call that fails keeps no other here. Calls and their recorders never
+wait for this thread. A session that was deleted is not uploaded; what a failure left of it in the bucket is
+removed by a later look.
 """
 
 import threading
@@ -40,6 +41,8 @@ LOOK_S = 30.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 2.0, 300.0
 # After the end of a call: stereo files of other calls may be made first, and a film takes longer.
 MAKING_S = 3_600.0
+# Calls that cannot be moved in one look, after which it ends.
+MOST_FAILED = 3
 
 
 class UploadThread:
@@ -95,11 +98,20 @@ class UploadThread:
 
     def _look(self) -> None:
         self._removed.complete()
+        failed: list[Exception] = []
         for path in finished_calls(self._folder, is_merged=self._is_merged):
             if self._over.is_set():
                 return
             if path.parent.name not in self._removed:
-                self._move(path)
+                try:
+                    self._move(path)
+                except (ObjectStoreError, OSError) as error:
+                    # One call that cannot be read, or that S3 refuses, keeps no other here.
+                    failed.append(error)
+                    if len(failed) == MOST_FAILED:
+                        break
+        if failed:
+            raise failed[0]
         for session in session_folders(self._folder):
             # Of sessions whose calls have moved; one that is not empty stays.
             with suppress(OSError):
@@ -127,9 +139,6 @@ class UploadThread:
         except (MediaError, FileNotFoundError) as error:
             # Being merged, or removed.
             logger.debug(f"a recording is not uploaded now: {error}")
-        except OSError as error:
-            # A file that cannot be read keeps its call here, and not the calls after it.
-            logger.warning(f"a recording stays here: {error}")
 
     def _upload(self, path: Path, names: list[str]) -> None:
         """Upload files, the last one after all others; ends early when the thread is to end."""

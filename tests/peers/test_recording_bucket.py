@@ -290,18 +290,23 @@ def test_a_package_that_is_missing_is_one_line_at_the_start(tmp_path: Path, monk
         CallRecordings(settings, "embedded")
 
 
-async def test_a_call_that_cannot_be_read_keeps_no_other_from_moving(
-    tmp_path: Path, bucket: RecordingBucket, monkeypatch: pytest.MonkeyPatch
-):
-    unreadable, other = [await record_call(tmp_path, str(uuid.UUID(int=number))) for number in (21, 22)]
-    put = RecordingBucket.put
+class RefusingOne(HttpPeer):
+    """S3 that takes every object but those of one session."""
 
-    def refuse(self: RecordingBucket, key: str, path: Path) -> None:
-        if unreadable in path.parents:
-            # As the disk answers; a test that runs as root may read every file.
-            raise PermissionError(13, "Permission denied", str(path))
-        put(self, key, path)
+    def routes(self) -> list[web.RouteDef]:
+        return [web.route("*", "/{path:.*}", self._take)]
 
-    monkeypatch.setattr(RecordingBucket, "put", refuse)
-    moved(other, bucket)
-    assert unreadable.exists()
+    async def _take(self, request: web.Request) -> web.Response:
+        await request.read()
+        if SESSION in request.path:
+            return web.Response(status=403, text="<Error><Code>AccessDenied</Code></Error>")
+        return web.Response(headers={"ETag": '"0"'})
+
+
+async def test_a_call_that_is_refused_keeps_no_other_from_moving(tmp_path: Path):
+    refused = await record_call(tmp_path, SESSION)
+    other = await record_call(tmp_path, str(uuid.UUID(int=22)))
+    async with RefusingOne() as server:
+        bucket = RecordingBucket(S3Settings(bucket="one", endpoint=f"http://127.0.0.1:{server.port}"))
+        await asyncio.to_thread(moved, other, bucket)
+    assert refused.exists()
