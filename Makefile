@@ -1,6 +1,7 @@
 # make run     start a conversation server on http://localhost:7860; needs nothing but Python 3.11
 # make test    run the whole gate
 # make check   run the quick checks: style, types, layers, pages and the tests of pure code; two minutes
+# make static  run lint, types, layers and web, two at a time
 # make lint    check style (ruff), prose, terms, and assignments to foreign objects
 # make types   check types (mypy)
 # make layers  check imports between folders and the use of private members
@@ -31,7 +32,7 @@ WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
 # Kept whatever the environment says: the tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run setup weights models nemo environments test check lint types layers web unit lock clean help
+.PHONY: run setup weights models nemo environments test static check lint types layers web unit lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -71,13 +72,15 @@ $(VENV)/.dev: requirements/dev.lock requirements/torch.lock $(VENV)/.run
 environments:
 	@$(MAKE) --no-print-directory --jobs=2 setup nemo
 
-test: environments lint types layers web unit
+test: environments static unit
+
+static: setup
+	@$(MAKE) --no-print-directory --jobs=2 lint types layers web
 
 # Folders of pure code and settings, whose tests start no process and wait for nothing.
 PURE := core audio turn_taking sequencer protocols configs telemetry recording
 
-check: setup
-	@$(MAKE) --no-print-directory --jobs=2 lint types layers web
+check: static
 	@$(PYTEST) $(PURE:%=tests/unit/%) --numprocesses=2 --quiet
 
 lint: setup

@@ -77,7 +77,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     async with session:
         tasks = [asyncio.create_task(speak()), asyncio.create_task(listen())]
         try:
-            async with asyncio.timeout(45):
+            async with asyncio.timeout(60):
                 await over.wait()
             await asyncio.sleep(0.5)
         except TimeoutError:

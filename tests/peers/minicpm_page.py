@@ -67,14 +67,14 @@ class Page:
         types = [message["type"] for message in self.received]
         return [each for at, each in enumerate(types) if at == 0 or types[at - 1] != each]
 
-    async def until(self, kind: str, count: int = 1, *, within_s: float = 20.0) -> dict[str, Any]:
+    async def until(self, kind: str, count: int = 1, *, within_s: float = 60) -> dict[str, Any]:
         """Return the ``count``-th message of this type."""
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(lambda: len(self.of(kind)) >= count or self.closed is not None)
         assert len(self.of(kind)) >= count, (self.closed, self.received[-3:])
         return self.of(kind)[count - 1]
 
-    async def until_closed(self, *, within_s: float = 20.0) -> tuple[int, str]:
+    async def until_closed(self, *, within_s: float = 60) -> tuple[int, str]:
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(lambda: self.closed is not None)
         assert self.closed is not None

@@ -169,7 +169,7 @@ class RealtimeCaller:
             item_id=item_id, content_index=0, audio_end_ms=played_ms
         )
 
-    async def until(self, type_: str, *, count: int = 1, within_s: float = 20) -> Any:
+    async def until(self, type_: str, *, count: int = 1, within_s: float = 60) -> Any:
         """Wait for the ``count``-th event of a type."""
         async with asyncio.timeout(within_s), self._news:
             while len(found := self.of(type_)) < count:
@@ -177,7 +177,7 @@ class RealtimeCaller:
                 await self._news.wait()
             return found[count - 1]
 
-    async def until_true(self, is_true: Callable[[], bool], *, within_s: float = 20) -> None:
+    async def until_true(self, is_true: Callable[[], bool], *, within_s: float = 60) -> None:
         async with asyncio.timeout(within_s), self._news:
             while not is_true():
                 assert not self.closed, self.closed
@@ -244,9 +244,7 @@ async def calling(
         await caller.until("session.created")
         if session:
             await connection.session.update(session={"type": "realtime", **session})
-            await caller.until_true(
-                lambda: bool(caller.of("session.updated") or caller.of("error")), within_s=10
-            )
+            await caller.until_true(lambda: bool(caller.of("session.updated") or caller.of("error")))
         speaking = asyncio.create_task(caller.speak()) if microphone else None
         try:
             yield caller

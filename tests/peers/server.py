@@ -1,11 +1,10 @@
-"""The product as a user starts it: ``python bot.py`` in a process of its own on a free port."""
+"""The product as a user starts it, ``bot.py`` with its options, in a process of its own on a free port."""
 
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ import psutil
 import yaml
 
 from parley.configs.load import read_yaml
+from tests.peers.forked_servers import ForkedServer
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,16 +90,8 @@ async def running_server(*arguments: str, log: Path | None = None) -> AsyncItera
 @asynccontextmanager
 async def _running(arguments: Sequence[str], log: Path | None) -> AsyncIterator[RunningServer]:
     port = free_port()
-    command = [sys.executable, str(ROOT / "bot.py"), "--port", str(port), *arguments]
-    with ExitStack() as files:
-        stderr = files.enter_context(log.open("wb")) if log is not None else None
-        child = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=ROOT,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=stderr,
-            env={**os.environ, TOKEN_ENV: TOKEN},
-        )
+    variables = {**os.environ, TOKEN_ENV: TOKEN}
+    child = ForkedServer(["--port", str(port), *arguments], ROOT, variables, log)
     url = f"http://127.0.0.1:{port}"
     try:
         async with httpx.AsyncClient() as client, asyncio.timeout(START_TIMEOUT_S):

@@ -68,7 +68,7 @@ class Turns:
             self.ended += 1
             await self._notify()
 
-    async def until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], *, within_s: float = 60) -> None:
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(condition)
 
@@ -140,7 +140,7 @@ class Reader:
         self.writer.transport.abort()
 
     async def until(self, text: str) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.reader.readuntil(text.encode())
 
 
@@ -162,7 +162,7 @@ class Server:
     async def read(self, method: str, path: str, body: bytes = b"", *headers: str) -> Reader:
         """Send a request; read its answer up to the end of the head."""
         reader, writer = await self._sent(method, path, body, *headers)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         return Reader(int(head.split()[1]), head, reader, writer)
 

@@ -110,7 +110,7 @@ async def test_a_page_in_a_call_has_no_serious_violation(chromium: str, site: tu
     async with opened(chromium, site[0], "phone-dark") as page:
         await page.locator('[data-role="talk"]').click()
         await page.locator('body[data-state="listening"], body[data-state="speaking"]').wait_for(
-            timeout=20_000
+            timeout=60_000
         )
         assert not await serious(page)
 

@@ -136,17 +136,15 @@ async def one_in_a_call_one_waiting(pool: Pool) -> AsyncIterator["asyncio.Task[o
 async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str, tmp_path: Path) -> None:
     async with site(tmp_path) as served, operator(chromium, served) as person:
         calls = served.app.state.calls
-        await person.state("live", within_s=5)
+        await person.state("live")
         await expect(person.part("no-queue")).to_be_visible()
         calls.queue.join("l_0", transport="webrtc")
         row = person.part("queue").locator("tr")
-        await expect(row).to_have_text(
-            re.compile(r"1\s*a caller \(webrtc\).*line\s*webrtc"), timeout=2 * LOOK_MS
-        )
+        await expect(row).to_have_text(re.compile(r"1\s*a caller \(webrtc\).*line\s*webrtc"))
         await row.get_by_role("button").click()
         await person.page.get_by_role("button", name="Remove").last.click()
         await expect(person.part("notice")).to_contain_text("a caller (webrtc) was removed from the queue")
-        await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
+        await expect(person.part("no-queue")).to_be_visible()
         assert calls.queued() == [] and person.complaints == []
 
 
@@ -155,10 +153,10 @@ async def test_a_question_asked_before_the_last_has_closed_is_answered_by_itself
 ):
     async with site(tmp_path) as served, operator(chromium, served) as person:
         calls = served.app.state.calls
-        await person.state("live", within_s=5)
+        await person.state("live")
         calls.queue.join("l_0", transport="webrtc")
         row = person.part("queue").locator("tr")
-        await expect(row).to_have_count(1, timeout=2 * LOOK_MS)
+        await expect(row).to_have_count(1)
         await row.get_by_role("button").click()
         await expect(person.part("confirm")).to_be_visible()
         # The event of the first dialog's end is delivered when the second is open.
@@ -180,7 +178,7 @@ async def test_an_operator_sees_who_is_served_and_takes_someone_out_by_keyboard(
 ):
     async with site(tmp_path, "gpu0") as here, one_in_a_call_one_waiting(here.pool) as waits:
         async with operator(chromium, here) as person:
-            await person.state("live", within_s=5)
+            await person.state("live")
             # The page is live a moment before it has drawn what it received.
             rows = person.part("workers").locator("tr")
             await expect(rows).to_have_count(1)
@@ -212,7 +210,7 @@ async def test_an_operator_sees_who_is_served_and_takes_someone_out_by_keyboard(
             with pytest.raises(AssignmentRefused) as refused:
                 await asyncio.wait_for(waits, 3)
             assert refused.value.reason is RefusalReason.CANCELLED
-            await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
+            await expect(person.part("no-queue")).to_be_visible()
             await expect(person.part("notice")).to_contain_text("bbbbbbbb was removed from the queue")
             await expect(person.page.locator("#queue-title")).to_be_focused()
             assert person.complaints == []
@@ -222,9 +220,9 @@ async def test_the_page_follows_what_happens(chromium: str, tmp_path: Path):
     async with site(tmp_path, "gpu0") as here, operator(chromium, here) as person:
         await expect(person.part("workers")).to_contain_text("idle")
         async with one_in_a_call_one_waiting(here.pool):
-            await expect(person.part("workers")).to_contain_text("duplex active", timeout=2 * LOOK_MS)
-            await expect(person.part("queue")).to_contain_text("bbbbbbbb", timeout=2 * LOOK_MS)
-        await expect(person.part("workers")).to_contain_text("idle", timeout=2 * LOOK_MS)
+            await expect(person.part("workers")).to_contain_text("duplex active")
+            await expect(person.part("queue")).to_contain_text("bbbbbbbb")
+        await expect(person.part("workers")).to_contain_text("idle")
         await expect(person.part("no-queue")).to_be_visible()
 
 
@@ -254,9 +252,7 @@ async def test_estimates_are_set_and_typing_survives_a_look(chromium: str, tmp_p
         await expect(save).to_be_disabled()
         await field.fill("0")
         await person.page.get_by_label("Chat, s").focus()
-        await expect(person.part("eta")).to_contain_text(
-            "Measured: 42 s from 1; used from 3 on", timeout=5_000
-        )
+        await expect(person.part("eta")).to_contain_text("Measured: 42 s from 1; used from 3 on")
         await expect(field).to_have_value("0")
         await expect(field).to_have_attribute("aria-invalid", "true")
         await save.click()
@@ -288,15 +284,13 @@ async def test_the_cost_of_calls_is_shown_and_what_is_not_known_of_it_is_said(ch
         spoken = prices.priced(Stage.TTS, "cartesia", "sonic", Usage(characters=1_200))
         events.publish(TurnPriced(1, 0, (heard,)))
         models, calls = person.part("models"), person.part("calls")
-        await expect(models.locator("tr")).to_have_text("deepgramnova-315 s heard0.25", timeout=5_000)
+        await expect(models.locator("tr")).to_have_text("deepgramnova-315 s heard0.25")
         await expect(calls.locator("tr")).to_contain_text("aaaaaaaawebrtc")
         await expect(calls.locator("td").nth(2)).to_have_text("1")
         await expect(calls.locator("td").nth(4)).to_have_text("0.25")
         events.publish(TurnPriced(2, 1, (spoken,)))
         entry.close()
-        await expect(models.locator("tr").nth(1)).to_have_text(
-            "cartesiasonic1,200 charactersnot known", timeout=5_000
-        )
+        await expect(models.locator("tr").nth(1)).to_have_text("cartesiasonic1,200 charactersnot known")
         await expect(calls.locator("td").nth(3)).to_have_text("not known")
         await expect(calls.locator("td").nth(4)).to_have_text("not known, over 0.25")
         await expect(person.part("usage-what")).to_contain_text("In EUR, by the prices of the deployment")
@@ -313,7 +307,7 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
         await expect(person.part("voice-name")).to_have_value("Anna Müller")
         await person.page.get_by_role("button", name="Add voice").click()
         voice = person.part("voices").locator("li")
-        await expect(voice).to_contain_text("Anna Müller", timeout=5_000)
+        await expect(voice).to_contain_text("Anna Müller")
         assert here.operations.voices is not None
         assert [each.name for each in here.operations.voices.all()] == ["Anna Müller"]
         played = await voice.locator("audio").evaluate(
@@ -329,7 +323,7 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
 
         await voice.get_by_role("button", name="Delete Anna Müller").click()
         await person.part("confirm-go").click()
-        await expect(person.part("no-voices")).to_be_visible(timeout=3_000)
+        await expect(person.part("no-voices")).to_be_visible()
         assert here.operations.voices.all() == []
         # Only the refused upload is in the console of the browser.
         assert [line for line in person.complaints if "400 (Bad Request)" not in line] == []
@@ -340,7 +334,7 @@ async def test_no_one_sees_anything_before_they_have_said_who_they_are(chromium:
         site(tmp_path, "gpu0") as here,
         operator(chromium, here, logs_in=False) as person,
     ):
-        await person.state("locked", within_s=5)
+        await person.state("locked")
         await expect(person.part("token-env")).to_contain_text(TOKEN_ENV)
         await expect(person.part("open")).to_be_hidden()
         await expect(person.part("token")).to_be_focused()
@@ -350,16 +344,16 @@ async def test_no_one_sees_anything_before_they_have_said_who_they_are(chromium:
         await expect(person.part("notice")).to_contain_text("the token is wrong")
         await person.part("token").fill(TOKEN)
         await person.page.keyboard.press("Enter")
-        await person.state("live", within_s=5)
+        await person.state("live")
         await expect(person.part("workers")).to_contain_text("127.0.0.1")
         # No script can read the login cookie, and it survives a visit to another site.
         assert await person.page.evaluate("document.cookie") == ""
         await person.page.reload()
-        await person.state("live", within_s=5)
+        await person.state("live")
         await person.part("log-out").click()
-        await person.state("locked", within_s=5)
+        await person.state("locked")
         await person.page.reload()
-        await person.state("locked", within_s=5)
+        await person.state("locked")
         assert [line for line in person.complaints if "403 (Forbidden)" not in line] == []
 
 
@@ -375,7 +369,7 @@ async def test_a_document_is_added_and_deleted_and_the_folder_read_again(chromiu
         await expect(shown).to_have_text([re.compile(r"hours\.md\s*1 passage, 1 kB")])
         await person.part("document-file").set_input_files(str(fees))
         await person.page.get_by_role("button", name="Add document").click()
-        await expect(shown).to_have_count(2, timeout=5_000)
+        await expect(shown).to_have_count(2)
         await expect(shown.first).to_contain_text("Fees & more.md2 passages")
         await expect(person.part("documents-what")).to_contain_text("2 files (3 passages)")
         await picture(person.page, "documents")
@@ -396,10 +390,10 @@ async def test_a_document_is_added_and_deleted_and_the_folder_read_again(chromiu
 
         await shown.first.get_by_role("button", name="Delete Fees & more.md").click()
         await person.part("confirm-go").click()
-        await expect(shown).to_have_count(1, timeout=5_000)
+        await expect(shown).to_have_count(1)
         (folder / "copied.txt").write_text("Copied into the folder.")
         await person.page.get_by_role("button", name="Read the folder again").click()
-        await expect(shown.first).to_contain_text("copied.txt", timeout=5_000)
+        await expect(shown.first).to_contain_text("copied.txt")
         # Only the refused upload is in the console of the browser.
         assert [line for line in person.complaints if "422" not in line] == []
         assert sorted(path.name for path in folder.iterdir()) == ["copied.txt", "hours.md"]
@@ -407,18 +401,18 @@ async def test_a_document_is_added_and_deleted_and_the_folder_read_again(chromiu
 
 async def test_a_server_without_documents_shows_none(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
-        await person.state("live", within_s=5)
+        await person.state("live")
         await expect(person.part("documents-card")).to_be_hidden()
         assert person.complaints == []
 
 
 async def test_the_printed_address_logs_in_and_is_not_kept(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
-        await person.state("live", within_s=5)
+        await person.state("live")
         assert TOKEN not in await person.page.evaluate("location.href")
         await person.page.goto(f"{here.address}?again#token=wrong")
         # An existing login stays valid.
-        await person.state("live", within_s=5)
+        await person.state("live")
 
 
 @pytest.mark.paired
@@ -426,29 +420,29 @@ async def test_a_page_that_no_one_sees_asks_for_nothing(chromium: str, tmp_path:
     async with site(tmp_path) as here, operator(chromium, here) as person:
         asked: list[str] = []
         person.page.on("request", lambda request: asked.append(request.url))
-        await person.state("live", within_s=5)
+        await person.state("live")
         await asyncio.sleep(1.2 * LOOK_MS / 1_000)
         assert asked
         await person.page.evaluate(HIDE, True)
-        await person.state("paused", within_s=1)
+        await person.state("paused")
         asked.clear()
         await asyncio.sleep(2.5 * LOOK_MS / 1_000)
         assert asked == []
         await person.page.evaluate(HIDE, False)
-        await person.state("live", within_s=1)
+        await person.state("live")
         assert asked
 
 
 async def test_a_server_that_goes_away_is_said_and_found_again(chromium: str, tmp_path: Path):
     async with site(tmp_path) as here, operator(chromium, here) as person:
-        await person.state("live", within_s=5)
+        await person.state("live")
         await person.page.route("**/api/queue", lambda route: route.abort())
-        await person.state("away", within_s=5)
+        await person.state("away")
         await expect(person.part("notice")).to_contain_text("The server cannot be reached")
         # The last known state stays visible.
         await expect(person.part("open")).to_be_visible()
         await person.page.unroute("**/api/queue")
-        await person.state("live", within_s=8)
+        await person.state("live")
         await expect(person.part("notice")).to_be_hidden()
 
 
@@ -465,8 +459,8 @@ async def test_the_page_fits_its_window(chromium: str, tmp_path: Path, scheme: s
         ]
         waits = asyncio.create_task(here.pool.acquire(WorkerRequest("waits", WAITS, Task.AUDIO_DUPLEX)))
         async with operator(chromium, here, **looks) as person:
-            await person.state("live", within_s=5)
-            await expect(person.part("queue")).to_contain_text("bbbbbbbb", timeout=2 * LOOK_MS)
+            await person.state("live")
+            await expect(person.part("queue")).to_contain_text("bbbbbbbb")
             await picture(person.page, f"{scheme}-{width}")
             wide_px = await person.page.evaluate("document.documentElement.scrollWidth")
             assert wide_px <= width

@@ -104,13 +104,13 @@ async def answer(socket: ClientConnection, *reports: dict[str, Any]) -> dict[str
 
 
 async def received(socket: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         found: dict[str, Any] = json.loads(await socket.recv())
         return found
 
 
 async def until_closed(socket: ClientConnection) -> tuple[int | None, str | None]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await socket.wait_closed()
     return socket.close_code, socket.close_reason
 
@@ -254,7 +254,7 @@ async def test_a_socket_answers_each_message_and_its_streams_end_with_it(tmp_pat
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

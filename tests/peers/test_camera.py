@@ -58,9 +58,7 @@ class Watched:
             self.camera.picture = picture
             await asyncio.sleep(len(pcm) / 32_000 / len(shown))
         # The last request: one before may have been a guess, which knows less.
-        await self.caller.until(
-            lambda: len(self.caller.of_type("bot-stopped-speaking")) > answered, within_s=20
-        )
+        await self.caller.until(lambda: len(self.caller.of_type("bot-stopped-speaking")) > answered)
         return last_question(self.llm.requests[-1]["messages"])
 
     async def seen(self) -> list[dict[str, Any]]:
@@ -81,7 +79,7 @@ async def watched(folder: Path, specialist: str, picture: np.ndarray) -> AsyncIt
         )
         async with (
             running_server("--config", str(config), log=folder / "log.txt") as server,
-            httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+            httpx.AsyncClient(base_url=server.url, timeout=60) as client,
         ):
             camera = Camera(picture)
             async with greeted(client, camera=camera) as caller:

@@ -60,13 +60,13 @@ class Line:
         self._ahead: deque[bytes | str] = deque()
         self.heard = Heard()
 
-    def silence_until(self, is_true: Callable[[], bool], *, within_s: float) -> Iterator[bytes]:
+    def silence_until(self, is_true: Callable[[], bool], *, within_s: float = 60) -> Iterator[bytes]:
         for packet in quiet(within_s):
             if is_true():
                 return
             yield packet
 
-    def listening(self, *, within_s: float) -> Iterator[bytes]:
+    def listening(self, *, within_s: float = 60) -> Iterator[bytes]:
         """Say nothing until the bot has said something from now on, and has paused."""
         begun = len(self.heard.mu_law)
 

@@ -348,13 +348,13 @@ async def test_stop_ends_the_answer_and_the_session_has_what_was_handed_out(tiny
             await client.until("chunk", 20)
             client.vanish()
             had = words_of(client)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (replies := await events(server, session, "bot_turn")):
                 await asyncio.sleep(0.1)
         assert replies[0]["payload"]["truncated"]
         assert replies[0]["payload"]["text"].startswith(had[:20])
         # No abandoned answer holds the model: the next client is answered at once.
-        async with page(server.url, "/ws/chat") as client, asyncio.timeout(5):
+        async with page(server.url, "/ws/chat") as client, asyncio.timeout(60):
             await client.send(**body(user("Hello?")))
             await client.until("chunk", 3)
 
@@ -393,8 +393,8 @@ async def test_a_killed_server_is_gone_on_from_with_the_session_and_one_that_sto
             said = [text for role, text in await view(second, session) if role == "user"]
             assert said == [QUESTION, "And what about Sunday?"]
             second.process.terminate()
-            assert (await client.until_closed(within_s=3))[0] == 1012
-        async with asyncio.timeout(10):
+            assert (await client.until_closed())[0] == 1012
+        async with asyncio.timeout(60):
             while second.process.is_running() and second.process.status() != "zombie":
                 await asyncio.sleep(0.1)
 
@@ -415,6 +415,6 @@ async def test_clients_that_come_and_go_leave_nothing_behind(server: RunningServ
         before = (await http.get("/health")).json()["calls"]
         for start in range(0, 24, 4):
             await asyncio.gather(*(one(start + number) for number in range(4)))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while (await http.get("/health")).json()["calls"] != before:
                 await asyncio.sleep(0.1)

@@ -66,7 +66,7 @@ class Deployed:
 
     async def asked(self, count: int = 1) -> dict[str, Any]:
         """Return the newest request to the model, after ``count`` have been received."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.llm.requests) < count:
                 await asyncio.sleep(0.02)
         return self.llm.requests[-1]
@@ -208,7 +208,7 @@ async def by_realtime(at: Deployed) -> None:
         one = Client(socket)
         await one.next("session.queue_done")
         await one.send("session.update", session={"instructions": ATTACK})
-        await one.next("session.created", within_s=20)
+        await one.next("session.created")
         await ask_engine(at, one, "input_audio_buffer.append", "audio")
 
 
@@ -326,7 +326,7 @@ async def test_instructions_for_one_response_take_the_tools_too(granting: Deploy
         assert ATTACK in system_of(granting.llm.requests[-1])
         assert tools_of(granting.llm.requests[-1]) == []
     # In a later turn of the session too, because the reply that they have shaped is still in it.
-    async with httpx.AsyncClient(base_url=granting.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=granting.url, timeout=60) as client:
         answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
         assert answer.status_code == 200 and "event: done" in answer.text
     assert ATTACK not in system_of(granting.llm.requests[-1])
@@ -343,7 +343,7 @@ async def test_words_that_a_client_puts_into_the_bots_mouth_take_the_tools(close
         session = caller.of("session.created")[0].session.id
         assert tools_of(closed.llm.requests[-1]) == []
     # They also hold in the next call of the session.
-    async with httpx.AsyncClient(base_url=closed.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=closed.url, timeout=60) as client:
         answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
         assert answer.status_code == 200 and "event: done" in answer.text
     assert tools_of(closed.llm.requests[-1]) == []
@@ -380,7 +380,7 @@ async def test_a_tool_of_a_client_is_offered_to_no_typed_turn_of_its_session(gra
     async with calling(granting.url, microphone=False, tools=[tool]) as caller:
         session = caller.of("session.created")[0].session.id
         await caller.until("session.updated")
-        async with httpx.AsyncClient(base_url=granting.url, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=granting.url, timeout=60) as client:
             answer = await client.post(f"/api/sessions/{session}/messages", json={"text": QUESTION})
             assert answer.status_code == 200 and "event: done" in answer.text
         assert tools_of(granting.llm.requests[-1]) == ["refund"]
@@ -400,10 +400,10 @@ def rtvi(type_: str, **data: Any) -> dict[str, Any]:
 async def test_a_browser_can_add_words_of_the_person_and_nothing_else(closed: Deployed):
     caller = Caller()
     message = {"role": "system", "content": ATTACK}
-    async with httpx.AsyncClient(base_url=closed.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=closed.url, timeout=60) as client:
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
     try:
-        await caller.until(lambda: caller.of_type("bot-ready"), within_s=20)
+        await caller.until(lambda: caller.of_type("bot-ready"))
         call = {"function_name": "refund", "tool_call_id": "call_0", "arguments": {}, "result": ATTACK}
         source = {"type": "url", "url": "http://127.0.0.1:9/x"}
         for one in (
@@ -414,8 +414,8 @@ async def test_a_browser_can_add_words_of_the_person_and_nothing_else(closed: De
             rtvi("client-message", t="append-to-context", d={"messages": [message]}),
         ):
             caller.send(one)
-        await caller.until(lambda: len(caller.of_type("error-response")) == 3, within_s=10)
-        await caller.until(lambda: caller.of_type("error"), within_s=10)
+        await caller.until(lambda: len(caller.of_type("error-response")) == 3)
+        await caller.until(lambda: caller.of_type("error"))
         before = len(closed.llm.requests)
         caller.send(rtvi("send-text", content=QUESTION))
         request = await closed.asked(before + 1)
@@ -473,15 +473,15 @@ async def test_a_page_that_has_used_up_its_turns_reads_so_and_goes_on(strict: De
 async def test_a_browser_that_has_used_up_its_turns_reads_so(strict: Deployed):
     caller = Caller()
     own = httpx.AsyncHTTPTransport(local_address="127.0.0.5")
-    async with httpx.AsyncClient(base_url=strict.url, timeout=20, transport=own) as client:
+    async with httpx.AsyncClient(base_url=strict.url, timeout=60, transport=own) as client:
         await caller.accept((await client.post("/api/offer", json=await caller.offer())).json())
     try:
-        await caller.until(lambda: caller.of_type("bot-ready"), within_s=20)
+        await caller.until(lambda: caller.of_type("bot-ready"))
         before = len(strict.llm.requests)
         caller.send(rtvi("send-text", content=QUESTION))
         await strict.asked(before + 1)
         caller.send(rtvi("send-text", content=QUESTION))
-        await caller.until(lambda: caller.of_type("error-response"), within_s=10)
+        await caller.until(lambda: caller.of_type("error-response"))
         [refused] = caller.of_type("error-response")
         assert "too many questions" in refused["data"]["error"]
         assert len(strict.llm.requests) == before + 1

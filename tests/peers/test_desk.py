@@ -53,7 +53,7 @@ class Desked:
         assert answer.status_code == 200, answer.text
         return {each["id"]: each for each in answer.json()["sessions"]}
 
-    async def until_tier(self, session: str, tier: str, *, within_s: float = 20) -> dict[str, Any]:
+    async def until_tier(self, session: str, tier: str, *, within_s: float = 60) -> dict[str, Any]:
         async with asyncio.timeout(within_s):
             while (found := (await self.listed()).get(session, {})).get("tier") != tier:
                 await asyncio.sleep(0.05)
@@ -87,7 +87,7 @@ class Desked:
             for each in page["events"]
         ]
 
-    async def until_said(self, session: str, author: str, words: str, *, within_s: float = 30) -> None:
+    async def until_said(self, session: str, author: str, words: str, *, within_s: float = 60) -> None:
         async with asyncio.timeout(within_s):
             while not any(by == author and words in text for by, text in await self.said(session)):
                 await asyncio.sleep(0.1)
@@ -111,7 +111,7 @@ async def serving_desk(
     )
     async with (
         running_server("--config", str(folder / "own.yaml"), *arguments, log=log) as server,
-        httpx.AsyncClient(base_url=server.url, headers=BEARER, timeout=30) as client,
+        httpx.AsyncClient(base_url=server.url, headers=BEARER, timeout=60) as client,
     ):
         yield Desked(client, llm), server
 
@@ -145,7 +145,7 @@ async def test_a_caller_who_writes_gets_a_human_and_then_the_agent_with_the_note
     # The words of a caller are held for the human.
     assert (await patient.type(session, "My card is gone."))[-1][0] == "held"
     await patient.act(session, "say", text="I have blocked your card.")
-    await patient.until_said(session, "human", "I have blocked your card.", within_s=5)
+    await patient.until_said(session, "human", "I have blocked your card.")
     assert len(patient.llm.requests) == asked
     await patient.act(session, "return", note="Card 42 is blocked; offer a new one.")
     assert len(patient.llm.requests) == asked
@@ -165,7 +165,7 @@ async def test_a_voice_call_over_a_websocket_hears_the_human(patient: Desked, mo
     async with calling(patient.url, model=model, query={"session": session}) as caller:
         await caller.until("session.created")
         caller.say(WISH)
-        await patient.until_tier(session, "waiting", within_s=30)
+        await patient.until_tier(session, "waiting")
         await until_heard(caller, WAITING)
         await patient.act(session, "take")
         await until_heard(caller, JOINED)
@@ -188,7 +188,7 @@ async def until_heard(caller: RealtimeCaller, words: str) -> None:
     def heard() -> str:
         return " ".join(each.transcript for each in caller.of("response.output_audio_transcript.done"))
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while words not in heard():
             await asyncio.sleep(0.1)
 
@@ -238,7 +238,7 @@ async def test_a_waiting_caller_may_go_on_with_the_agent(patient: Desked):
 async def test_when_no_human_comes_the_agent_goes_on(hasty: Desked):
     session = await hasty.new_session()
     await hasty.type(session, WISH)
-    await hasty.until_said(session, "deployment", GONE, within_s=10)
+    await hasty.until_said(session, "deployment", GONE)
     assert (await hasty.type(session, "When do you open?"))[-1][1]["text"] == "We open at ten."
     assert ("back", "expired") in await hasty.tiers(session)
 
@@ -246,7 +246,7 @@ async def test_when_no_human_comes_the_agent_goes_on(hasty: Desked):
 async def test_a_desk_that_leaves_gives_the_session_back(hasty: Desked):
     session = await hasty.new_session()
     await hasty.act(session, "take")
-    await hasty.until_said(session, "deployment", "My colleague has left", within_s=15)
+    await hasty.until_said(session, "deployment", "My colleague has left")
     assert await hasty.tiers(session) == [("human", "taken"), ("back", "desk_lost")]
     assert "take it over first" in await hasty.act(session, "say", status=409, text="Hello?")
 

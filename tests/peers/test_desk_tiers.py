@@ -146,7 +146,7 @@ async def test_a_caller_in_a_call_who_sounds_tense_again_and_again_is_offered_a_
         await caller.until("session.created")
         for turn in range(1, 4):
             caller.say("When do you open on Saturday?")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 # As a program that listens along reports: all through the turn.
                 while len([by for by, _ in await patient.said(session) if by == "caller"]) < turn:
                     body = {"annotations": [tense]}
@@ -176,7 +176,7 @@ async def test_a_phrase_in_a_call_uses_up_no_whisper(patient: Desked):
         # The answer whose request contained it has used it up.
         asked = len(patient.llm.requests)
         caller.say("And when do you close?")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(patient.llm.requests) == asked:
                 await asyncio.sleep(0.1)
         assert "Mention the app." not in json.dumps(patient.llm.requests[-1])
@@ -218,7 +218,7 @@ async def test_a_takeover_in_a_call_silences_the_model_that_is_writing(patient: 
     async with calling(patient.url, model=model, query={"session": session}) as caller:
         await caller.until("session.created")
         caller.say("When do you open on Saturday?")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not caller.speaker.audio:
                 await asyncio.sleep(0.05)
         await patient.act(session, "take")
@@ -296,7 +296,7 @@ async def test_a_caller_by_phone_hears_the_human(tmp_path: Path, monkeypatch: py
     ):
         frames = [*quiet(3), *packets(say(SPOKEN_WISH)), *quiet(24)]
         call = asyncio.create_task(place(front.url, frames, max_drain_s=0.5))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (waiting := [each for each in (await at.listed()).values() if each["place"] == 1]):
                 await asyncio.sleep(0.1)
         session = waiting[0]["id"]

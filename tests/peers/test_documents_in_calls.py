@@ -65,7 +65,7 @@ async def answer_to(caller: Caller, words: str) -> str:
     before = len(turns())
     text = {"content": words, "options": {"run_immediately": True}}
     caller.send({"label": "rtvi-ai", "type": "send-text", "id": str(before), "data": text})
-    await caller.until(lambda: len(turns()) > before, within_s=60)
+    await caller.until(lambda: len(turns()) > before)
     return str(turns()[-1]["bot_text"])
 
 
@@ -76,7 +76,7 @@ async def test_an_index_that_is_rebuilt_during_a_call_answers_before_and_after(s
         rebuilding = asyncio.create_task(client.put(PATH, params={"name": "places.md"}, content=LONG))
         # The old index answers meanwhile: its words are there before they are spoken.
         answering = asyncio.create_task(answer_to(caller, OPEN))
-        await caller.until(lambda: "at nine" in written(caller), within_s=60)
+        await caller.until(lambda: "at nine" in written(caller))
         assert not rebuilding.done()
         assert "at nine" in await answering
         assert (await rebuilding).status_code == 200

@@ -60,7 +60,7 @@ class Client:
     async def send(self, type_: str, **fields: Any) -> None:
         await self.socket.send(json.dumps({"type": type_, **fields}))
 
-    async def next(self, *types: str, within_s: float = 10) -> dict[str, Any]:
+    async def next(self, *types: str, within_s: float = 60) -> dict[str, Any]:
         """Wait for the next message of one of these types; messages before it are kept."""
         async with asyncio.timeout(within_s):
             while True:
@@ -71,12 +71,12 @@ class Client:
 
     async def prepared(self, **fields: Any) -> dict[str, Any]:
         await self.send("prepare", **{"system_prompt": "Be kind.", **fields})
-        return await self.next("prepared", within_s=20)
+        return await self.next("prepared")
 
     async def chunk(self, samples: np.ndarray = SECOND, **fields: Any) -> None:
         await self.send("audio_chunk", audio_base64=in_base64(samples), **fields)
 
-    async def goes_on(self, within_s: float) -> None:
+    async def goes_on(self, within_s: float = 60) -> None:
         """Send chunks until one has a result; each is answered, also while there is no engine."""
         async with asyncio.timeout(within_s):
             while "result" not in self.types[-1:]:
@@ -84,7 +84,7 @@ class Client:
                 await self.next("result", "error")
                 await asyncio.sleep(0.1)
 
-    async def ended(self, within_s: float = 5) -> tuple[int, str]:
+    async def ended(self, within_s: float = 60) -> tuple[int, str]:
         with pytest.raises(ConnectionClosed):
             async with asyncio.timeout(within_s):
                 while True:
@@ -112,7 +112,7 @@ class Site:
 
     async def is_free(self) -> None:
         """Wait until the calls of the test before have ended."""
-        await lines_are_free(self.served.address, within_s=10)
+        await lines_are_free(self.served.address)
 
 
 @contextmanager
@@ -263,7 +263,7 @@ async def test_a_pause_holds_the_conversation_and_ends(one_line: Site):
         await one.next("result")
         began_s = time.monotonic()
         await one.send("pause", timeout=1)
-        await one.next("timeout", within_s=5)
+        await one.next("timeout")
         assert 0.9 < time.monotonic() - began_s < 2.5
         assert (await one.ended())[0] == 1000
 
@@ -274,7 +274,7 @@ async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
         more = pooled(model.url) + "sockets: {prepare_s: 1}\n"
         with serving(tmp_path, "llm: {name: documents}", more=more, calls=2) as at:
             async with client(at) as one:
-                await one.next("queue_done", within_s=20)
+                await one.next("queue_done")
                 assert (await one.next("timeout"))["reason"] == "nothing was prepared within 1 s"
                 assert (await one.ended())[0] == 1000
             async with client(at) as other:
@@ -323,8 +323,8 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(in_pool: Sit
         assert error["code"] == "inference_error"
         # There is no other worker: the conversation waits at the head until this one is started again.
         assert (await one.next("queued"))["position"] == 1
-        await one.next("queue_done", within_s=20)
-        await one.goes_on(within_s=20)
+        await one.next("queue_done")
+        await one.goes_on()
         assert len(model.prepared) == before + 2
 
 
@@ -338,7 +338,7 @@ CLIENT, SERVER = (
 class RealtimeClient(Client):
     """Client of the realtime dialect; each message of the server has to be valid by its schema."""
 
-    async def next(self, *types: str, within_s: float = 10) -> dict[str, Any]:
+    async def next(self, *types: str, within_s: float = 60) -> dict[str, Any]:
         before = len(self.got)
         message = await super().next(*types, within_s=within_s)
         for each in self.got[before:]:
@@ -431,16 +431,16 @@ async def test_a_client_in_the_queue_may_send_its_update_early(in_pool: Site):
     await in_pool.is_free()
     async with realtime_client(in_pool.served, "?mode=audio") as first:
         await first.update()
-        await first.next("session.created", within_s=20)
+        await first.next("session.created")
         async with realtime_client(in_pool.served, "?mode=audio") as second:
             assert (await second.next("session.queued"))["position"] == 1
             await second.update()
             await second.update()
             await first.say("session.close", reason="user_stop")
             await first.ended()
-            await second.next("session.queue_done", within_s=20)
+            await second.next("session.queue_done")
             await second.update()
-            await second.next("session.created", within_s=20)
+            await second.next("session.created")
             await second.append()
             assert "error" not in second.types
 
@@ -544,7 +544,7 @@ async def test_a_handshake_is_refused_with_the_reason(one_line: Site):
         assert b"lines are in use" in full.value.response.body
         await first.close()
     left_s = time.monotonic()
-    async with httpx.AsyncClient() as http, asyncio.timeout(5):
+    async with httpx.AsyncClient() as http, asyncio.timeout(60):
         while (await http.get(f"{served.address}/health")).json()["calls"]:
             await asyncio.sleep(0.01)
     assert time.monotonic() - left_s < 1

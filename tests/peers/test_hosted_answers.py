@@ -142,7 +142,7 @@ def embedded(folder: Path, answer_tokens: int = ANSWER_TOKENS) -> CausalReplies:
 
 
 async def said(replies: HostedReplies | CausalReplies, messages: Sequence[Message]) -> str:
-    async with asyncio.timeout(30), aclosing(replies.reply(messages)) as pieces:  # type: ignore[type-var]
+    async with asyncio.timeout(60), aclosing(replies.reply(messages)) as pieces:  # type: ignore[type-var]
         return "".join([piece async for piece in pieces])
 
 
@@ -186,7 +186,7 @@ class Raw:
         number = self.link.put(MessageType.GENERATE, *of_asked(asked, condition))
         counts: list[dict[str, Any]] = []
         while True:
-            message = self.link.heard(number, within_s=20)
+            message = self.link.heard(number)
             assert message is not None
             if message.type is MessageType.DONE:
                 assert len(counts) == 1
@@ -246,7 +246,7 @@ def test_what_is_kept_of_a_session_outlives_its_link_and_is_no_one_elses(url: st
     with raw(url, "mine") as session:
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "equal" and counts["cached_tokens"] == handle.kv_tokens
-        session.link.ask(MessageType.DISCARD, within_s=2)
+        session.link.ask(MessageType.DISCARD)
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "refused"
 
@@ -256,12 +256,12 @@ def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: st
         facts, payload = of_asked(GenerationRequest((HELLO,)), None)
         for wrong in ({**facts, "append": 9}, {**facts, "keep": -1}, {**facts, "condition": {}}, {}):
             with pytest.raises(EngineError, match="unreadable"):
-                session.link.ask(MessageType.GENERATE, wrong, payload, within_s=5)
+                session.link.ask(MessageType.GENERATE, wrong, payload)
         for nothing in (b"", b"[]", b'[["nobody", "Hello"]]', b"[" * 10_000):
             with pytest.raises(EngineError, match="unreadable"):
-                session.link.ask(MessageType.GENERATE, facts, nothing, within_s=5)
+                session.link.ask(MessageType.GENERATE, facts, nothing)
         with pytest.raises(EngineError, match="does not support speak"):
-            session.link.ask(MessageType.SPEAK, {"text": "Hello"}, within_s=5)
+            session.link.ask(MessageType.SPEAK, {"text": "Hello"})
         assert session.answer(HELLO)[1].text
 
 
@@ -277,7 +277,7 @@ async def test_who_interrupts_stops_the_model_and_goes_on_from_what_was_heard(ta
     _, url = talkative.worker()
     with conversation(url) as replies:
         heard = ""
-        async with asyncio.timeout(30), aclosing(replies.reply([HELLO])) as pieces:
+        async with asyncio.timeout(60), aclosing(replies.reply([HELLO])) as pieces:
             async for piece in pieces:
                 heard += piece
                 if len(heard) > 20:
@@ -285,7 +285,7 @@ async def test_who_interrupts_stops_the_model_and_goes_on_from_what_was_heard(ta
         asked_tokens = read(replies).input_tokens
         dialogue = [HELLO, Message("assistant", f"{heard} [interrupted]"), Message("user", "No, wait.")]
         began_s = time.monotonic()
-        async with asyncio.timeout(30), aclosing(replies.reply(dialogue)) as pieces:
+        async with asyncio.timeout(60), aclosing(replies.reply(dialogue)) as pieces:
             await anext(pieces)
         # Reading thousands of tokens first would have taken many seconds.
         assert time.monotonic() - began_s < 2
@@ -322,7 +322,7 @@ async def test_two_conversations_are_answered_at_once_and_one_too_many_is_refuse
             with pytest.raises(EngineBusyError, match="all 2 slots are in use"):
                 await said(third, [HELLO])
             one.close()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         assert await said(third, [HELLO]) == received[0]
@@ -362,7 +362,7 @@ async def test_a_worker_that_ends_in_the_middle_of_an_answer_is_noticed_in_time(
     process, url = talkative.worker()
     with conversation(url) as replies:
         pieces = replies.reply([HELLO])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await anext(pieces)
             os.kill(process.pid, blow)
             began_s = time.monotonic()
@@ -402,7 +402,7 @@ async def typing(config: Path) -> AsyncIterator[Callable[[str], Awaitable[str]]]
     answering = await LlmRuntime.load(deployment, plan_answering(deployment))
 
     async def typed(text: str) -> str:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in ask(held, answering, text):
                 last = event
         assert isinstance(last, AnswerCommitted)
@@ -445,7 +445,7 @@ async def test_a_typed_answer_whose_worker_ends_in_the_middle_is_not_left_open(
     answering = await LlmRuntime.load(deployment, plan_answering(deployment))
     try:
         async with open_conversations(deployment, answering) as opened, opened.open() as held:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 async for event in ask(held, answering, QUESTION):
                     if isinstance(event, AnswerPiece):
                         os.kill(process.pid, blow)

@@ -39,7 +39,7 @@ async def heard(pool: EnginePool[Transcript], question: str) -> list[str]:
 
 
 async def dies_in_mid_word(victim: EngineProcess[Transcript], how: signal.Signals) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not victim.utterances or victim.work.real_time_factor is None:
             await asyncio.sleep(0.01)
     assert victim.pid is not None

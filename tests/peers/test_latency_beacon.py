@@ -64,7 +64,7 @@ async def hold(chromium: str, address: str, folder: Path) -> str:
     )
     async with visit(chromium, f"{address}/?raw=1", *flags) as person:
         await person.part("talk").click()
-        await person.state("listening", "speaking", within_s=40)
+        await person.state("listening", "speaking")
         chip = person.part("answered-in").first
         await expect(chip).to_contain_text("answered in", timeout=120_000)
         await chip.locator("summary").click()
@@ -72,7 +72,7 @@ async def hold(chromium: str, address: str, folder: Path) -> str:
         await look(person, "latency_call")
         href = await person.part("as-text").get_attribute("href")
         await person.part("talk").click()
-        await person.state("ready", within_s=10)
+        await person.state("ready")
         assert person.complaints == []
     return f"{address}{href}"
 
@@ -82,8 +82,8 @@ async def test_the_page_measures_what_the_recording_holds(chromium: str, tmp_pat
     async with running_server("--config", str(config)) as server:
         address = server.url.replace("127.0.0.1", "localhost")
         session = await hold(chromium, address, tmp_path)
-        recording = await only_recording(tmp_path, within_s=60)
-        await lines_are_free(address, within_s=20)
+        recording = await only_recording(tmp_path)
+        await lines_are_free(address)
         async with visit(chromium, session) as person:
             await person.part("recordings").locator("summary").first.click()
             fold = person.part("heard").first

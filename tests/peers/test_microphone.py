@@ -109,7 +109,7 @@ class Recording:
     def quiet_ms(self) -> int:
         return (self.now() - self.last_audible) * 1000 // RATE_HZ
 
-    async def until(self, condition: Callable[[], bool], *, within_s: float) -> None:
+    async def until(self, condition: Callable[[], bool], *, within_s: float = 60) -> None:
         async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(condition)
 
@@ -207,7 +207,7 @@ async def sound() -> AsyncIterator[Sound]:
                 asyncio.create_task(recordings[-1].follow(recorder.stdout), name=f"record.{sink}")
             )
         for recording in recordings:
-            await recording.until(lambda recording=recording: recording.now() > 0, within_s=10)
+            await recording.until(lambda recording=recording: recording.now() > 0)
         yield Sound(server, environment, *recordings)
     finally:
         for child in reversed(children):
@@ -218,7 +218,7 @@ async def sound() -> AsyncIterator[Sound]:
 
 async def record(sink: str, environment: dict[str, str], server: Process) -> Process:
     """Return a recorder that has reached the server, which takes a moment."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             assert server.returncode is None, "the sound server ended"
             asked = await asyncio.create_subprocess_exec(
@@ -244,7 +244,7 @@ class Command:
         """Signal the whole group, child processes included, as the terminal does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    async def ended(self, *, within_s: float) -> tuple[int, str]:
+    async def ended(self, *, within_s: float = 60) -> tuple[int, str]:
         """Return the exit status and the error output of the command."""
         _, error = await asyncio.wait_for(self.process.communicate(), within_s)
         lines = [line for line in error.decode().splitlines() if "ᓚᘏᗢ" not in line]
@@ -267,7 +267,7 @@ async def talking(environment: dict[str, str], *arguments: str) -> AsyncIterator
 
 
 async def greeting_begins(sound: Sound, command: Command) -> None:
-    await sound.bot.until(lambda: sound.bot.sounding or command.has_ended, within_s=30)
+    await sound.bot.until(lambda: sound.bot.sounding or command.has_ended)
     if command.has_ended:
         pytest.fail(f"the command ended: {await command.ended(within_s=1)}")
 
@@ -279,26 +279,26 @@ async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound
     async with talking(sound.environment, "--mode", mode) as command:
         await greeting_begins(sound, command)
         greeted = bot.last_audible
-        await bot.until(lambda: bot.quiet_ms() > 800, within_s=20)
+        await bot.until(lambda: bot.quiet_ms() > 800)
         assert bot.last_audible - greeted > 3 * RATE_HZ
 
         await sound.play(say("How do I block a lost card?") + silence(200))
         asked_s = caller.when_s(caller.last_audible)
-        await bot.until(lambda: bot.sounding, within_s=5)
+        await bot.until(lambda: bot.sounding)
         answered = bot.last_audible
         answer_s = bot.when_s(answered) - asked_s
         assert 0 < answer_s < 5
-        await bot.until(lambda: bot.last_audible > answered + 2 * RATE_HZ, within_s=10)
+        await bot.until(lambda: bot.last_audible > answered + 2 * RATE_HZ)
 
         # In the middle of a word, with audio on its way to the device.
         pressed_s = time.monotonic()
         command.press_ctrl_c()
-        status, complaint = await command.ended(within_s=3)
+        status, complaint = await command.ended()
         assert status in (0, 130), complaint
         assert "Traceback" not in complaint
         assert "ran dry" not in complaint
         ended = bot.now()
-        await bot.until(lambda: bot.now() > ended + RATE_HZ, within_s=5)
+        await bot.until(lambda: bot.now() > ended + RATE_HZ)
         assert bot.when_s(bot.last_audible) - pressed_s < 1
 
 
@@ -308,11 +308,11 @@ async def talk_over_the_greeting(sound: Sound, command: Command) -> tuple[float,
     await greeting_begins(sound, command)
     began_s = bot.when_s(bot.last_audible)
     # By now the bot has measured that no echo comes back.
-    await bot.until(lambda: bot.when_s(bot.now()) > began_s + 0.3, within_s=5)
+    await bot.until(lambda: bot.when_s(bot.now()) > began_s + 0.3)
     over = say("Hold on please, I would like to ask you about something else instead.")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sound.play(over), name="caller")
-        await caller.until(lambda: caller.sounding, within_s=5)
+        await caller.until(lambda: caller.sounding)
         onset_s = caller.when_s(caller.first_audible)
         # The greeting lasts more than three seconds, the caller's words as well.
         assert onset_s - began_s < 1.5
@@ -353,16 +353,16 @@ async def test_a_bot_that_hears_itself_says_its_greeting_to_the_end(sound: Sound
     async with talking(sound.environment) as command:
         await greeting_begins(sound, command)
         greeted = bot.last_audible
-        await caller.until(lambda: caller.sounding, within_s=5)
-        await bot.until(lambda: bot.quiet_ms() > 1_500, within_s=20)
+        await caller.until(lambda: caller.sounding)
+        await bot.until(lambda: bot.quiet_ms() > 1_500)
         # A bot that takes itself for a caller falls silent within half a second, and then asks the caller to
         # repeat.
         assert bot.last_audible - greeted > 3 * RATE_HZ
 
         await sound.play(say("How do I block a lost card?") + silence(200))
-        await bot.until(lambda: bot.sounding, within_s=5)
+        await bot.until(lambda: bot.sounding)
         command.press_ctrl_c()
-        status, complaint = await command.ended(within_s=10)
+        status, complaint = await command.ended()
         assert status in (0, 130), complaint
         assert "echo control failed" not in complaint
 
@@ -371,7 +371,7 @@ async def test_a_sound_server_that_dies_ends_the_command_with_one_line(sound: So
     async with talking(sound.environment) as command:
         await greeting_begins(sound, command)
         sound.server.kill()
-        status, complaint = await command.ended(within_s=10)
+        status, complaint = await command.ended()
     assert status == 2
     assert "Traceback" not in complaint
     # PortAudio prints lines of its own before.
@@ -381,7 +381,7 @@ async def test_a_sound_server_that_dies_ends_the_command_with_one_line(sound: So
 
 async def test_no_sound_server_is_one_line_and_status_2(tmp_path: Path):
     async with talking(private_environment(tmp_path)) as command:
-        status, complaint = await command.ended(within_s=15)
+        status, complaint = await command.ended()
     assert status == 2
     assert complaint.startswith("bot.py: ")
     assert len(complaint.splitlines()) == 1

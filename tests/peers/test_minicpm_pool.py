@@ -72,7 +72,7 @@ async def placed(
 ) -> AsyncIterator[tuple[PooledConversation, OmniEngine]]:
     """Return a conversation that has a worker and has begun."""
     one = conversation(pool, session)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await one.place()
     engine = one.open_engine()
     await asyncio.to_thread(engine.prepare, Preparation("Be kind."))
@@ -130,7 +130,7 @@ async def test_one_that_is_not_idle_is_not_granted_until_it_is(state: dict[str, 
             assert pool.waiting == 1 and not waits.done() and pool.seen()[0].placed == 0
             server.status, server.doing, server.model_loaded, server.answers = "healthy", "idle", True, True
             server.ends.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await waits
             assert server.doing == "duplex_active"
 
@@ -228,7 +228,7 @@ async def test_one_that_refuses_and_calls_itself_idle_is_no_storm() -> None:
             # second.
             assert server.asked < 60 and not waits.done()
             server.tells_nothing = False
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(60):
                 await waits
 
 
@@ -246,7 +246,7 @@ async def test_a_stopped_one_is_never_granted_and_its_conversation_moves_at_the_
                 assert time.monotonic() - began_s < 1
                 await asyncio.to_thread(engine.cleanup)
                 one.over(well=False)
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(60):
                     await one.place()
                 again = one.open_engine()
                 await asyncio.to_thread(again.prepare, Preparation())
@@ -257,7 +257,7 @@ async def test_a_stopped_one_is_never_granted_and_its_conversation_moves_at_the_
                 await asyncio.sleep(1)
                 assert not waits.done() and pool.waiting == 1
                 hangs.signal(signal.SIGCONT)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     await waits
                 await asyncio.to_thread(again.cleanup)
 
@@ -292,7 +292,7 @@ async def test_a_killed_one_is_told_within_250_ms_and_comes_back() -> None:
             waits = asyncio.create_task(one.place())
             port = int(dies.base.rpartition(":")[2])
             exits.enter_context(minicpm_worker_process(port))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await waits
             one.over(well=True)
 
@@ -402,7 +402,7 @@ async def test_a_client_whose_worker_is_killed_reads_it_at_once_and_goes_on_with
                 dies.signal(signal.SIGKILL)
                 assert (await one.next("error"))["code"] == "inference_error"
                 assert time.monotonic() - killed_s < 0.25
-                await one.goes_on(within_s=10)
+                await one.goes_on()
                 assert len(other.prepared) == 1
 
 
@@ -420,5 +420,5 @@ async def test_a_client_whose_worker_hangs_is_moved_at_its_deadline(tmp_path: Pa
                 assert (await one.next("error"))["code"] == "inference_error"
                 # unit_timeout_s is 1; the health probes give the worker up after 6 s.
                 assert 0.9 < time.monotonic() - stopped_s < 4
-                await one.goes_on(within_s=20)
+                await one.goes_on()
                 assert len(other.prepared) == 1

@@ -204,7 +204,7 @@ async def test_a_reader_that_leaves_ends_the_answer(server: RunningServer, opena
         if seen == 3:
             break
     await stream.close()
-    async with asyncio.timeout(10), httpx.AsyncClient(base_url=server.url) as client:
+    async with asyncio.timeout(60), httpx.AsyncClient(base_url=server.url) as client:
         async with client.stream("GET", f"/api/sessions/{session}/events", timeout=10) as events:
             async for line in events.aiter_lines():
                 if line.startswith("data: ") and (event := json.loads(line[6:]))["kind"] == "bot_turn":

@@ -79,7 +79,7 @@ async def line_of_a_module(
 
 async def until_free(server: RunningServer) -> None:
     """Wait until no call holds a line; a caller who hung up holds theirs for a moment."""
-    async with asyncio.timeout(10), httpx.AsyncClient(base_url=server.url) as client:
+    async with asyncio.timeout(60), httpx.AsyncClient(base_url=server.url) as client:
         while (await client.get("/status")).json()["calls"]:
             await asyncio.sleep(0.05)
 
@@ -130,7 +130,7 @@ async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
         pool = f"workers: {{workers: [{engine}]}}\nduplex: {{engine: {{name: pool}}}}\n"
         async with telephone(tmp_path, monkeypatch, "--mode", "duplex", more=pool) as (server, front):
             first = asyncio.create_task(place(front.url, quiet(16), max_drain_s=0.5))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not model.chunks:
                     await asyncio.sleep(0.1)
             second = await place(front.url, quiet(10), max_drain_s=0.5)
@@ -150,7 +150,7 @@ async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(o
     await until_free(one_line)
     async with front_of(one_line.url) as front:
         first = asyncio.create_task(place(front.url, quiet(3), max_drain_s=0.5))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not front.from_server:
                 await asyncio.sleep(0.1)
         mine, other = {"CallSid": "CA" + "2" * 32}, {"CallSid": "CA" + "3" * 32}
@@ -158,7 +158,7 @@ async def test_a_caller_for_whom_there_is_no_line_is_held_and_has_the_next_one(o
         assert "You are number 2 in the queue." in await front.answer(**other)
         assert (await first).violations == []
         # Twilio repeats its request after the pause; the first caller stays first.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert "<Connect>" not in await front.answer(**other)
             while "<Connect>" not in (twiml := await front.answer(**mine, CallStatus="in-progress")):
                 await asyncio.sleep(0.2)
@@ -215,7 +215,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         # Long enough for the answer, the announcement of the transfer, and the report that it failed.
         call = [*quiet(BRIEFLY_GREETED_S), *packets(say(QUESTION)), *quiet(8), *wants, *quiet(20)]
         placing = asyncio.create_task(place(front.url, [*call, *wants, *quiet(24)]))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             while not rest.begun:
                 await asyncio.sleep(0.1)
         # No person answers: the caller hears so, and the conversation continues.
@@ -245,7 +245,7 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         assert all(turns[place + 1][1].startswith("One") for place in asked), "\n".join(map(str, turns))
         # The stream is over with it, and so is the session's part.
         assert report.result.closed_by == "agent"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await timelines(server.url))[0][-1]["kind"] != "left":
                 await asyncio.sleep(0.1)
 

@@ -20,7 +20,7 @@ async def test_a_call_on_the_page_goes_on_by_telephone(chromium: str, tmp_path: 
         async with visit(chromium, server.address) as person:
             await expect(person.part("by-phone")).to_be_hidden()
             await person.part("talk").click()
-            await person.state("listening", within_s=20)
+            await person.state("listening")
             await person.part("by-phone").click()
             notice = person.part("notice")
             await expect(notice).to_contain_text("Call +15550199 and press")

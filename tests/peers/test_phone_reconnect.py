@@ -90,7 +90,7 @@ async def kill(server: Server) -> None:
     """Kill a server, as a machine without memory does."""
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
-    async with asyncio.timeout(10), httpx.AsyncClient() as client:
+    async with asyncio.timeout(60), httpx.AsyncClient() as client:
         while True:
             try:
                 await client.get(f"{server.url}/health")

@@ -33,7 +33,7 @@ async def line(folder: Path, monkeypatch: pytest.MonkeyPatch, *, phone: str = ""
     )
     async with (
         running_server("--config", str(config)) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=30, headers=BEARER) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client,
     ):
         yield server, client
 
@@ -78,7 +78,7 @@ async def timeline(client: httpx.AsyncClient, session: str) -> list[dict[str, An
 
 async def over(client: httpx.AsyncClient, session: str) -> list[dict[str, Any]]:
     """Return the timeline with the end of its call, which is written after the caller has left."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not of_kind(events := await timeline(client, session), "left"):
             await asyncio.sleep(0.05)
     return events
@@ -106,7 +106,7 @@ async def test_who_is_cut_off_and_calls_again_gets_on_with_the_session(rememberi
     before, number = await sessions(client), "+15550145"
     # The carrier has not noticed the end: the first caller's line still counts as good.
     first = asyncio.create_task(call(server, number=number, quiet_s=30))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (begun := await newer(client, before)) or not of_kind(
             await timeline(client, begun[0]), "bot_turn"
         ):
@@ -121,7 +121,7 @@ async def test_a_second_call_can_be_a_session_of_its_own(tmp_path: Path, monkeyp
     apart = ", remember_callers: {trust: any, second_call: apart}"
     async with line(tmp_path, monkeypatch, phone=apart) as (server, client):
         first = asyncio.create_task(call(server, quiet_s=8))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await sessions(client):
                 await asyncio.sleep(0.1)
         await asyncio.sleep(0.5)

@@ -149,7 +149,7 @@ async def type_turn(
     parley: RunningServer, session: str, words: str, *pictures: dict[str, str]
 ) -> tuple[int, str]:
     """Send a typed turn; return the status and the body."""
-    async with httpx.AsyncClient(base_url=parley.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=parley.url, timeout=60) as client:
         body = {"text": words, "pictures": list(pictures)}
         answer = await client.post(f"/api/sessions/{session}/messages", json=body)
         return answer.status_code, answer.text
@@ -352,7 +352,7 @@ async def test_a_person_adds_a_picture_on_the_page_which_shows_it(shared: Seeing
             await expect(page.get_by_label("Pictures of this message").locator("img")).to_have_count(1)
             await page.get_by_label("Type to Parley").fill("What is this?")
             await page.get_by_role("button", name="Send").click()
-            await expect(page.get_by_text("A red square.")).to_be_visible(timeout=15_000)
+            await expect(page.get_by_text("A red square.")).to_be_visible()
             assert shape(shared.model)[-1] == ["<green>", "What is this?"]
             [(_, content)] = asked(shared.model)
             assert isinstance(content[0], SeenPicture) and content[0].image.size == (1_568, 1_045)
@@ -419,7 +419,7 @@ async def test_the_console_shows_a_file_with_the_next_line(tmp_path: Path):
                 )
                 lines = ["/image red.png", f"/image {tmp_path}/cut.jpg", f"/image {tmp_path}/red.png"]
                 keys.send_text("".join(f"{line}\r" for line in [*lines, "What is this?", "/quit"]))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await made.converse()
     assert "red.png: No such file" in screen.getvalue() and "not a whole picture" in screen.getvalue()
     assert shape(model) == [["<red>", "What is this?"]]

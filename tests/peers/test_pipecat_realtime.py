@@ -126,7 +126,7 @@ async def test_a_spoken_conversation_with_a_tool_and_an_interruption(forecaster:
     speaking = asyncio.create_task(speak())
 
     async def until(is_true: Any) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not is_true():
                 assert not failures, failures
                 await asyncio.sleep(0.02)

@@ -74,7 +74,7 @@ class Heard(FrameProcessor):
             await self.push_frame(frame, direction)
         self._changed.set()
 
-    async def until(self, is_so: Callable[[], bool], *, within_s: float = 20) -> None:
+    async def until(self, is_so: Callable[[], bool], *, within_s: float = 60) -> None:
         async with asyncio.timeout(within_s):
             while not is_so():
                 self._changed.clear()
@@ -287,7 +287,7 @@ async def test_a_message_that_cannot_be_used_ends_the_call_with_the_reason(
 ):
     url = f"ws{server.url.removeprefix('http')}/ws"
     reasons: list[str] = []
-    async with asyncio.timeout(15), connect(url) as socket:
+    async with asyncio.timeout(60), connect(url) as socket:
         await socket.send(FIRST)
         await socket.recv()
         await socket.send(wrong)
@@ -305,7 +305,7 @@ async def test_huge_frames_floods_and_sockets_without_a_first_frame_are_closed(s
     url = f"ws{server.url.removeprefix('http')}/ws"
 
     async def code_of(*messages: str | bytes) -> int:
-        async with asyncio.timeout(20), connect(url, max_size=None) as socket:
+        async with asyncio.timeout(60), connect(url, max_size=None) as socket:
             try:
                 for message in messages:
                     await socket.send(message)
@@ -333,7 +333,7 @@ async def test_words_that_no_recogniser_heard_are_no_turn(server: RunningServer)
         payload = await ProtobufFrameSerializer().serialize(forged)
         assert payload is not None
     url = f"ws{server.url.removeprefix('http')}/ws"
-    async with asyncio.timeout(20), connect(url) as socket:
+    async with asyncio.timeout(60), connect(url) as socket:
         await socket.send(FIRST)
         await socket.send(payload)
         await socket.send(frame_of(text={"text": "what is the price"}))

@@ -75,7 +75,7 @@ def process_of(pool: Pool, worker: str) -> WorkerProcess:
     return process
 
 
-async def until(holds: Any, within_s: float = 5) -> None:
+async def until(holds: Any, within_s: float = 60) -> None:
     async with asyncio.timeout(within_s):
         while not holds():
             await asyncio.sleep(0.005)

@@ -48,28 +48,28 @@ async def test_a_second_caller_waits_and_is_told_where_they_stand(
     before, heard = len(model.prepared), len(model.chunks)
     async with visit(chromium, f"{served.address}/duplex", *FLAGS) as first:
         await first.part("talk").click()
-        await first.state("listening", "speaking", within_s=15)
-        async with asyncio.timeout(20):
+        await first.state("listening", "speaking")
+        async with asyncio.timeout(60):
             while len(model.chunks) == heard:
                 await asyncio.sleep(0.1)
 
         second = await open_page(first.context, f"{served.address}/duplex")
         await second.part("talk").click()
         notice = second.part("notice")
-        await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
+        await expect(notice).to_contain_text("You are number 1 in the queue, about")
         # The voice announces it too.
-        await second.answered("number 1 in the queue", within_s=15)
+        await second.answered("number 1 in the queue")
         assert len(model.prepared) == before + 1
 
         await first.part("talk").click()
-        await first.state("ready", within_s=5)
+        await first.state("ready")
         freed_s = time.monotonic()
-        await expect(notice).not_to_contain_text("queue", timeout=3_000)
+        await expect(notice).not_to_contain_text("queue")
         assert time.monotonic() - freed_s < 3
         await units_are_heard(model, 2)
         assert len(model.prepared) == before + 2
         await second.part("talk").click()
-        await second.state("ready", within_s=5)
+        await second.state("ready")
 
 
 async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
@@ -81,28 +81,28 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
         httpx.AsyncClient(base_url=served.address, headers=BEARER) as operator,
     ):
         await first.part("talk").click()
-        await first.state("listening", "speaking", within_s=15)
+        await first.state("listening", "speaking")
         await units_are_heard(model, 1)
 
         second = await open_page(first.context, f"{served.address}/duplex")
         await second.part("talk").click()
         notice = second.part("notice")
-        await expect(notice).to_contain_text("You are number 1 in the queue", timeout=15_000)
+        await expect(notice).to_contain_text("You are number 1 in the queue")
         [waiting] = (await operator.get("/api/queue")).json()["items"]
         taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
         assert taken_out.json() == {"success": True}
         reason = "an operator removed you from the queue"
-        await expect(notice).to_contain_text(reason, timeout=3_000)
-        await second.answered(f"Sorry, {reason}", within_s=15)
+        await expect(notice).to_contain_text(reason)
+        await second.answered(f"Sorry, {reason}")
         # The caller does not queue again, and there is no other engine.
         assert (await operator.get("/api/queue")).json()["items"] == []
-        await second.state("ended", within_s=15)
+        await second.state("ended")
         await expect(notice).to_contain_text(reason)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await operator.get("/status")).json()["calls"] != 1:
                 await asyncio.sleep(0.05)
         await first.part("talk").click()
-        await first.state("ready", within_s=5)
+        await first.state("ready")
 
 
 async def test_a_caller_whose_worker_is_killed_goes_on_with_another(
@@ -112,15 +112,15 @@ async def test_a_caller_whose_worker_is_killed_goes_on_with_another(
     before = len(model.prepared)
     async with visit(chromium, f"{served.address}/duplex", *FLAGS) as person:
         await person.part("talk").click()
-        await person.state("listening", "speaking", within_s=15)
+        await person.state("listening", "speaking")
         await units_are_heard(model, 3)
         os.kill(worker_of(served).pid, signal.SIGKILL)
         # The notice comes at once; there is no other worker, so the caller is at the head of the queue.
         notice = person.part("notice")
-        await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
+        await expect(notice).to_contain_text("You are number 1 in the queue")
         # The killed worker is started again, and the conversation goes on in it.
-        await expect(notice).not_to_contain_text("queue", timeout=15_000)
+        await expect(notice).not_to_contain_text("queue")
         await units_are_heard(model, 2)
         assert len(model.prepared) == before + 2
         await person.part("talk").click()
-        await person.state("ready", within_s=5)
+        await person.state("ready")

@@ -185,6 +185,7 @@ async def test_after_the_cool_down_one_call_tries_the_service_and_loses_no_word(
         assert server.connections == 1
 
 
+@pytest.mark.paired
 async def test_a_caller_is_answered_although_the_service_takes_audio_and_never_answers(tmp_path: Path):
     async with running_recogniser(Soniox, RecogniserFault.HANGS) as server:
         config = tmp_path / "deployment.yaml"
@@ -198,14 +199,14 @@ async def test_a_caller_is_answered_although_the_service_takes_audio_and_never_a
         }
         config.write_text(yaml.safe_dump(settings))
         async with running_server("--config", str(config), log=tmp_path / "log") as server:
-            async with httpx.AsyncClient(base_url=server.url, timeout=30, headers=BEARER) as client:
+            async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
                 session = await new_session(client)
                 async with call_of_session(client, session) as caller:
                     question = speech("What are your opening hours on Saturday?") + bytes(32_000 * 8)
                     caller.microphone.say(question)
-                    await caller.until(lambda: len(turns_of(caller)) == 2, within_s=30)
+                    await caller.until(lambda: len(turns_of(caller)) == 2)
                     caller.microphone.say(question)
-                    await caller.until(lambda: len(turns_of(caller)) == 3, within_s=30)
+                    await caller.until(lambda: len(turns_of(caller)) == 3)
                     turns = turns_of(caller)
                 await until_not_live(client, session)
                 events = await timeline(client, session)

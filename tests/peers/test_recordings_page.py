@@ -35,7 +35,7 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
     async with running_server("--config", str(config)) as server:
         await hold_call(server.url, "How do I report a lost card?")
         recording = await only_recording(tmp_path)
-        await lines_are_free(server.url, within_s=10)
+        await lines_are_free(server.url)
         address = server.url.replace("127.0.0.1", "localhost")
         async with visit(chromium, f"{address}/s/{recording.session_id}") as person:
             fold = person.part("recordings")
@@ -48,7 +48,7 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             # The second question is played from its beginning, and the page reads along.
             await lines.nth(3).locator("button").click()
             await expect(lines.nth(3)).to_have_attribute("aria-current", "true")
-            await expect(lines.nth(4)).to_have_attribute("aria-current", "true", timeout=15_000)
+            await expect(lines.nth(4)).to_have_attribute("aria-current", "true")
             # Pixels of two rows that only a waveform reaches: between the middle of a lane and its edge.
             drawn = await person.part("waveform").evaluate(
                 """node => {
@@ -85,13 +85,13 @@ async def test_a_call_of_an_hour_opens_and_plays_from_its_last_minute(
         await asyncio.to_thread(lengthen, read_recording(path))
         address = server.url.replace("127.0.0.1", "localhost")
         async with visit(chromium, f"{address}/s/{session}") as person:
-            await person.state("ready", within_s=10)
+            await person.state("ready")
             began_s = asyncio.get_running_loop().time()
             await person.part("recordings").locator("summary").click()
             await expect(person.part("player")).to_be_visible(timeout=OPENED_MS)
             audio = person.part("replay")
             await audio.evaluate(f"node => {{ node.currentTime = {HOUR_S - 60}; return node.play(); }}")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await audio.evaluate("node => node.currentTime") < HOUR_S - 59.5:
                     await asyncio.sleep(0.05)
             print(f"an hour was opened and sought in {asyncio.get_running_loop().time() - began_s:.2f} s")

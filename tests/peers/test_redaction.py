@@ -60,7 +60,7 @@ async def test_card_of_a_real_call_is_nowhere_at_rest(tmp_path: Path, monkeypatc
     config = private_deployment(tmp_path)
     async with (
         running_server("--config", str(config), "-vvv", log=log) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=30) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=60) as client,
     ):
         async with greeted(client) as caller:
             caller.microphone.say(speech(f"My card number is {SPOKEN}.") + bytes(32_000 * 3))

@@ -113,7 +113,7 @@ async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: P
         try:
             received = await place(url, calls)
             assert received["failed"] == {}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while alive() - before or threads_of_calls() - threads:
                     await asyncio.sleep(0.1)
         except TimeoutError:

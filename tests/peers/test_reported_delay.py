@@ -20,7 +20,7 @@ async def ask(caller: Caller) -> dict[str, Any]:
     replies = len(heard_by(caller))
     text = {"content": "What are your opening hours on Saturday?", "options": {"run_immediately": True}}
     caller.send({"label": "rtvi-ai", "type": "send-text", "id": str(replies), "data": text})
-    await caller.until(lambda: len(heard_by(caller)) > replies, within_s=30)
+    await caller.until(lambda: len(heard_by(caller)) > replies)
     return heard_by(caller)[-1]
 
 

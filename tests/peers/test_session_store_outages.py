@@ -224,7 +224,7 @@ async def test_closing_does_not_wait_for_a_frozen_server(
     await store.info(writer.session_id)
     own_postgres.freeze()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await store.close()
     finally:
         own_postgres.thaw()

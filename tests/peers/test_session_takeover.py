@@ -12,8 +12,8 @@ async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one()
     async with (
         running_server() as first,
         running_server() as second,
-        httpx.AsyncClient(base_url=first.url, timeout=30) as old,
-        httpx.AsyncClient(base_url=second.url, timeout=30) as new,
+        httpx.AsyncClient(base_url=first.url, timeout=60) as old,
+        httpx.AsyncClient(base_url=second.url, timeout=60) as new,
     ):
         session = await new_session(old)
         await say(old, session, "My name is Ada.")
@@ -24,10 +24,9 @@ async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one()
             if caller.channel.readyState == "open":
                 caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": typed})
             await caller.until(
-                lambda: [m for m in caller.of_type("server-message") if m["data"]["kind"] == "session_lost"],
-                within_s=10,
+                lambda: [m for m in caller.of_type("server-message") if m["data"]["kind"] == "session_lost"]
             )
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (await old.get("/health")).json()["calls"]:
                     await asyncio.sleep(0.05)
         events = await timeline(new, session, limit=500)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     async with (
         running_server() as server,
-        httpx.AsyncClient(base_url=server.url, timeout=30, headers=BEARER) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client,
     ):
         yield client
 
@@ -72,7 +72,7 @@ async def call(client: httpx.AsyncClient, session: str) -> AsyncIterator[Caller]
 
 
 async def until_not_live(client: httpx.AsyncClient, session: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await client.get(f"/api/sessions/{session}")).json()["live"]:
             await asyncio.sleep(0.05)
 
@@ -85,10 +85,10 @@ async def test_text_then_voice_then_text_and_each_knows_what_was_said_before(cli
         assert introduced == [{"kind": "session", "id": session}]
         typed = {"content": "What is my name?", "options": {"run_immediately": True}}
         caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": typed})
-        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=20)
+        await caller.until(lambda: len(turns_of(caller)) >= 2)
         assert "Ada" in turns_of(caller)[1]["bot_text"]
         caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
-        await caller.until(lambda: len(turns_of(caller)) >= 3, within_s=30)
+        await caller.until(lambda: len(turns_of(caller)) >= 3)
         assert "ten until two" in turns_of(caller)[2]["bot_text"]
     await until_not_live(client, session)
     # The question can only be answered from the words of the call.
@@ -105,7 +105,7 @@ async def test_what_was_heard_in_a_call_is_in_the_timeline(client: httpx.AsyncCl
     session = await new_session(client)
     async with call(client, session) as caller:
         caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
-        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        await caller.until(lambda: len(turns_of(caller)) >= 2)
     await until_not_live(client, session)
     events = await timeline(client, session, limit=500)
     reply = [e["payload"] for e in events if e["kind"] == "bot_turn"][-1]
@@ -123,10 +123,10 @@ async def test_a_call_replays_in_the_same_order(client: httpx.AsyncClient):
     session = await new_session(client)
     async with call(client, session) as caller:
         caller.microphone.say(speech("What are your opening hours on Saturday?") + bytes(32_000 * 8))
-        await caller.until(lambda: len(turns_of(caller)) >= 2, within_s=30)
+        await caller.until(lambda: len(turns_of(caller)) >= 2)
         typed = {"content": "What is my name?", "options": {"run_immediately": True}}
         caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": typed})
-        await caller.until(lambda: len(turns_of(caller)) >= 3, within_s=20)
+        await caller.until(lambda: len(turns_of(caller)) >= 3)
     await until_not_live(client, session)
     events = await timeline(client, session, limit=500, kind="annotation")
     # The number of partials before them depends on the recogniser's processor time.
@@ -204,7 +204,7 @@ async def test_followers_see_every_commit_live(client: httpx.AsyncClient):
                     if seen[-1] == "bot_turn":
                         return
 
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(follow())
         await say(client, session, "Hello.")
     assert seen == ["user_turn", "bot_turn"]

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 async def server() -> AsyncIterator[RunningServer]:
     async with (
         running_server() as running,
-        httpx.AsyncClient(base_url=running.url, headers=BEARER, timeout=30) as client,
+        httpx.AsyncClient(base_url=running.url, headers=BEARER, timeout=60) as client,
     ):
         for text in ("How do I report a lost card?", "<b>What</b> about Sunday?"):
             session = (await client.post("/api/sessions")).json()["id"]
@@ -36,7 +36,7 @@ def address(server: RunningServer) -> str:
 
 async def test_an_operator_finds_a_session_by_its_words_and_opens_it(chromium: str, server: RunningServer):
     async with visit(chromium, f"{address(server)}/sessions") as person:
-        await person.state("locked", within_s=10)
+        await person.state("locked")
         await person.part("token").fill("wrong")
         await person.part("token").press("Enter")
         await expect(person.part("notice")).to_be_visible()

@@ -63,7 +63,7 @@ async def test_a_link_is_made_opened_and_revoked(chromium: str, site: tuple[str,
         await expect(owner.part("share-list").locator("li")).to_have_count(1)
         # Another browser: no cookie of the owner.
         async with visit(chromium, link) as reader:
-            await reader.state("ready", within_s=10)
+            await reader.state("ready")
             await expect(reader.part("until")).to_contain_text("opens until")
             await expect(reader.part("conversation")).to_contain_text("Good morning.")
             await reader.part("recordings").locator("summary").click()

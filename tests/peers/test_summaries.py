@@ -51,7 +51,7 @@ async def talk(held: Conversation, answering: LlmRuntime, text: str) -> None:
 
 
 async def summary(held: Conversation) -> Event:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             found = [event for event in held.events if event.kind is Kind.SUMMARY]
             if found:

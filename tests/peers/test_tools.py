@@ -49,7 +49,7 @@ from tests.session_files import locked
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = ("Tea ", "is ", "ordered.")
 TEXT = "".join(ANSWER)
-DONE_S = 10
+DONE_S = 60
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class FrontEnd:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def until(
-        self, type_: str, text: str = "", within_s: float = 20, *, any_type: bool = False
+        self, type_: str, text: str = "", within_s: float = 60, *, any_type: bool = False
     ) -> dict[str, Any]:
         async with asyncio.timeout(within_s):
             while True:
@@ -152,7 +152,7 @@ class LoadTest(FrontEnd):
         """Take events up to the end of the next reply."""
         while True:
             before = len(self.got)
-            await self.until("", within_s=25, any_type=True)
+            await self.until("", any_type=True)
             event = self.got[before]
             match event["type"]:
                 case "unmute.additional_outputs":

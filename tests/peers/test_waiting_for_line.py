@@ -28,7 +28,7 @@ ONE_LINE = (
     "server: {max_calls: 1, admission: auto, drain_s: 3, clients: {anonymous: {max_calls: 9}}}\n"
     "bot: {greeting: Hello there.}\n"
 )
-GREETED_S, PLACED_S = 20.0, 3.0
+GREETED_S = PLACED_S = 60.0
 shared = pytest.mark.asyncio(loop_scope="module")
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
@@ -50,7 +50,7 @@ async def one_line(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ru
 @pytest_asyncio.fixture(loop_scope="module")
 async def server(one_line: RunningServer) -> RunningServer:
     """Server with one line, which is free."""
-    await until_status(one_line, (0, 0), within_s=10)
+    await until_status(one_line, (0, 0))
     return one_line
 
 
@@ -110,7 +110,7 @@ async def status(server: RunningServer) -> tuple[int, int]:
     return found["calls"], found["waiting"]
 
 
-async def until_status(server: RunningServer, expected: tuple[int, int], *, within_s: float) -> None:
+async def until_status(server: RunningServer, expected: tuple[int, int], *, within_s: float = 60) -> None:
     async with asyncio.timeout(within_s):
         while await status(server) != expected:
             await asyncio.sleep(0.05)
@@ -164,7 +164,7 @@ async def test_a_second_browser_waits_is_told_its_place_and_is_greeted_when_the_
     assert [each["data"]["text"] for each in second.of_type("user-input")] == ["How do I report a lost card?"]
     await second.hang_up()
     await third.hang_up()
-    await until_status(server, (0, 0), within_s=5)
+    await until_status(server, (0, 0))
 
 
 @shared
@@ -176,7 +176,7 @@ async def test_a_browser_in_the_queue_that_leaves_or_vanishes_is_removed(server:
     await told(third, 1)
     third.vanish()
     # vanish_ms, as in a call.
-    await until_status(server, (1, 0), within_s=8)
+    await until_status(server, (1, 0))
 
 
 @shared
@@ -189,7 +189,7 @@ async def test_a_stopping_server_refuses_callers_in_the_queue_with_the_reason(tm
             server.process.terminate()
 
             async def is_closed() -> None:
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(60):
                     while True:
                         await client.recv()
 
@@ -221,7 +221,7 @@ async def test_a_browser_that_the_operator_removes_from_the_queue_is_refused_wit
         assert removed.json() == {"success": True}
         assert (await told(second, 0))["refused"] == "an operator removed you from the queue"
         await told(third, 1)
-        await until_status(server, (1, 1), within_s=5)
+        await until_status(server, (1, 1))
 
 
 async def read(socket: ClientConnection, kind: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -253,7 +253,7 @@ async def test_a_second_evaluation_socket_waits_and_is_served_when_the_first_is_
             async with connect(url) as third:
                 await third.send(hello)
                 assert (await read(third, "server-message", []))["data"]["position"] == 2
-            await until_status(server, (1, 1), within_s=2)
+            await until_status(server, (1, 1))
             await first.close()
             await read(second, "bot-ready", heard)
             assert places(heard)[-1]["position"] == 0
@@ -295,15 +295,15 @@ async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, t
     with serving(tmp_path, "llm: {name: documents}", calls=1, of_one_address=2) as served:
         async with visit(chromium, served.address, *flags) as first:
             await first.part("talk").click()
-            await first.state("listening", "speaking", within_s=15)
+            await first.state("listening", "speaking")
             second = await open_page(first.context, served.address)
             await second.part("talk").click()
             notice = second.part("notice")
-            await expect(notice).to_contain_text("You are number 1 in the queue, about", timeout=15_000)
-            await second.state("connecting", within_s=1)
+            await expect(notice).to_contain_text("You are number 1 in the queue, about")
+            await second.state("connecting")
             await first.part("talk").click()
-            await first.state("ready", within_s=5)
-            await second.state("listening", "speaking", within_s=10)
-            await expect(notice).not_to_contain_text("queue", timeout=3_000)
+            await first.state("ready")
+            await second.state("listening", "speaking")
+            await expect(notice).not_to_contain_text("queue")
             await second.part("talk").click()
-            await second.state("ready", within_s=5)
+            await second.state("ready")

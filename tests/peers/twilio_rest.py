@@ -118,7 +118,7 @@ class RestServer:
         """Post a signed webhook."""
         signature = RequestValidator(AUTH_TOKEN).compute_signature(address, form)
         headers = {"X-Twilio-Signature": signature, "Host": urlsplit(PUBLIC).netloc}
-        async with httpx.AsyncClient(timeout=15) as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             return await client.post(address.replace(PUBLIC, self.server), data=form, headers=headers)
 
 

@@ -13,7 +13,7 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from av import AudioFrame, AudioResampler, VideoFrame
 
 
-async def until_state(connection: RTCPeerConnection, state: str, *, within_s: float = 5.0) -> None:
+async def until_state(connection: RTCPeerConnection, state: str, *, within_s: float = 60) -> None:
     """Wait until a peer connection, of either end, is in a state."""
     reached = asyncio.Event()
 
@@ -154,7 +154,7 @@ class Caller:
                 self.heard += piece.to_ndarray().astype("<i2").tobytes()
             self._news.set()
 
-    async def until(self, condition: Any, *, within_s: float) -> None:
+    async def until(self, condition: Any, *, within_s: float = 60) -> None:
         """Wait until ``condition()`` holds; it is evaluated whenever something arrives."""
         async with asyncio.timeout(within_s):
             while not condition():
@@ -189,7 +189,7 @@ async def greeted(
     answer.raise_for_status()
     await caller.accept(answer.json())
     try:
-        await caller.until(lambda: caller.of_type("bot-stopped-speaking"), within_s=20)
+        await caller.until(lambda: caller.of_type("bot-stopped-speaking"))
         yield caller
     finally:
         await caller.hang_up()

@@ -119,7 +119,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
         error = event.error
         seen["errors"].append(str(getattr(error, "error", error)))
 
-    async def until_said(count: int, within_s: float = 25) -> None:
+    async def until_said(count: int, within_s: float = 60) -> None:
         """Wait for the ``count``-th message of the agent."""
         async with asyncio.timeout(within_s):
             while sum(role == "assistant" for role, *_ in seen["said"]) < count:
@@ -131,7 +131,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
         since, began_s = len(seen["said"]), time.monotonic()
         handle = session.generate_reply(**how)
         try:
-            async with asyncio.timeout(25):
+            async with asyncio.timeout(60):
                 await handle.wait_for_playout()
         except TimeoutError:
             seen["errors"].append(f"{step} took too long")
@@ -145,7 +145,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
         await reply("typed", user_input="What is the price?")
         count = sum(role == "assistant" for role, *_ in seen["said"])
         microphone.speech += bytes(9_600) + question
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             while loudspeaker._began_s is None or time.monotonic() - loudspeaker._began_s < 1.5:
                 await asyncio.sleep(0.05)
         microphone.speech += stop
