@@ -99,7 +99,12 @@ async def run_session(
         if runner_args.phone.network == RELAY:
             turns = TypedTurns(conversations, engines.answering, engines.deployment)
             await hold_relay(
-                engines.deployment, turns, phones, runner_args, stopping=engines.shutdown.stopping
+                engines.deployment,
+                turns,
+                phones,
+                runner_args,
+                stopping=engines.shutdown.stopping,
+                tenants=engines.answering.usage.tenants,
             )
             return
         await converse_by_phone(engines, phones, runner_args, on_call=on_call)

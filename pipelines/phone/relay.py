@@ -20,11 +20,13 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from parley.configs.deployment import Deployment
 from parley.core.errors import AgentError
+from parley.core.grants import ANONYMOUS
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.heard_answers import note_heard
 from parley.protocols import twilio_relay as relay
 from parley.protocols.client_protocol import ProtocolError
+from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import RELAY, TO_PERSON
 from parley.serving.gateway.phone.routes import PhoneArguments
@@ -50,6 +52,7 @@ async def hold_relay(
     arguments: PhoneArguments,
     *,
     stopping: asyncio.Event,
+    tenants: Tenants,
 ) -> None:
     """Hold one phone call as text.
 
@@ -59,6 +62,7 @@ async def hold_relay(
         phones: sessions of phone calls.
         arguments: of the call.
         stopping: set when the server stops.
+        tenants: of the deployment; a call ends after a goodbye when its own has used up a limit.
     """
     assert deployment.phone is not None
     call = RelayCall(
@@ -69,6 +73,8 @@ async def hold_relay(
         greeting=deployment.bot.greeting,
         apology=deployment.bot.voiceless_phrase,
         stopping=stopping,
+        used_up=tenants.used_up(ANONYMOUS),
+        goodbye=tenants.settings.phrase,
     )
     try:
         if await call.open():
@@ -89,6 +95,8 @@ class RelayCall:
         greeting: first words of a call; empty: none.
         apology: words in place of an answer that failed; empty: none.
         stopping: set when the server stops.
+        used_up: set when the call is to end after a goodbye; None: never.
+        goodbye: last words of such a call.
     """
 
     def __init__(
@@ -101,11 +109,15 @@ class RelayCall:
         greeting: str,
         apology: str,
         stopping: asyncio.Event,
+        used_up: asyncio.Event | None,
+        goodbye: str,
     ) -> None:
         self._socket, self._phone, self._turns = websocket, phone, turns
         self._settings = phone_settings
         self._greeting, self._apology = greeting, apology
         self._stopping = stopping
+        self._used_up = used_up or asyncio.Event()
+        self._goodbye = goodbye
         self._answering: asyncio.Task[None] | None = None
         self._keys = ""
         self._refused = 0
@@ -129,12 +141,13 @@ class RelayCall:
         await self._greet(conversation)
         lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
+        used_up = asyncio.create_task(self._used_up.wait(), name="relay.used_up")
         try:
             while True:
                 reading = asyncio.create_task(self._next(), name="relay.read")
                 within_s = KEYS_S if self._keys else SILENT_S
                 done, _ = await asyncio.wait(
-                    {reading, lost, stopping}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+                    {reading, lost, stopping, used_up}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 if reading not in done:
                     reading.cancel()
@@ -143,6 +156,11 @@ class RelayCall:
                     # Another process has the session, or this one ends: Twilio asks what follows.
                     self._code = RESTART
                     return False
+                if used_up in done:
+                    await self._stop_answer()
+                    await self._send(relay.token(self._goodbye, is_last=True))
+                    await self._send(relay.end())
+                    return True
                 if reading not in done:
                     if not self._keys:
                         await self._send(relay.end())
@@ -158,6 +176,7 @@ class RelayCall:
             await self._stop_answer()
             lost.cancel()
             stopping.cancel()
+            used_up.cancel()
 
     async def close(self) -> None:
         """Close the socket."""

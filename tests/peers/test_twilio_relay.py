@@ -211,6 +211,35 @@ async def test_keys_are_a_turn_and_one_of_them_reaches_a_person(url: str, llm: M
     assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
 
 
+async def test_a_caller_who_has_hung_up_is_connected_to_nothing(url: str):
+    twilio = Twilio(url, "CA7")
+    async with twilio.connected() as line:
+        await line.spoken()
+    document = await twilio.post("/twilio_relay/reconnect", CallStatus="completed", SessionStatus="completed")
+    assert [each.tag for each in document] == ["Hangup"]
+    async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+        assert (await client.get("/status")).json()["calls"] == 0
+
+
+async def test_a_call_whose_minutes_are_used_up_ends_after_a_goodbye(llm: Museum, tmp_path: Path):
+    configuration = {
+        "bot": {"greeting": "Hello there."},
+        "thinking": {
+            "llm": {"name": "openai_compatible", "settings": {"base_url": f"{llm.url}/v1", "model": "m"}}
+        },
+        "phone": {"signatures": False, "relay": {"language": "en-GB"}},
+        "remembering": {"store": {"url": f"sqlite:///{tmp_path}/sessions.db"}},
+        "server": {"tenants": {"others": {"minutes_per_day": 0.01}, "phrase": "Your minutes are over."}},
+    }
+    async with text_gateway(tmp_path, yaml.safe_dump(configuration)) as url:
+        async with Twilio(url, "CA8").connected() as line:
+            assert await line.spoken() == "Hello there."
+            assert await line.spoken() == "Your minutes are over."
+            assert (await line.next())["type"] == "end"
+            with pytest.raises(ConnectionClosed):
+                await line.next()
+
+
 async def test_a_socket_of_another_call_is_closed(url: str):
     document = await Twilio(url, "CA5").post("/twilio_relay/voice")
     relay = document.find("Connect/ConversationRelay")

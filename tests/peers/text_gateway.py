@@ -48,7 +48,10 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
             async def run_call(arguments: Any) -> None:
                 assert phones is not None
                 turns = TypedTurns(conversations, answering, deployment)
-                await hold_relay(deployment, turns, phones, arguments, stopping=shutdown.stopping)
+                tenants = answering.usage.tenants
+                await hold_relay(
+                    deployment, turns, phones, arguments, stopping=shutdown.stopping, tenants=tenants
+                )
 
             app = create_app(
                 tuned(ServerTuning, deployment.server),

@@ -214,6 +214,9 @@ class PhoneRoutes:
         """Answer the request that follows a stream: connect the call again, or end it."""
         asked, links = await self._asked(carrier, request), self._links
         call = asked.call
+        if asked.is_over:
+            # No line is reserved for a caller who is gone.
+            return _answer(carrier.end())
         if asked.handoff and HANDED_TO_PERSON in asked.handoff and self._phone.transfer_to is not None:
             return _answer(carrier.dial("", self._phone.transfer_to, self._shown_number(call)))
         try:

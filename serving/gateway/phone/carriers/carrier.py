@@ -49,11 +49,13 @@ class CallRequest:
         call: subject of the request.
         is_answered: true when the caller has heard something already.
         handoff: text of the server at the end of the stream, which the network returns; empty for none.
+        is_over: true when the call has ended, so that nothing more can be heard on it.
     """
 
     call: PhoneCall
     is_answered: bool = False
     handoff: str = ""
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 SIGNATURE, SIGNATURE_SETTINGS = "x-twilio-signature", "x-twilio-webhooks-signature-settings"
 IN_PROGRESS = "in-progress"
+# Values of ``CallStatus`` of a call that has ended.
+OVER = frozenset({"completed", "busy", "failed", "no-answer", "canceled"})
 # Path of the request that follows a stream.
 RECONNECT = "/reconnect"
 # Variables of the environment: the account's auth token, and the secret of a shared key (SHA-256), where

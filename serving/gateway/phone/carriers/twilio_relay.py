@@ -7,7 +7,7 @@ from fastapi import Request
 
 from parley.protocols import twiml
 from parley.serving.gateway.phone.carriers.carrier import CallDocument, CallRequest, PhoneCall, field_of
-from parley.serving.gateway.phone.carriers.twilio import RECONNECT, TwilioCarrier
+from parley.serving.gateway.phone.carriers.twilio import OVER, RECONNECT, TwilioCarrier
 
 # Network of such calls, and the path of their routes.
 RELAY = "twilio_relay"
@@ -28,6 +28,8 @@ class TwilioRelay(TwilioCarrier):
             self.call_of_fields(fields),
             is_answered=self.is_in_progress(fields),
             handoff=field_of(fields, "HandoffData"),
+            # Also asked after a caller has hung up.
+            is_over=field_of(fields, "CallStatus") in OVER,
         )
 
     def connect(self, base: str, media: str, call: PhoneCall) -> CallDocument:
