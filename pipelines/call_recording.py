@@ -39,7 +39,7 @@ from parley.recording.objects import RecordingBucket, check_bucket
 from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
-from parley.recording.uploads import UploadThread
+from parley.recording.uploads import UploadCounts, UploadThread
 
 # Stereo WAVs that wait to be made; one is the path of a folder.
 MOST_MERGES = 1_000
@@ -102,6 +102,11 @@ class CallRecordings:
     def bucket(self) -> RecordingBucket | None:
         """Bucket to which finished ones move; None for none."""
         return self._bucket
+
+    @property
+    def uploads(self) -> UploadCounts | None:
+        """Recordings that have moved to the bucket, and those that wait; None without one."""
+        return None if self._uploads is None else self._uploads.counts
 
     def announcement_of(self, call: Call) -> str:
         """Return the phrase that is spoken at the beginning of a call; empty for none.

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from loguru import logger
@@ -45,6 +46,21 @@ MAKING_S = 3_600.0
 MOST_FAILED = 3
 
 
+@dataclass(slots=True)
+class UploadCounts:
+    """Uploads of a process since its start, for its metrics.
+
+    Attributes:
+        moved: recordings that moved to the bucket.
+        failures: attempts that the bucket or the disk refused.
+        waiting: complete recordings that the last look left in the folder.
+    """
+
+    moved: int = 0
+    failures: int = 0
+    waiting: int = 0
+
+
 class UploadThread:
     """Thread that moves finished calls to a bucket until it is closed; a daemon, which holds no end up.
 
@@ -54,6 +70,9 @@ class UploadThread:
         removed: sessions that were deleted.
         is_merged: stereo files and films are made, which are waited for.
         look_s: interval between two looks for finished calls.
+
+    Attributes:
+        counts: what it has done so far; read on other threads.
     """
 
     def __init__(
@@ -67,6 +86,7 @@ class UploadThread:
     ) -> None:
         self._folder, self._bucket, self._removed = folder, bucket, removed
         self._is_merged, self._look_s = is_merged, look_s
+        self.counts = UploadCounts()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
         self._thread.start()
@@ -99,7 +119,9 @@ class UploadThread:
     def _look(self) -> None:
         self._removed.complete()
         failed: list[Exception] = []
-        for path in finished_calls(self._folder, is_merged=self._is_merged):
+        found = list(finished_calls(self._folder, is_merged=self._is_merged))
+        self.counts.waiting = len(found)
+        for path in found:
             if self._over.is_set():
                 return
             if path.parent.name not in self._removed:
@@ -108,6 +130,7 @@ class UploadThread:
                 except (ObjectStoreError, OSError) as error:
                     # One call that cannot be read, or that S3 refuses, keeps no other here.
                     failed.append(error)
+                    self.counts.failures += 1
                     if len(failed) == MOST_FAILED:
                         break
         if failed:
@@ -131,6 +154,8 @@ class UploadThread:
                     self._bucket.remove(session_id, call_id)
                 elif _listed(path) == uploaded:
                     remove_call(path)
+                    self.counts.moved += 1
+                    self.counts.waiting -= 1
         except ObjectStoreError:
             if not is_folder(path):
                 # Deleted meanwhile: some of it may be in the bucket.

@@ -108,6 +108,14 @@ FILLERS = _counter("parley_fillers_total", "phrases that covered a late answer")
 AHEAD = _counter("parley_answered_ahead_total", "answers that were begun before the turn was over")
 RECORDINGS = _counter("parley_recordings_total", "calls whose recording began")
 RECORDINGS_DEGRADED = _counter("parley_recordings_degraded_total", "losses of a part of a recording")
+UPLOADS = _counter("parley_recording_uploads_total", "recordings that moved to the bucket")
+UPLOAD_FAILURES = _counter(
+    "parley_recording_upload_failures_total",
+    "attempts to move a recording that S3 or the disk refused",
+)
+UPLOADS_WAITING = _gauge(
+    "parley_recordings_awaiting_upload", "complete recordings that were not in the bucket at the last look"
+)
 
 # Of engines.
 FAILURES = _counter("parley_engine_failures_total", "errors that engines and services reported", "stage")
@@ -198,6 +206,9 @@ PROCESS_METRICS = (
         TENANT_REFUSALS,
         STORE_COMMIT,
         STORE_AVAILABLE,
+        UPLOADS,
+        UPLOAD_FAILURES,
+        UPLOADS_WAITING,
     ),
 )
 DEFINITIONS = (*CALL_METRICS, *PROCESS_METRICS)

@@ -318,7 +318,7 @@ def create_app(
         )
     )
     store = None if conversations is None else conversations.store
-    page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store, usage.tenants)
+    page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store, usage.tenants, recordings)
     app.include_router(metrics_api(page, operators))
     app.include_router(tenants_api(usage.tenants, operators))
     app.include_router(operations.router(operators, settings, calls))

@@ -16,6 +16,7 @@ from parley.serving.gateway.admin.pool_view import PoolView
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.session_api import SessionRecordings
 from parley.serving.pool.pool import Pool
 from parley.session_store.store import SessionStore
 from parley.telemetry import definitions
@@ -38,6 +39,7 @@ class MetricsPage:
         pool: of workers, if there is one.
         store: of sessions, if there is one.
         tenants: with limits; None: there are none.
+        recordings: of calls; None for none.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class MetricsPage:
         pool: Pool | None,
         store: SessionStore | None,
         tenants: Tenants | None = None,
+        recordings: SessionRecordings | None = None,
     ) -> None:
-        self._tenants = tenants
+        self._tenants, self._recordings = tenants, recordings
         self._metrics, self._calls, self._pool, self._store = metrics, calls, pool, store
         self._lock = asyncio.Lock()
         self._written_s: float | None = None
@@ -85,7 +88,13 @@ class MetricsPage:
         if store is not None:
             durations[definitions.STORE_COMMIT] = store.commit_times
             gauges[definitions.STORE_AVAILABLE] = float(store.available)
-        return ProcessReading(gauges, workers, durations, self._of_tenants())
+        labelled = self._of_tenants()
+        uploads = None if self._recordings is None else self._recordings.uploads
+        if uploads is not None:
+            gauges[definitions.UPLOADS_WAITING] = uploads.waiting
+            labelled[definitions.UPLOADS] = {(): uploads.moved}
+            labelled[definitions.UPLOAD_FAILURES] = {(): uploads.failures}
+        return ProcessReading(gauges, workers, durations, labelled)
 
     def _of_tenants(self) -> dict[Definition, dict[tuple[str, ...], float]]:
         """Return the series of the first tenants of the deployment, a bounded number."""

@@ -60,6 +60,7 @@ from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
 from parley.recording.objects import ObjectStoreError, RecordingBucket
 from parley.recording.retention import RemovedRecordings
+from parley.recording.uploads import UploadCounts
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -162,6 +163,11 @@ class SessionRecordings(Protocol):
     @property
     def bucket(self) -> RecordingBucket | None:
         """Bucket to which finished ones move; None for none."""
+        ...
+
+    @property
+    def uploads(self) -> UploadCounts | None:
+        """Recordings that have moved to the bucket, and those that wait; None without one."""
         ...
 
     async def remove(self, session_id: str) -> RemovedRecordings:

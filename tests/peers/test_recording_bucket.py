@@ -308,5 +308,27 @@ async def test_a_call_that_is_refused_keeps_no_other_from_moving(tmp_path: Path)
     other = await record_call(tmp_path, str(uuid.UUID(int=22)))
     async with RefusingOne() as server:
         bucket = RecordingBucket(S3Settings(bucket="one", endpoint=f"http://127.0.0.1:{server.port}"))
-        await asyncio.to_thread(moved, other, bucket)
+        uploads = Uploads(tmp_path, bucket)
+        with uploads:
+            await asyncio.to_thread(until, lambda: not other.exists() and uploads.thread.counts.failures)
     assert refused.exists()
+    counts = uploads.thread.counts
+    assert (counts.moved, counts.waiting) == (1, 1)
+
+
+async def test_the_metrics_count_what_has_moved_and_what_has_not(tmp_path: Path, one_server: S3Server):
+    path = await record_call(tmp_path, SESSION)
+    recordings = CallRecordings(RecordingSettings(folder=tmp_path, s3=one_server.settings), "embedded")
+    try:
+        await asyncio.to_thread(until, lambda: not path.exists())
+        async with application(tmp_path, Turns(), recordings=recordings) as (app, _):
+            async with client_of(app, operator=True) as client:
+                text = (await client.get("/metrics")).text
+    finally:
+        await recordings.close()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if "upload" in line and line[0] != "#")
+    assert lines == {
+        "parley_recordings_awaiting_upload": "0.0",
+        "parley_recording_uploads_total": "1.0",
+        "parley_recording_upload_failures_total": "0.0",
+    }
