@@ -118,22 +118,13 @@ nemo: .venv-nemo/.done
 	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
-# Tests of pure code and of calls on virtual time, which start nothing and wait for nothing.
-VIRTUAL := $(PURE:%=tests/unit/%) tests/sim
-VIRTUAL_LOG := out/virtual_tests.log
-
-# Two tests at a time; then, three at a time, those with servers and callers, which mostly wait, and in the
-# processor time that they leave those of virtual time; then in pairs those whose moments many processes would
-# delay; then, one by one, those that measure short times.
+# Two tests at a time; then, three at a time, those with servers and callers, which mostly wait; then in pairs those
+# whose moments many processes would delay; then, one by one, those that measure short times.
 # A part that fails does not keep the next from running, so that one run shows all failures.
 unit: setup nemo
-	@mkdir -p out; failed=0; export PARLEY_TESTS_COMPLETE=1; \
-	$(PYTEST) tests --ignore=tests/peers $(VIRTUAL:%=--ignore=%) -m "not alone" --numprocesses=2 --durations=15 \
-		|| failed=1; \
-	nice -n 19 $(PYTEST) $(VIRTUAL) --durations=15 > $(VIRTUAL_LOG) 2>&1 & virtual=$$!; \
-	trap "kill $$virtual; exit 130" INT TERM; \
+	@failed=0; export PARLEY_TESTS_COMPLETE=1; \
+	$(PYTEST) tests --ignore=tests/peers -m "not alone" --numprocesses=2 --durations=15 || failed=1; \
 	$(PYTEST) tests/peers -m "not alone and not paired" --numprocesses=3 --dist=loadfile --durations=25 || failed=1; \
-	wait $$virtual || failed=1; trap - INT TERM; cat $(VIRTUAL_LOG); \
 	$(PYTEST) tests/peers -m paired --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
 	$(PYTEST) tests/peers tests/contracts/test_documented_commands.py -m alone --durations=25 || failed=1; \
 	exit $$failed

@@ -420,6 +420,7 @@ async def test_a_setting_that_only_the_engine_can_judge_is_status_2(tmp_path: Pa
     assert says in error.splitlines()[-1]
 
 
+@pytest.mark.paired
 async def test_a_wav_plays_the_caller_and_the_call_is_recorded(tmp_path: Path):
     # 8-bit stereo at another rate: converted on input.
     question = np.frombuffer(speech("What are your opening hours on Saturday?"), dtype="<i2")

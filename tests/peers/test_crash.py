@@ -22,6 +22,7 @@ async def test_a_killed_server_loses_nothing_and_does_nothing_twice(
     assert findings.passed(), findings
 
 
+@pytest.mark.paired
 async def test_a_phone_call_goes_on_when_its_server_was_killed():
     findings = await run_calls(1, 7)
     assert findings.passed(), findings.details

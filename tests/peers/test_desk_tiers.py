@@ -159,6 +159,7 @@ async def test_a_caller_in_a_call_who_sounds_tense_again_and_again_is_offered_a_
     assert timeline.json()["events"][0]["payload"]["cause"] == "tension"
 
 
+@pytest.mark.paired
 async def test_a_phrase_in_a_call_uses_up_no_whisper(patient: Desked):
     patient.llm.turns = [ANSWER]
     session = await patient.new_session()
@@ -285,6 +286,7 @@ async def test_a_caller_who_waits_for_a_human_still_waits_after_the_server_died(
             assert llm.requests == []
 
 
+@pytest.mark.paired
 async def test_a_caller_by_phone_hears_the_human(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TWILIO_AUTH_TOKEN", AUTH_TOKEN)
     monkeypatch.setenv("PARLEY_CALL_KEYS", "k" * 32)

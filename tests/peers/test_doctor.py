@@ -45,6 +45,7 @@ async def test_a_line_whose_bot_is_silent_fails(tmp_path: Path, monkeypatch: pyt
     assert unheard.level is Level.FAIL and "hears nothing" in unheard.message
 
 
+@pytest.mark.paired
 async def test_a_store_of_postgresql_is_checked_without_changing_it(postgres_url: str):  # noqa: F811
     deployment = Deployment.model_validate({"remembering": {"store": {"url": postgres_url}}})
     [missing] = await check_store(deployment)

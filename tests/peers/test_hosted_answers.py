@@ -186,7 +186,7 @@ class Raw:
         number = self.link.put(MessageType.GENERATE, *of_asked(asked, condition))
         counts: list[dict[str, Any]] = []
         while True:
-            message = self.link.heard(number)
+            message = self.link.heard(number, within_s=60)
             assert message is not None
             if message.type is MessageType.DONE:
                 assert len(counts) == 1
@@ -246,7 +246,7 @@ def test_what_is_kept_of_a_session_outlives_its_link_and_is_no_one_elses(url: st
     with raw(url, "mine") as session:
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "equal" and counts["cached_tokens"] == handle.kv_tokens
-        session.link.ask(MessageType.DISCARD)
+        session.link.ask(MessageType.DISCARD, within_s=60)
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "refused"
 
@@ -256,12 +256,12 @@ def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: st
         facts, payload = of_asked(GenerationRequest((HELLO,)), None)
         for wrong in ({**facts, "append": 9}, {**facts, "keep": -1}, {**facts, "condition": {}}, {}):
             with pytest.raises(EngineError, match="unreadable"):
-                session.link.ask(MessageType.GENERATE, wrong, payload)
+                session.link.ask(MessageType.GENERATE, wrong, payload, within_s=60)
         for nothing in (b"", b"[]", b'[["nobody", "Hello"]]', b"[" * 10_000):
             with pytest.raises(EngineError, match="unreadable"):
-                session.link.ask(MessageType.GENERATE, facts, nothing)
+                session.link.ask(MessageType.GENERATE, facts, nothing, within_s=60)
         with pytest.raises(EngineError, match="does not support speak"):
-            session.link.ask(MessageType.SPEAK, {"text": "Hello"})
+            session.link.ask(MessageType.SPEAK, {"text": "Hello"}, within_s=60)
         assert session.answer(HELLO)[1].text
 
 

@@ -207,6 +207,7 @@ async def test_a_turn_has_its_cost_in_the_session_and_a_voice_without_a_price_is
     assert float(shown["known_cost"]) == pytest.approx(0.000554 * requests)
 
 
+@pytest.mark.paired
 async def test_a_model_that_fails_is_counted_and_so_is_the_fallback_that_answers(tmp_path: Path):
     async with OpenAiServer([Turn(status=500)]) as llm:
         settings = read_yaml(ROOT / "configs" / "embedded.yaml")
@@ -222,7 +223,7 @@ async def test_a_model_that_fails_is_counted_and_so_is_the_fallback_that_answers
                 await caller.until(lambda: len(turns_of(caller)) >= 2)
                 assert "ten until two" in turns_of(caller)[-1]["bot_text"]
             metrics = await scrape_until(running.url, "unmute_active_sessions", 0)
-    assert metrics.value("parley_engine_failovers_total", stage="llm") == 1
+    assert metrics.value("parley_engine_failovers_total", stage="llm") >= 1
     assert metrics.value("parley_engine_failures_total", stage="llm") >= 1
     assert metrics.value("parley_engine_failures_total", stage="stt") == 0
 
@@ -255,6 +256,7 @@ async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Pat
         assert "hours" not in str(collector.spans())
 
 
+@pytest.mark.paired
 async def test_a_collector_that_never_answers_delays_no_answer_and_no_end(tmp_path: Path):
     log = tmp_path / "log"
     with hanging_collector() as endpoint:

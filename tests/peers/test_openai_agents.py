@@ -31,6 +31,7 @@ async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     return await python_with(AGENTS, folder=folder, variable="PARLEY_AGENTS_PYTHON")
 
 
+@pytest.mark.paired
 @pytest.mark.packages
 @pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
 async def test_a_spoken_conversation_with_a_tool_and_an_interruption(

@@ -561,6 +561,7 @@ async def test_a_tool_that_cannot_be_checked_is_refused_with_the_reason(
         assert updated.session.tools[0].parameters == WEATHER["parameters"]
 
 
+@pytest.mark.paired
 async def test_where_no_one_calls_tools_they_are_refused(small: RunningServer):
     async with calling(small.url, tools=[WEATHER]) as caller:
         error = (await caller.until("error")).error

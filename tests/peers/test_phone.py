@@ -203,6 +203,7 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
         ]
 
 
+@pytest.mark.paired
 @shared
 async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
     exchange: tuple[RunningServer, RestServer],

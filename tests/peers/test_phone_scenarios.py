@@ -58,6 +58,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
         yield running
 
 
+@pytest.mark.paired
 async def test_a_scenario_is_played_to_its_end_and_recorded_in_stereo(server: RunningServer, tmp_path: Path):
     question = say(QUESTION)
     soundfile.write(tmp_path / "question.wav", np.frombuffer(question, "<i2"), 16_000)

@@ -176,6 +176,7 @@ GREETING = (
 )
 
 
+@pytest.mark.paired
 async def test_a_caller_hears_the_rest_of_a_reply_whose_service_voice_dies_in_it(tmp_path: Path):
     # Dies within the second clause, about two seconds after the first word.
     async with running_cartesia(CartesiaFault.CUT, cut_ms=900) as cartesia:

@@ -39,7 +39,7 @@ from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.settings import TraceSettings
-from parley.telemetry.trace_export import CLOSE_S, QUEUE_SPANS, TraceExport
+from parley.telemetry.trace_export import CLOSE_S, QUEUE_SPANS, REQUEST_S, TraceExport
 from tests import virtual_time
 from tests.fakes.collector import Collector, attributes_of, collecting, hanging_collector
 
@@ -257,7 +257,8 @@ def test_a_collector_that_never_answers_costs_its_traces_and_no_time():
             closed_s = time.monotonic() - before_s
     finally:
         logger.remove(sink)
-    assert made_s < 3.0
-    assert closed_s < CLOSE_S + 0.5
+    # Far less than if each batch were waited for.
+    assert made_s < 10 * REQUEST_S
+    assert closed_s < CLOSE_S + REQUEST_S
     assert "the newest traces are lost: the collector does not answer" in lines
     assert len(lines) <= 3
