@@ -214,7 +214,7 @@ async def lines_are_free(address: str, *, within_s: float = 60) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.paired
+@pytest.mark.alone
 @pytest.mark.parametrize("path", ["/", "/duplex"])
 async def test_a_person_speaks_and_types_and_hears_the_answers(
     chromium: str, server: str, tmp_path: Path, path: str
@@ -505,6 +505,8 @@ async def test_a_call_whose_session_is_deleted_says_so(chromium: str, server: st
         await person.type("hello")
         await expect(person.part("as-text")).to_have_text("Open as text")
         session = urlsplit(person.page.url).query.removeprefix("session=")
+        # Nothing is left to write of the first turn.
+        await expect(person.part("answered-in")).to_contain_text("answered in")
         async with httpx.AsyncClient() as client:
             await client.delete(f"{server}/api/sessions/{session}", headers=BEARER)
             # The call notices when it next writes.

@@ -256,7 +256,7 @@ async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Pat
         assert "hours" not in str(collector.spans())
 
 
-@pytest.mark.paired
+@pytest.mark.alone
 async def test_a_collector_that_never_answers_delays_no_answer_and_no_end(tmp_path: Path):
     log = tmp_path / "log"
     with hanging_collector() as endpoint:

@@ -122,6 +122,7 @@ async def test_a_caller_asks_and_hears_the_answer(one_line: RunningServer):
         assert all(not each["payload"]["truncated"] for each in timeline if each["kind"] == "bot_turn")
 
 
+@pytest.mark.paired
 async def test_a_caller_who_has_to_wait_hears_their_place_in_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

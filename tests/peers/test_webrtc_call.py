@@ -104,6 +104,7 @@ async def test_a_blank_line_is_refused_and_cuts_nothing_off(server_url: str):
         assert not turns_of(caller)[1]["interrupted"]
 
 
+@pytest.mark.paired
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_interrupted_answer_is_remembered_as_far_as_it_was_heard(server_url: str):
     async with call(server_url) as caller:
