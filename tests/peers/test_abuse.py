@@ -92,6 +92,7 @@ async def attacked(
 
 
 @pytest.mark.alone
+@pytest.mark.measurement
 async def test_callers_on_no_transport_hear_the_attacks(tmp_path: Path):
     speech = tmp_path / "speech"
     rows: list[Row] = []
