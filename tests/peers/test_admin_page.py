@@ -144,7 +144,7 @@ async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str,
         await row.get_by_role("button").click()
         await person.page.get_by_role("button", name="Remove").last.click()
         await expect(person.part("notice")).to_contain_text("a caller (webrtc) was removed from the queue")
-        await expect(person.part("no-queue")).to_be_visible()
+        await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
         assert calls.queued() == [] and person.complaints == []
 
 
@@ -210,7 +210,7 @@ async def test_an_operator_sees_who_is_served_and_takes_someone_out_by_keyboard(
             with pytest.raises(AssignmentRefused) as refused:
                 await asyncio.wait_for(waits, 3)
             assert refused.value.reason is RefusalReason.CANCELLED
-            await expect(person.part("no-queue")).to_be_visible()
+            await expect(person.part("no-queue")).to_be_visible(timeout=1_000)
             await expect(person.part("notice")).to_contain_text("bbbbbbbb was removed from the queue")
             await expect(person.page.locator("#queue-title")).to_be_focused()
             assert person.complaints == []
@@ -323,7 +323,7 @@ async def test_a_voice_is_added_heard_and_deleted(chromium: str, tmp_path: Path)
 
         await voice.get_by_role("button", name="Delete Anna Müller").click()
         await person.part("confirm-go").click()
-        await expect(person.part("no-voices")).to_be_visible()
+        await expect(person.part("no-voices")).to_be_visible(timeout=3_000)
         assert here.operations.voices.all() == []
         # Only the refused upload is in the console of the browser.
         assert [line for line in person.complaints if "400 (Bad Request)" not in line] == []
@@ -424,12 +424,12 @@ async def test_a_page_that_no_one_sees_asks_for_nothing(chromium: str, tmp_path:
         await asyncio.sleep(1.2 * LOOK_MS / 1_000)
         assert asked
         await person.page.evaluate(HIDE, True)
-        await person.state("paused")
+        await person.state("paused", within_s=1)
         asked.clear()
         await asyncio.sleep(2.5 * LOOK_MS / 1_000)
         assert asked == []
         await person.page.evaluate(HIDE, False)
-        await person.state("live")
+        await person.state("live", within_s=1)
         assert asked
 
 

@@ -245,7 +245,7 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
 
         votes = person.part("vote")
         if path == "/duplex":
-            await expect(votes).to_have_text(re.compile("every 80 ms"))
+            await expect(votes).to_have_text(re.compile("every 80 ms"), timeout=2_000)
         await expect(person.part("votes")).to_be_visible(visible=path == "/duplex")
 
         await person.type("what about sunday")
@@ -256,7 +256,7 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
         heard = await person.page.evaluate("window.heard")
 
         await person.part("talk").click()
-        await person.state("ready")
+        await person.state("ready", within_s=1)
         await lines_are_free(server)
 
     settled = [sample for sample in heard if sample["settled_ms"] > SETTLED_MS]
@@ -315,7 +315,7 @@ async def test_an_engine_that_sees_is_shown_the_camera_while_the_person_wants_th
                 await units_are_heard(worker, 3)
                 assert not any(chunk["frames"] for chunk in worker.chunks[before:])
                 await person.part("talk").click()
-                await person.state("ready")
+                await person.state("ready", within_s=1)
             assert person.complaints == []
 
 
@@ -352,7 +352,7 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
                 await person.part("camera").click()
                 await type_until(person, "And now?", lambda: newest_turn(model.requests[-1]) != "And now?")
                 await person.part("talk").click()
-                await person.state("ready")
+                await person.state("ready", within_s=1)
             assert person.complaints == []
             # Each change between voice and video is an event of the session.
             await lines_are_free(served.address)
@@ -447,11 +447,11 @@ async def test_what_is_said_elsewhere_appears_at_once_and_nothing_appears_twice(
         await other.state("ready")
 
         await post_message(server, session, "What are your opening hours on Saturday?")
-        await person.answered("ten until two")
+        await person.answered("ten until two", within_s=2)
         await person.type("How do I report a lost card?")
         await person.answered("hotline")
         await person.state("ready")
-        await other.answered("hotline")
+        await other.answered("hotline", within_s=2)
 
         assert await said(person) == await said(other) == await recorded(server, session)
         assert len(await said(person)) == 4
@@ -597,7 +597,7 @@ async def test_a_reader_finds_every_event_in_the_timeline(chromium: str, server:
         await person.part("timeline").locator("summary", has_text="Timeline").click()
         await expect(person.part("event").first).to_be_visible()
         await post_message(server, session, "How do I report a lost card?")
-        await person.answered("hotline")
+        await person.answered("hotline", within_s=2)
 
         numbers = await person.part("event").evaluate_all("rows => rows.map(row => Number(row.dataset.seq))")
         assert numbers == [event["seq"] for event in await timeline(server, session)]
@@ -663,7 +663,7 @@ async def test_an_answer_that_is_stopped_is_kept_as_far_as_it_came(chromium: str
                 await person.type("When are you open?")
                 await expect(person.part("bot-turn")).to_contain_text("We open")
                 await person.part("stop").click()
-                await person.state("ready")
+                await person.state("ready", within_s=1)
                 await expect(person.part("bot-turn")).to_contain_text("cut off")
                 await expect(person.part("retry")).to_have_count(0)
 

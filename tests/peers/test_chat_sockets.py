@@ -393,7 +393,7 @@ async def test_a_killed_server_is_gone_on_from_with_the_session_and_one_that_sto
             said = [text for role, text in await view(second, session) if role == "user"]
             assert said == [QUESTION, "And what about Sunday?"]
             second.process.terminate()
-            assert (await client.until_closed())[0] == 1012
+            assert (await client.until_closed(within_s=3))[0] == 1012
         async with asyncio.timeout(60):
             while second.process.is_running() and second.process.status() != "zombie":
                 await asyncio.sleep(0.1)

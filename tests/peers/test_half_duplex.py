@@ -113,7 +113,7 @@ async def test_stop_cuts_the_answer_off_where_it_was_heard(server: RunningServer
         await ask(client, QUESTION)
         await client.until("chunk", 40)
         await client.send(type="stop")
-        assert await client.until_closed() == (1000, "stopped")
+        assert await client.until_closed(within_s=2) == (1000, "stopped")
     async with asyncio.timeout(60):
         while not (bot := [e for e in await events(server, session) if e["kind"] == "bot_turn"]):
             await asyncio.sleep(0.1)
@@ -126,7 +126,7 @@ async def test_stop_is_obeyed_while_the_answer_is_being_thought_of(server: Runni
         await prepared(client)
         await ask(client, QUESTION)
         await client.send(type="stop")
-        assert await client.until_closed() == (1000, "stopped")
+        assert await client.until_closed(within_s=2) == (1000, "stopped")
 
 
 async def test_a_page_that_does_not_mute_itself_does_not_interrupt_the_bot(server: RunningServer):

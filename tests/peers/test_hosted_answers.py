@@ -246,7 +246,7 @@ def test_what_is_kept_of_a_session_outlives_its_link_and_is_no_one_elses(url: st
     with raw(url, "mine") as session:
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "equal" and counts["cached_tokens"] == handle.kv_tokens
-        session.link.ask(MessageType.DISCARD, within_s=60)
+        session.link.ask(MessageType.DISCARD, within_s=2)
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "refused"
 

@@ -16,8 +16,11 @@ import psutil
 import pytest
 import pytest_asyncio
 import yaml
+from loguru import logger
 
 from parley.configs.load import read_yaml
+from parley.telemetry.settings import TraceSettings
+from parley.telemetry.trace_export import CLOSE_S, QUEUE_SPANS, TraceExport
 from tests.fakes.collector import attributes_of, collecting, hanging_collector
 from tests.fakes.scrape import Scrape
 from tests.peers.llm_script import Turn
@@ -223,7 +226,7 @@ async def test_a_model_that_fails_is_counted_and_so_is_the_fallback_that_answers
                 await caller.until(lambda: len(turns_of(caller)) >= 2)
                 assert "ten until two" in turns_of(caller)[-1]["bot_text"]
             metrics = await scrape_until(running.url, "unmute_active_sessions", 0)
-    assert metrics.value("parley_engine_failovers_total", stage="llm") >= 1
+    assert metrics.value("parley_engine_failovers_total", stage="llm") == 1
     assert metrics.value("parley_engine_failures_total", stage="llm") >= 1
     assert metrics.value("parley_engine_failures_total", stage="stt") == 0
 
@@ -275,6 +278,28 @@ async def test_a_collector_that_never_answers_delays_no_answer_and_no_end(tmp_pa
             # The traces have three seconds, and the engines end meanwhile or before.
             assert asyncio.get_running_loop().time() - began_s < 10
     assert "the collector does not answer" in log.read_text()
+
+
+@pytest.mark.alone
+def test_a_collector_that_never_answers_costs_its_traces_and_no_time():
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    try:
+        with hanging_collector() as endpoint:
+            export = TraceExport(TraceSettings(endpoint=endpoint))
+            began_s = time.monotonic()
+            for _ in range(3 * QUEUE_SPANS):
+                export.tracer.start_span("turn").end()
+            made_s = time.monotonic() - began_s
+            before_s = time.monotonic()
+            export.close()
+            closed_s = time.monotonic() - before_s
+    finally:
+        logger.remove(sink)
+    assert made_s < 3.0
+    assert closed_s < CLOSE_S + 0.5
+    assert "the newest traces are lost: the collector does not answer" in lines
+    assert len(lines) <= 3
 
 
 async def test_a_log_for_programs_is_json_and_holds_no_words(tmp_path: Path):

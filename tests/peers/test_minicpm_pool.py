@@ -228,7 +228,7 @@ async def test_one_that_refuses_and_calls_itself_idle_is_no_storm() -> None:
             # second.
             assert server.asked < 60 and not waits.done()
             server.tells_nothing = False
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(3):
                 await waits
 
 
@@ -246,7 +246,7 @@ async def test_a_stopped_one_is_never_granted_and_its_conversation_moves_at_the_
                 assert time.monotonic() - began_s < 1
                 await asyncio.to_thread(engine.cleanup)
                 one.over(well=False)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(3):
                     await one.place()
                 again = one.open_engine()
                 await asyncio.to_thread(again.prepare, Preparation())

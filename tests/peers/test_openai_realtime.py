@@ -386,7 +386,7 @@ async def test_cancelling_is_heard_at_once(server: RunningServer):
         caller.say(QUESTION, behind_ms=200)
         await caller.until("response.output_audio.delta", count=20)
         await caller.connection.response.cancel()
-        done = (await caller.until("response.done")).response
+        done = (await caller.until("response.done", within_s=1)).response
         assert (done.status, done.status_details.reason) == ("cancelled", "client_cancelled")
         await caller.connection.response.cancel()
         assert (await caller.until("error")).error.code == "response_cancel_not_active"

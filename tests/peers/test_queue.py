@@ -64,7 +64,7 @@ async def test_a_second_caller_waits_and_is_told_where_they_stand(
         await first.part("talk").click()
         await first.state("ready")
         freed_s = time.monotonic()
-        await expect(notice).not_to_contain_text("queue")
+        await expect(notice).not_to_contain_text("queue", timeout=3_000)
         assert time.monotonic() - freed_s < 3
         await units_are_heard(model, 2)
         assert len(model.prepared) == before + 2
@@ -92,7 +92,7 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
         taken_out = await operator.delete(f"/api/queue/{waiting['ticket_id']}")
         assert taken_out.json() == {"success": True}
         reason = "an operator removed you from the queue"
-        await expect(notice).to_contain_text(reason)
+        await expect(notice).to_contain_text(reason, timeout=3_000)
         await second.answered(f"Sorry, {reason}")
         # The caller does not queue again, and there is no other engine.
         assert (await operator.get("/api/queue")).json()["items"] == []
@@ -117,7 +117,7 @@ async def test_a_caller_whose_worker_is_killed_goes_on_with_another(
         os.kill(worker_of(served).pid, signal.SIGKILL)
         # The notice comes at once; there is no other worker, so the caller is at the head of the queue.
         notice = person.part("notice")
-        await expect(notice).to_contain_text("You are number 1 in the queue")
+        await expect(notice).to_contain_text("You are number 1 in the queue", timeout=1_000)
         # The killed worker is started again, and the conversation goes on in it.
         await expect(notice).not_to_contain_text("queue")
         await units_are_heard(model, 2)

@@ -28,7 +28,7 @@ ONE_LINE = (
     "server: {max_calls: 1, admission: auto, drain_s: 3, clients: {anonymous: {max_calls: 9}}}\n"
     "bot: {greeting: Hello there.}\n"
 )
-GREETED_S = PLACED_S = 60.0
+GREETED_S, PLACED_S = 20.0, 3.0
 shared = pytest.mark.asyncio(loop_scope="module")
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
@@ -189,7 +189,7 @@ async def test_a_stopping_server_refuses_callers_in_the_queue_with_the_reason(tm
             server.process.terminate()
 
             async def is_closed() -> None:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(3):
                     while True:
                         await client.recv()
 
@@ -253,7 +253,7 @@ async def test_a_second_evaluation_socket_waits_and_is_served_when_the_first_is_
             async with connect(url) as third:
                 await third.send(hello)
                 assert (await read(third, "server-message", []))["data"]["position"] == 2
-            await until_status(server, (1, 1))
+            await until_status(server, (1, 1), within_s=2)
             await first.close()
             await read(second, "bot-ready", heard)
             assert places(heard)[-1]["position"] == 0
@@ -300,10 +300,10 @@ async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, t
             await second.part("talk").click()
             notice = second.part("notice")
             await expect(notice).to_contain_text("You are number 1 in the queue, about")
-            await second.state("connecting")
+            await second.state("connecting", within_s=1)
             await first.part("talk").click()
             await first.state("ready")
             await second.state("listening", "speaking")
-            await expect(notice).not_to_contain_text("queue")
+            await expect(notice).not_to_contain_text("queue", timeout=3_000)
             await second.part("talk").click()
             await second.state("ready")

@@ -237,13 +237,13 @@ def test_the_commands_run_from_the_command_line(tmp_path: Path):
 
 def test_a_job_that_is_killed_does_every_file_once(tmp_path: Path):
     speech = np.frombuffer(opening(), "<i2").astype(np.float32) / 32_768
-    clips = [Speech(str(place), speech[: RATE_HZ * (1 + place % 5)], "") for place in range(12)]
-    seen = kills(clips, tmp_path, 3, seed=3)
+    clips = [Speech(str(place), speech[: RATE_HZ * (1 + place % 5)], "") for place in range(20)]
+    seen = kills(clips, tmp_path, 5, seed=3)
     assert seen["kills"] >= 1
-    assert (seen["done_once"], seen["written_again"], seen["parked"]) == (12, 0, 1)
+    assert (seen["done_once"], seen["written_again"], seen["parked"]) == (20, 0, 1)
     with sqlite3.connect(tmp_path / "killed" / MANIFEST) as database:
         states = dict(database.execute("SELECT state, count(*) FROM items GROUP BY state"))
-    assert states == {"done": 12, "parked": 1}
+    assert states == {"done": 20, "parked": 1}
 
 
 def test_speakers_of_one_channel_are_named_by_their_voices(tmp_path: Path):
