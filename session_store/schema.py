@@ -5,7 +5,8 @@ session's events lie together on disk, in order of commit. ``caller`` and ``call
 caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``), ``share_link``
 the links by which a session is read without a credential (``share_links``), and ``session_comment`` what
 readers noted (``comments``); they are deleted with their session. ``retention`` holds the time by which
-retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants (``tenant_use``).
+retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and ``tenant_report`` says
+which reports of it are counted (``tenant_use``).
 """
 
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0009"
+HEAD = "0010"
 
 metadata = sa.MetaData()
 
@@ -170,5 +171,16 @@ tenant_use_table = sa.Table(
     sa.Column("call_ms", sa.BigInteger, nullable=False),
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("cost_nano", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+tenant_report_table = sa.Table(
+    "tenant_report",
+    metadata,
+    # Process of a gateway; another one after each start.
+    sa.Column("reporter", sa.String(32), primary_key=True),
+    # The newest of its reports that is counted.
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("reported_us", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -2,7 +2,8 @@
 
 Use is counted by hour, day and month of UTC, one row each. A running call is a row that its process renews;
 the row of a process that died expires. The row of the month is written first, so that two processes which
-begin calls of one tenant at the same time wait for each other, and the limit of running calls is exact.
+begin calls of one tenant at the same time wait for each other, and the limit of running calls is exact. The
+reports of a process are numbered: one that comes twice, because its answer was lost, is counted once.
 
 Plain functions over a connection, the same for both databases.
 """
@@ -14,14 +15,21 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from parley.session_store.schema import session_table, tenant_call_table, tenant_use_table
+from parley.session_store.schema import (
+    session_table,
+    tenant_call_table,
+    tenant_report_table,
+    tenant_use_table,
+)
 
-_call, _use = tenant_call_table.c, tenant_use_table.c
+_call, _use, _report = tenant_call_table.c, tenant_use_table.c, tenant_report_table.c
 US_PER_S = 1_000_000
 # The month comes first: its row is the lock of a tenant.
 PERIODS = ("month", "day", "hour")
 # Days for which the rows of a period are kept.
 KEPT_DAYS = {"hour": 2, "day": 70}
+# Time after its last report at which a process has ended.
+REPORTER_DAYS = 2
 # Characters of an owner that name the key of its application (``core.grants``).
 APPLICATION_CHARS = 32
 
@@ -47,6 +55,21 @@ class UseAmounts:
 
 
 NO_USE = UseAmounts()
+
+
+@dataclass(frozen=True, slots=True)
+class UseReport:
+    """Use that a process reports.
+
+    Attributes:
+        reporter: id of the process.
+        number: of the report; that of a later one is greater.
+        used: by each tenant since the report before.
+    """
+
+    reporter: str
+    number: int
+    used: Mapping[str, UseAmounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +173,23 @@ def report_use(
     *,
     running: Mapping[str, str],
     ended: Collection[str],
-    used: Mapping[str, UseAmounts],
+    report: UseReport,
     now_us: int,
     until_us: int,
 ) -> None:
-    """Add the use of one process.
+    """Add the use of one process, unless this report of it is counted.
 
     Args:
         connection: of a transaction.
         running: tenants of its running calls, by id.
         ended: ids of calls that are over.
-        used: use of each tenant since the last report.
+        report: of its use.
         now_us: present time.
         until_us: time at which the running calls are over, unless they are reported again.
     """
-    for tenant in sorted(used):
-        _add(connection, tenant, used[tenant], now_us)
+    if report.used and _is_new(connection, report, now_us):
+        for tenant in sorted(report.used):
+            _add(connection, tenant, report.used[tenant], now_us)
     if ended:
         connection.execute(sa.delete(tenant_call_table).where(_call.id.in_(sorted(ended))))
     for call_id in sorted(running):
@@ -187,6 +211,19 @@ def read_stored(connection: sa.Connection, *, applications: Sequence[str]) -> di
         .group_by(application)
     )
     return {str(name): (int(count), int(size)) for name, count, size in rows}
+
+
+def _is_new(connection: sa.Connection, report: UseReport, now_us: int) -> bool:
+    """Note the number of a report; return whether it was not noted before."""
+    values = {"number": report.number, "reported_us": now_us}
+    noted = connection.execute(
+        _insert(connection, tenant_report_table)
+        .values(reporter=report.reporter, **values)
+        .on_conflict_do_update(index_elements=["reporter"], set_=values, where=_report.number < report.number)
+    )
+    oldest_us = now_us - REPORTER_DAYS * 86_400 * US_PER_S
+    connection.execute(sa.delete(tenant_report_table).where(_report.reported_us < oldest_us))
+    return noted.rowcount == 1
 
 
 def _add(connection: sa.Connection, tenant: str, amounts: UseAmounts, now_us: int) -> None:

@@ -1,13 +1,16 @@
 """Contract of the session store for the use of tenants, on a SQLite file and on a real PostgreSQL server."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
+from itertools import count
 
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
 from parley.session_store.tenant_use import (
     TenantUse,
     UseAmounts,
+    UseReport,
     begin_call,
     period_us,
     read_stored,
@@ -28,6 +31,7 @@ from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 LEASE_US = 30_000_000
 # On a loaded machine the transactions wait for each other.
 WITHIN_S = 60.0
+NUMBERS = count(1)
 
 
 async def begin(store: SessionStore, call_id: str, *, most: int = 100, now_us: int = NOW_US) -> bool:  # noqa: F811
@@ -47,8 +51,25 @@ async def use_of(store: SessionStore, name: str = "a", *, now_us: int = NOW_US) 
     return (await store.query(partial(read_use, tenants=[name], now_us=now_us)))[name]
 
 
-async def report(store: SessionStore, now_us: int = NOW_US, **more: object) -> None:  # noqa: F811
-    given = {"running": {}, "ended": (), "used": {}, "now_us": now_us, "until_us": now_us + LEASE_US, **more}
+async def report(
+    store: SessionStore,  # noqa: F811
+    now_us: int = NOW_US,
+    *,
+    used: Mapping[str, UseAmounts] | None = None,
+    number: int | None = None,
+    reporter: str = "first",
+    **more: object,
+) -> None:
+    """Report as a process does, with the next number unless one is given."""
+    reported = UseReport(reporter, next(NUMBERS) if number is None else number, used or {})
+    given = {
+        "running": {},
+        "ended": (),
+        "report": reported,
+        "now_us": now_us,
+        "until_us": now_us + LEASE_US,
+        **more,
+    }
     await store.transact(partial(report_use, **given))
 
 
@@ -90,6 +111,20 @@ async def test_use_adds_up_by_tenant_and_period(store: SessionStore):  # noqa: F
     assert use.of("hour") == amounts and use.of("day") == amounts + amounts + amounts
     assert (await use_of(store, "b")).of("month") == UseAmounts(tokens=2)
     assert (await use_of(store, now_us=NOW_US + 40 * DAY_US)).periods == {}
+
+
+async def test_a_report_that_comes_twice_is_counted_once(store: SessionStore):  # noqa: F811
+    used = {"a": UseAmounts(tokens=7), "b": UseAmounts(tokens=1)}
+    for reporter in ("second", "third"):
+        for number in (1, 1, 2, 2, 1):
+            await report(store, used=used, reporter=reporter, number=number)
+    assert (await use_of(store)).of("day").tokens == 4 * 7
+    # The numbers of a process that has ended are forgotten, and those of the others are not.
+    later_us = NOW_US + 3 * DAY_US
+    await report(store, later_us - 1, used=used, reporter="third", number=3)
+    for reporter in ("third", "second"):
+        await report(store, later_us, used=used, reporter=reporter, number=2)
+    assert (await use_of(store, now_us=later_us)).of("day").tokens == 2 * 7
 
 
 def test_a_period_ends_where_the_next_one_begins() -> None:

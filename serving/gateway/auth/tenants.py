@@ -6,9 +6,9 @@ each tenant for the operator, and an event for calls whose tenant has used up it
 
 A call is checked before it is accepted, by a read of the store, and counted when its task begins, in one
 transaction with the check: the number of running calls is exact over all processes. Minutes, tokens and costs
-are reported every ``REPORT_S``, so calls may exceed these limits by what is used within that time. Turns are
-checked against the newest totals in memory. What is stored is measured every ``MEASURE_S``. Owns one task,
-from ``start`` to ``close``.
+are reported every ``REPORT_S``, so calls may exceed these limits by what is used within that time; a report
+whose answer was lost is sent again as it was, and counted once. Turns are checked against the newest totals
+in memory. What is stored is measured every ``MEASURE_S``. Owns one task, from ``start`` to ``close``.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from parley.session_store.tenant_use import (
     NO_USE,
     TenantUse,
     UseAmounts,
+    UseReport,
     begin_call,
     period_us,
     read_stored,
@@ -167,6 +168,10 @@ class Tenants:
             self._known[name] = _Tenant(name, tenant.limits)
         self._running: dict[str, _Running] = {}
         self._ended: set[str] = set()
+        self._id = uuid.uuid4().hex
+        self._reporting = asyncio.Lock()
+        self._unanswered: UseReport | None = None
+        self._reports = 0
         self._task: asyncio.Task[None] | None = None
         self._measured_s: float | None = None
         self.refusals: dict[tuple[str, str], int] = {}
@@ -290,31 +295,43 @@ class Tenants:
         """Report the use of this process to the store, and read that of all.
 
         Raises:
-            StoreError: the store does not take it; it is reported again.
+            StoreError: the store does not take it, or does not say that it did; it is reported again.
         """
         assert self._store is not None
-        for running in self._running.values():
-            self._count_time(running)
-        used = {name: each.pending for name, each in self._known.items() if each.pending != NO_USE}
-        ended, now_us = set(self._ended), self._wall_us()
-        if used or ended or self._running:
-            work = partial(
-                report_use,
-                running={call_id: each.tenant.name for call_id, each in self._running.items()},
-                ended=ended,
-                used=used,
-                now_us=now_us,
-                until_us=now_us + round(LEASE_S * US_PER_S),
-            )
-            await self._store.transact(work)
-            self._ended -= ended
-            for name, amounts in used.items():
-                tenant = self._known[name]
-                tenant.pending = _less(tenant.pending, amounts)
+        async with self._reporting:
+            if self._unanswered is not None:
+                await self._send(self._unanswered)
+            for running in self._running.values():
+                self._count_time(running)
+            used = {name: each.pending for name, each in self._known.items() if each.pending != NO_USE}
+            if used or self._ended or self._running:
+                self._reports += 1
+                await self._send(UseReport(self._id, self._reports, used))
+        now_us = self._wall_us()
         use = await self._store.query(partial(read_use, tenants=list(self._known), now_us=now_us))
         for name, read in use.items():
             self._known[name].use, self._known[name].read_us = read, now_us
         self._end_used_up()
+
+    async def _send(self, report: UseReport) -> None:
+        """Send a report, which is counted once however often it is sent."""
+        assert self._store is not None
+        self._unanswered = report
+        ended, now_us = set(self._ended), self._wall_us()
+        work = partial(
+            report_use,
+            running={call_id: each.tenant.name for call_id, each in self._running.items()},
+            ended=ended,
+            report=report,
+            now_us=now_us,
+            until_us=now_us + round(LEASE_S * US_PER_S),
+        )
+        await self._store.transact(work)
+        self._unanswered = None
+        self._ended -= ended
+        for name, amounts in report.used.items():
+            tenant = self._known[name]
+            tenant.pending = _less(tenant.pending, amounts)
 
     # State.
 

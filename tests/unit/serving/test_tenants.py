@@ -206,6 +206,25 @@ async def test_tokens_and_cost_of_a_tenant_are_counted_over_both_gateways(
         assert (await second.limits("acme"))[limit] == pytest.approx(float(next(iter(used.values()))))
 
 
+async def test_use_is_counted_once_whoever_reports_it_and_whenever_a_report_is_cut(tmp_path: Path):
+    async with gateway(tmp_path, settings_of(tokens_per_day=1_000_000)) as first:
+        tenants, identity = first.usage.tenants, first.identity("acme")
+        for _ in range(5):
+            tenants.spend(identity, tokens=1)
+            await asyncio.gather(*(tenants.report() for _ in range(3)))
+        # A report is cut before, while and after its transaction is committed.
+        for steps in range(60):
+            tenants.spend(identity, tokens=1)
+            reporting = asyncio.create_task(tenants.report())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
+        assert (await first.limits("acme"))["tokens_per_day"] == 65
+    async with gateway(tmp_path, settings_of(tokens_per_day=1_000_000)) as second:
+        assert (await second.limits("acme"))["tokens_per_day"] == 65
+
+
 @pytest.mark.parametrize("at_limit", ["end", "finish"])
 async def test_running_calls_end_when_the_minutes_are_used_up(tmp_path: Path, at_limit: str):
     settings = {**settings_of(minutes_per_month=0.001), "at_limit": at_limit}
