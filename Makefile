@@ -23,7 +23,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 WITH_NODE := sh scripts/with_node.sh $(VENV)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported: most of those of the packages never are.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 # The binding of PortAudio has no wheel; a sound server with null sinks plays the microphone in the tests.
 AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudio-utils libasound2-plugins
 
@@ -116,7 +117,7 @@ nemo: .venv-nemo/.done
 .venv-nemo/.done: requirements/worker.txt requirements/nemo.txt | $(BIN)/python
 	@echo "Installing NeMo's packages into .venv-nemo (once, about two minutes)"
 	@sh scripts/python_venv.sh "$(PYTHON)" .venv-nemo
-	@.venv-nemo/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
+	@.venv-nemo/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements/worker.txt -r requirements/nemo.txt
 	@touch $@
 
 # Two tests at a time; then, three at a time, those with servers and callers, which mostly wait; then in pairs those

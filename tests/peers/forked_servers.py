@@ -16,6 +16,8 @@ from pathlib import Path
 # Modules of a server of the embedded deployment that accepts calls; many are imported by these.
 IMPORTED = [
     "uvloop",
+    # FastAPI imports it with the first route.
+    "pydantic.v1",
     "parley.command.bot_line",
     "parley.command.server",
     "parley.command.gateway",

@@ -82,6 +82,17 @@ async def until_tone(caller: Caller, hz: float) -> None:
             await asyncio.sleep(0.2)
 
 
+async def until_heard(site: Desked, session: str, speaker: Caller, author: str, words: str) -> None:
+    """Say the question, and again as people do where a busy machine lost some of it, until it is heard."""
+    async with asyncio.timeout(120):
+        while True:
+            speaker.microphone.say(say(WORDS))
+            try:
+                return await site.until_said(session, author, words, within_s=20)
+            except TimeoutError:
+                continue
+
+
 async def test_a_human_and_a_caller_hear_each_other_and_the_agent_is_silent(site: Desked):
     session = await site.new_session()
     asked = len(site.llm.requests)
@@ -94,8 +105,7 @@ async def test_a_human_and_a_caller_hear_each_other_and_the_agent_is_silent(site
             await until_tone(human, CALLER_HZ)
             assert share_at(bytes(human.heard), HUMAN_HZ) < HEARD_SHARE
             # What the human says is part of the session.
-            human.microphone.say(say(WORDS))
-            await site.until_said(session, "human", "opening hours on saturday")
+            await until_heard(site, session, human, "human", "opening hours on saturday")
             assert len(site.llm.requests) == asked
             await site.act(session, "return", note="They talked.")
             # The call of the human ends with the tier; that of the caller goes on.
