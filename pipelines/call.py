@@ -176,11 +176,11 @@ class LiveCall:
 
 @dataclass(frozen=True, slots=True)
 class EarlierStreams:
-    """Records of the streams that a phone call has lost.
+    """Records of the connections that a call has lost.
 
     Attributes:
         announced: announcements that the caller has heard to their end.
-        since_seq: seq after which the events of its session are those of the phone call; None: not known.
+        since_seq: seq after which the events of its session are those of the call; None: not known.
     """
 
     announced: frozenset[str] = frozenset()
@@ -212,8 +212,8 @@ class Call:
             the caller's arrival.
         reconnected: first words to a caller whose call goes on after its stream was lost, before the rest
             of what was being said; None for a call that begins.
-        earlier: records of the streams that the phone call has lost.
-        line: name of the phone call in the records of its streams; empty for other calls.
+        earlier: records of the connections that the call has lost.
+        line: name of the call in the records of its connections; empty where its id is enough.
         call_id: unique id.
     """
 

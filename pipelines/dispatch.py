@@ -12,13 +12,15 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
+from loguru import logger
 from pipecat.runner.types import RunnerArguments
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.audio.comfort_noise import ComfortNoise
-from parley.core.errors import CapacityError, PeerError
+from parley.core.errors import CapacityError, PeerError, StoreError
 from parley.core.grants import ANONYMOUS, ClientIdentity
-from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.call import Call, EarlierStreams, LiveCall
+from parley.pipelines.earlier_streams import read_earlier_streams
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.held_calls import HeldCalls, hang_up_of
@@ -44,7 +46,10 @@ from parley.serving.gateway.sockets.chat_sockets import ChatArguments
 from parley.serving.gateway.sockets.eval_socket import EvalArguments, PipecatSocketArguments
 from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
 from parley.serving.gateway.webrtc.routes import BrowserArguments
+from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
+from parley.session_store.lost_calls import lost_call
+from parley.session_store.store import SessionStore
 from parley.transports.registry import TRANSPORTS, TransportRow
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S, ReportsQuiet, TransportRequest
 from parley.transports.twilio.stream import PhoneStream
@@ -137,6 +142,9 @@ async def run_session(
             peer_quiet_ms=lambda: transport.quiet_ms() if isinstance(transport, ReportsQuiet) else 0,
         )
         transport = await open_transport(engines, row, runner_args, live, sees=answers)
+        line, earlier = "", EarlierStreams()
+        if is_reconnected:
+            line, earlier = await _lost_call(conversations.store, conversation, row)
         call = Call(
             conversation,
             row.name,
@@ -145,8 +153,25 @@ async def run_session(
             peer_cancels_echo=reported if isinstance(reported, bool) else None,
             rules=engines.answering.rules(identity),
             reconnected="" if is_reconnected else None,
+            earlier=earlier,
+            line=line,
         )
         await pipeline_of(chosen)(engines, transport, call)
+
+
+async def _lost_call(
+    store: SessionStore, conversation: Conversation, row: TransportRow
+) -> tuple[str, EarlierStreams]:
+    """Return the name and the records of the call that goes on; nothing where none was lost just now."""
+    session_id, now_us = conversation.session_id, conversation.clock.now_us()
+    try:
+        line = await lost_call(store, session_id, transports=(row.recorded_as or row.name,), now_us=now_us)
+    except StoreError as error:
+        logger.warning(f"cannot read which call goes on: {error}")
+        line = None
+    if line is None:
+        return "", EarlierStreams()
+    return line, await read_earlier_streams(store, session_id, line)
 
 
 async def converse_as_human(

@@ -23,7 +23,7 @@ from loguru import logger
 
 from parley.core.errors import StoreError
 from parley.pipelines.call import EarlierStreams
-from parley.pipelines.phone.earlier_streams import read_earlier_streams
+from parley.pipelines.earlier_streams import read_earlier_streams
 from parley.serving.gateway.phone.call_links import CallLinks, call_digest, new_holder
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall

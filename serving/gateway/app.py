@@ -12,6 +12,7 @@ that. Any other gets 503, or 429 where one client or one session has used up its
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -87,7 +88,7 @@ from parley.serving.gateway.session_api import (
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.share_routes import PAGE_PATH, SHARED_PATH
 from parley.serving.gateway.sockets.chat_sockets import ChatSockets
-from parley.serving.gateway.sockets.eval_socket import EvalSocket
+from parley.serving.gateway.sockets.eval_socket import EVAL, PIPECAT, EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.serving.gateway.webrtc.first_media import FirstWord
@@ -102,6 +103,7 @@ from parley.serving.gateway.webrtc.routes import (
 from parley.serving.scheduler.admission import Admitted
 from parley.serving.scheduler.call_queue import CallQueue
 from parley.session_store.conversations import Conversations
+from parley.session_store.lost_calls import lost_call
 from parley.telemetry.metrics import ServerMetrics
 
 
@@ -219,7 +221,20 @@ def create_app(
         await check_body(body, identity)
         if body.get("session") is None:
             usage.tenants.check_session(identity)
-        await usage.tenants.check_call(identity)
+        if not await goes_on(body):
+            await usage.tenants.check_call(identity)
+
+    async def goes_on(body: Mapping[str, object]) -> bool:
+        """Return whether a client goes on with a call that it has lost, and that is counted already."""
+        if not body.get("reconnect") or conversations is None:
+            return False
+        lost = await lost_call(
+            conversations.store,
+            str(body.get("session")),
+            transports=(TRANSPORT, EVAL, PIPECAT),
+            now_us=time.time_ns() // 1_000,
+        )
+        return lost is not None
 
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
@@ -268,6 +283,7 @@ def create_app(
             may_wait=True,
             transport=TRANSPORT,
             counts_silence=True,
+            goes_on=await goes_on(body),
         )
         call.add_done_callback(lambda _call: first_word.close())
         if arguments.line is not None:
@@ -376,6 +392,7 @@ def create_app(
                 admit=lambda websocket, body: sockets.admit(
                     websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
                 ),
+                goes_on=goes_on,
             ).router()
         )
     if conversations is not None and type_turn is not None:

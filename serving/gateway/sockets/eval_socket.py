@@ -32,6 +32,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
+GoesOn = Callable[[Mapping[str, object]], Awaitable[bool]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.
 EVAL = "eval"
 # Name of Pipecat's other clients in the queue.
@@ -72,12 +73,14 @@ class EvalSocket:
         settings: bounds.
         calls: starts conversations.
         admit: admits a handshake, or raises.
+        goes_on: returns whether the client of a body goes on with a call that it has lost.
     """
 
-    def __init__(self, settings: ServerTuning, *, calls: CallTasks, admit: Admit) -> None:
+    def __init__(self, settings: ServerTuning, *, calls: CallTasks, admit: Admit, goes_on: GoesOn) -> None:
         self._settings = settings
         self._calls = calls
         self._admit = admit
+        self._goes_on = goes_on
         # Accepted sockets that have not identified themselves.
         self._opening = ConcurrencyLimit(
             settings.max_calls,
@@ -137,6 +140,7 @@ class EvalSocket:
         if kind not in (EVAL, PIPECAT):
             raise PeerError(WRONG_FIRST)
         made = PipecatSocketArguments if kind == PIPECAT else EvalArguments
+        goes_on = await self._goes_on(body)
         return self._calls.start(
             made(websocket=websocket, identity=identity, body=dict(body)),
             call_id=f"socket.{secrets.token_hex(4)}",
@@ -146,6 +150,7 @@ class EvalSocket:
             uses_recogniser=self._calls.uses_recogniser(body.get("mode")),
             may_wait=True,
             transport=kind,
+            goes_on=goes_on,
         )
 
 

@@ -1,7 +1,7 @@
-"""Records of the streams that a phone call has lost: announcements that were heard, and its beginning."""
+"""Records of the connections that a call has lost: announcements that were heard, and its beginning."""
 
 from parley.pipelines.call import EarlierStreams
-from parley.pipelines.phone.earlier_streams import earlier_streams
+from parley.pipelines.earlier_streams import earlier_streams
 from parley.session_store.events import Kind
 from tests.fakes.timeline import Timeline
 
@@ -23,6 +23,15 @@ def test_an_announcement_over_any_stream_of_the_call_was_heard() -> None:
     announced(line, "1")
     joined(line, "2")
     read = earlier_streams(reversed(line.events), "c", is_whole=True)
+    assert read == EarlierStreams(frozenset({PHRASE}), began)
+
+
+def test_the_first_connection_of_a_page_has_the_name_of_the_call_as_its_id() -> None:
+    line = Timeline()
+    began = line.add(Kind.JOINED, {"call_id": "1"}).seq
+    announced(line, "1")
+    joined(line, "2", "1")
+    read = earlier_streams(reversed(line.events), "1", is_whole=True)
     assert read == EarlierStreams(frozenset({PHRASE}), began)
 
 

@@ -1,8 +1,9 @@
-"""Records of the streams that a phone call has lost, read when it goes on over a new one.
+"""Records of the connections that a call has lost, read when it goes on over a new one.
 
 Input: the timeline of the session. Output: the announcements that the caller has heard to their end, and the
-place in the session at which the phone call began. The streams of one phone call carry its name (``line``) in
-their JOINED events.
+place in the session at which the call began. The streams of one phone call carry its name (``line``) in their
+JOINED events. That of a page's call is the id of its first connection, and stands in the events of the later
+ones.
 """
 
 from collections.abc import Iterable
@@ -20,31 +21,35 @@ KINDS = (Kind.JOINED, Kind.LEFT, Kind.RECORDING)
 
 
 async def read_earlier_streams(store: SessionStore, session_id: str, line: str) -> EarlierStreams:
-    """Return the records of the streams of a phone call; without any knowledge where they cannot be read.
+    """Return the records of the connections of a call; without any knowledge where they cannot be read.
 
     Args:
         store: open.
         session_id: of the session.
-        line: name of the phone call in its events.
+        line: name of the call in its events.
     """
     try:
         events = await store.timeline(session_id, limit=MOST_READ, kinds=KINDS, newest_first=True)
     except StoreError as error:
-        logger.warning(f"cannot read what the caller of a lost stream has heard: {error}")
+        logger.warning(f"cannot read what the caller of a lost connection has heard: {error}")
         return EarlierStreams()
     return earlier_streams(events, line, is_whole=len(events) < MOST_READ)
 
 
 def earlier_streams(events: Iterable[Event], line: str, *, is_whole: bool) -> EarlierStreams:
-    """Return the records of the streams of a phone call.
+    """Return the records of the connections of a call.
 
     Args:
         events: newest events of the session, of ``KINDS``.
-        line: name of the phone call.
+        line: name of the call.
         is_whole: there are no older events of these kinds.
     """
     known = list(events)
-    joined = [each for each in known if each.kind is Kind.JOINED and each.payload.get("line") == line]
+    joined = [
+        each
+        for each in known
+        if each.kind is Kind.JOINED and line in (each.payload.get("line"), each.payload.get("call_id"))
+    ]
     call_ids = {each.payload.get("call_id") for each in joined}
     announced = {
         text
