@@ -168,11 +168,15 @@ def begin_call(
     return None
 
 
+def end_calls(connection: sa.Connection, *, ended: Collection[str]) -> None:
+    """Count these calls as running no more."""
+    connection.execute(sa.delete(tenant_call_table).where(_call.id.in_(sorted(ended))))
+
+
 def report_use(
     connection: sa.Connection,
     *,
     running: Mapping[str, str],
-    ended: Collection[str],
     report: UseReport,
     now_us: int,
     until_us: int,
@@ -182,7 +186,6 @@ def report_use(
     Args:
         connection: of a transaction.
         running: tenants of its running calls, by id.
-        ended: ids of calls that are over.
         report: of its use.
         now_us: present time.
         until_us: time at which the running calls are over, unless they are reported again.
@@ -190,8 +193,6 @@ def report_use(
     if report.used and _is_new(connection, report, now_us):
         for tenant in sorted(report.used):
             _add(connection, tenant, report.used[tenant], now_us)
-    if ended:
-        connection.execute(sa.delete(tenant_call_table).where(_call.id.in_(sorted(ended))))
     for call_id in sorted(running):
         # A row may have expired while its process, or the store, was away.
         values = {"id": call_id, "tenant": running[call_id], "until_us": until_us}

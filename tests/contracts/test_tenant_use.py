@@ -12,6 +12,7 @@ from parley.session_store.tenant_use import (
     UseAmounts,
     UseReport,
     begin_call,
+    end_calls,
     period_us,
     read_stored,
     read_use,
@@ -64,7 +65,6 @@ async def report(
     reported = UseReport(reporter, next(NUMBERS) if number is None else number, used or {})
     given = {
         "running": {},
-        "ended": (),
         "report": reported,
         "now_us": now_us,
         "until_us": now_us + LEASE_US,
@@ -93,7 +93,8 @@ async def test_calls_of_a_process_that_died_expire_and_reported_ones_do_not(stor
     for call_id in ("dead", "alive", "ended"):
         await begin(store, call_id)
     later_us = NOW_US + LEASE_US - 1
-    await report(store, later_us, running={"alive": "a"}, ended=["ended"])
+    await store.transact(partial(end_calls, ended=["ended"]))
+    await report(store, later_us, running={"alive": "a"})
     assert (await use_of(store, now_us=later_us)).running == 2
     assert (await use_of(store, now_us=later_us + 1)).running == 1
     # The row of one that was away for longer is back with its next report.

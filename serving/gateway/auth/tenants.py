@@ -8,14 +8,15 @@ A call is checked before it is accepted, by a read of the store, and counted whe
 transaction with the check: the number of running calls is exact over all processes. Minutes, tokens and costs
 are reported every ``REPORT_S``, so calls may exceed these limits by what is used within that time; a report
 whose answer was lost is sent again as it was, and counted once. Turns are checked against the newest totals
-in memory. What is stored is measured every ``MEASURE_S``. Owns one task, from ``start`` to ``close``.
+in memory. Ends of calls are reported within ``TOGETHER_S``. What is stored is measured every ``MEASURE_S``.
+Owns one task, from ``start`` to ``close``.
 """
 
 import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -34,6 +35,7 @@ from parley.session_store.tenant_use import (
     UseAmounts,
     UseReport,
     begin_call,
+    end_calls,
     period_us,
     read_stored,
     read_use,
@@ -42,6 +44,7 @@ from parley.session_store.tenant_use import (
 
 OTHERS = "others"
 REPORT_S = 5.0
+TOGETHER_S = 0.2
 # Time after its last report at which the calls of a process that died are no longer counted.
 LEASE_S = 30.0
 MEASURE_S = 60.0
@@ -168,6 +171,7 @@ class Tenants:
             self._known[name] = _Tenant(name, tenant.limits)
         self._running: dict[str, _Running] = {}
         self._ended: set[str] = set()
+        self._has_ended = asyncio.Event()
         self._id = uuid.uuid4().hex
         self._reporting = asyncio.Lock()
         self._unanswered: UseReport | None = None
@@ -279,6 +283,7 @@ class Tenants:
             self._count_time(running)
             del self._running[call_id]
             self._ended.add(call_id)
+            self._has_ended.set()
 
     def spend(self, identity: ClientIdentity, *, tokens: int = 0, cost: Decimal = Decimal(0)) -> None:
         """Count tokens and cost of a client."""
@@ -301,10 +306,11 @@ class Tenants:
         async with self._reporting:
             if self._unanswered is not None:
                 await self._send(self._unanswered)
+            await self._end_calls()
             for running in self._running.values():
                 self._count_time(running)
             used = {name: each.pending for name, each in self._known.items() if each.pending != NO_USE}
-            if used or self._ended or self._running:
+            if used or self._running:
                 self._reports += 1
                 await self._send(UseReport(self._id, self._reports, used))
         now_us = self._wall_us()
@@ -317,18 +323,16 @@ class Tenants:
         """Send a report, which is counted once however often it is sent."""
         assert self._store is not None
         self._unanswered = report
-        ended, now_us = set(self._ended), self._wall_us()
+        now_us = self._wall_us()
         work = partial(
             report_use,
             running={call_id: each.tenant.name for call_id, each in self._running.items()},
-            ended=ended,
             report=report,
             now_us=now_us,
             until_us=now_us + round(LEASE_S * US_PER_S),
         )
         await self._store.transact(work)
         self._unanswered = None
-        self._ended -= ended
         for name, amounts in report.used.items():
             tenant = self._known[name]
             tenant.pending = _less(tenant.pending, amounts)
@@ -428,7 +432,34 @@ class Tenants:
             except StoreError as error:
                 # The store is away: the next report has everything.
                 logger.warning(f"postponing the report of tenants' use: {error}")
-            await asyncio.sleep(REPORT_S)
+            reported_s = self._clock_s()
+            with suppress(TimeoutError):
+                while (left_s := reported_s + REPORT_S - self._clock_s()) > 0:
+                    await self._end_calls_within(left_s)
+
+    async def _end_calls_within(self, within_s: float) -> None:
+        """Wait for ends of calls, and report them: another process may begin one at once.
+
+        Raises:
+            TimeoutError: none has ended.
+        """
+        async with asyncio.timeout(within_s):
+            await self._has_ended.wait()
+        # Calls that end at about the same time are one transaction.
+        await asyncio.sleep(TOGETHER_S)
+        self._has_ended.clear()
+        try:
+            async with self._reporting:
+                await self._end_calls()
+        except StoreError as error:
+            logger.warning(f"postponing the report of calls that have ended: {error}")
+
+    async def _end_calls(self) -> None:
+        """Report the calls that have ended."""
+        assert self._store is not None
+        if ended := set(self._ended):
+            await self._store.transact(partial(end_calls, ended=ended))
+            self._ended -= ended
 
     async def _measure(self) -> None:
         assert self._store is not None

@@ -145,8 +145,13 @@ async def test_an_operators_route_that_does_not_ask_is_refused(
         check_declared(app)
 
 
-def path_of(template: str, session: str) -> str:
-    path = template.replace("{session_id}", session if template.startswith("/api/") else "none")
+def has_session(template: str) -> bool:
+    return template.startswith("/api/") and "{session_id}" in template
+
+
+def path_of(template: str) -> str:
+    """Return a path with nothing that exists in it, but for the place of a session."""
+    path = template
     for name in ("mode", "preset_id", "ticket_id", "token", "call_sid", "app_id", "voice_id"):
         path = path.replace(f"{{{name}}}", "none")
     return path
@@ -171,13 +176,14 @@ async def test_the_application_admits_as_the_table_says(
                 # An event stream is endless, and depends on concurrent requests.
                 continue
             for credential in CREDENTIALS:
-                # New credentials for each request: tokens are spent, sessions are deleted, and other limits
-                # are used up.
+                # New ones for each request: tokens are spent, sessions are deleted, other limits are used up.
                 client.cookies.clear()
-                shown, session = await credentials(client, credential, keys=keys)
+                session = await session_for(client, keys=keys) if has_session(each.path) else "none"
+                shown = await credential_of(client, credential, keys=keys)
                 client.cookies.clear()
                 headers = {**PROXIES[proxy], **({"authorization": f"Bearer {shown}"} if shown else {})}
-                answer = await asked(client, each.method, path_of(each.path, session), headers)
+                path = path_of(each.path).replace("{session_id}", session)
+                answer = await asked(client, each.method, path, headers)
                 # Without keys there is no route for tokens.
                 absent = (404,) if each.audience is Audience.APPLICATION else ()
                 admitted = answer.status_code not in (*REFUSED, *absent)
@@ -191,22 +197,23 @@ async def test_the_application_admits_as_the_table_says(
     assert wrong == []
 
 
-async def credentials(client: httpx.AsyncClient, credential: Credential, *, keys: bool) -> tuple[str, str]:
-    """Return the credential to send, and a session of the user whose token ``token`` is."""
+async def token_of(client: httpx.AsyncClient, user: str) -> str:
+    bearer = {"authorization": f"Bearer {KEY}"}
+    return str((await client.post("/api/token", json={"user": user}, headers=bearer)).json()["token"])
+
+
+async def session_for(client: httpx.AsyncClient, *, keys: bool) -> str:
+    """Return a new session; with keys it is that of the user whose token the credential ``token`` is."""
+    headers = {"authorization": f"Bearer {await token_of(client, 'ann')}"} if keys else {}
+    return str((await client.post("/api/sessions", headers=headers)).json()["id"])
+
+
+async def credential_of(client: httpx.AsyncClient, credential: Credential, *, keys: bool) -> str:
+    """Return what a client sends as its credential."""
     if not keys:
-        session = (await client.post("/api/sessions")).json()["id"]
-        shown = {"none": "", "operator": TOKEN}.get(credential, "x" * 32)
-        return shown, session
-
-    async def token(user: str) -> str:
-        bearer = {"authorization": f"Bearer {KEY}"}
-        return str((await client.post("/api/token", json={"user": user}, headers=bearer)).json()["token"])
-
-    made = await client.post("/api/sessions", headers={"authorization": f"Bearer {await token('ann')}"})
+        return {"none": "", "operator": TOKEN}.get(credential, "x" * 32)
     shown = {"none": "", "wrong": "x" * 32, "key": KEY, "operator": TOKEN}.get(credential)
-    if shown is None:
-        shown = await token("ann" if credential == "token" else "bob")
-    return shown, str(made.json()["id"])
+    return await token_of(client, "ann" if credential == "token" else "bob") if shown is None else shown
 
 
 async def asked(client: httpx.AsyncClient, method: str, path: str, headers: dict[str, str]) -> httpx.Response:

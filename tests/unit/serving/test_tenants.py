@@ -142,7 +142,9 @@ async def test_calls_of_one_tenant_are_counted_over_both_gateways(tmp_path: Path
             assert "concurrent_calls (2)" in refused.json()["error"]
             assert (await each.start("blue")).status_code == 200
         second.end.set()
-        await first.until(lambda: begun(first, 1))
+        # The next report is 5 s away.
+        async with asyncio.timeout(3):
+            await first.until(lambda: begun(first, 1))
         assert (await first.start("acme")).status_code == 200
 
 

@@ -55,9 +55,10 @@ async def python_with_rooms(folder: Path) -> str:
     """Return an interpreter that has this one's packages, and those of rooms."""
     python = str(folder / "bin" / "python")
     site = next(path for path in sys.path if path.endswith("site-packages"))
+    pip = [sys.executable, "-m", "pip", "--python", python]
     commands = (
-        [sys.executable, "-m", "venv", str(folder)],
-        [python, "-m", "pip", "install", "-q", "--no-deps", LIVEKIT, DAILY, "livekit-protocol>=1,<2"],
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
+        [*pip, "install", "-q", "--no-compile", "--no-deps", LIVEKIT, DAILY, "livekit-protocol>=1,<2"],
     )
     for command in commands:
         made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
