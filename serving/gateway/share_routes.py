@@ -64,6 +64,8 @@ UNREADABLE = "this recording cannot be read"
 TURNS = frozenset({Kind.USER_TURN, Kind.BOT_TURN})
 PAGE_EVENTS = 200
 MOST_RECORDING_EVENTS = 1_000
+# By which the clock of a session may be ahead of that of the process that made the link.
+MOST_SKEW_US = 60_000_000
 # Fields of turns, and of events of a recorded call, that a link shows.
 _TURN_FIELDS = ("text", "transport", "reply_id", "truncated", "unheard", "by")
 _CALL_EVENTS = frozenset(
@@ -323,8 +325,13 @@ class SharedRecordings:
 
     async def _ended(self, link: ShareLink) -> set[str]:
         """Return the calls whose recordings had ended when the link was made."""
+        # From the time of the link back: the session may have gone on for years since.
         events = await self._reading.store.timeline(
-            link.session_id, limit=MOST_RECORDING_EVENTS, kinds=(Kind.RECORDING,), newest_first=True
+            link.session_id,
+            after=(link.created_us + MOST_SKEW_US, 0),
+            limit=MOST_RECORDING_EVENTS,
+            kinds=(Kind.RECORDING,),
+            newest_first=True,
         )
         return {
             str(event.payload.get("call_id"))

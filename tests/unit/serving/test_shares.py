@@ -14,6 +14,7 @@ from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV
 from parley.recording.folder import MERGED, TIMELINE
 from parley.recording.settings import RecordingSettings
+from parley.serving.gateway.share_routes import MOST_RECORDING_EVENTS
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
@@ -176,6 +177,21 @@ async def test_what_comes_after_the_link_is_not_shown(shared: Shared):
     async with shared.visit() as reader:
         assert "later" not in (await reader.get(f"{shared.path}/transcript")).text
         assert len((await reader.get(f"{shared.path}/recordings")).json()["calls"]) == 1
+
+
+async def test_a_call_is_shown_however_many_came_after_the_link(shared: Shared):
+    writer = await shared.store.claim(shared.session)
+    later_us = writer.clock.now_us() + 120_000_000
+    drafts = [
+        Draft(
+            Kind.RECORDING, {"call_id": f"{n:032x}", "state": "ended"}, later_us + n, later_us + n, "system"
+        )
+        for n in range(MOST_RECORDING_EVENTS + 1)
+    ]
+    await writer.append(*drafts)
+    async with shared.visit() as reader:
+        (call,) = (await reader.get(f"{shared.path}/recordings")).json()["calls"]
+    assert call["call_id"] == shared.call
 
 
 async def test_no_answer_of_a_link_is_indexed_stored_or_named_to_others(shared: Shared):
