@@ -239,6 +239,7 @@ def with_traces(folder: Path, endpoint: str) -> str:
     return str(path)
 
 
+@pytest.mark.paired
 async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Path):
     with collecting() as collector:
         async with running_server("--config", with_traces(tmp_path, collector.endpoint)) as running:

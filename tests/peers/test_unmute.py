@@ -91,6 +91,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield at
 
 
+# A late server interrupts after the last words of the answer.
+@pytest.mark.paired
 async def test_the_front_end_talks_with_the_bot(served: Served):
     async with httpx.AsyncClient() as http:
         health = (await http.get(f"{served.address}/v1/health")).json()

@@ -1,4 +1,4 @@
-"""Which call a client may go on with, by the newest events of its session."""
+"""Choice of the call that a client may go on with, by the newest events of its session."""
 
 import pytest
 
