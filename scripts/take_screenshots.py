@@ -26,7 +26,7 @@ from playwright.async_api import Browser, Locator, Page, ViewportSize, async_pla
 from parley.core.errors import ConfigError
 from parley.evals.harness.launcher import PRODUCT, launched
 from parley.evals.harness.voices import synthesised
-from parley.models.tts.espeak import EspeakTts
+from parley.models.tts.hibari import HibariTts
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "screenshots"
 SIZES: dict[str, ViewportSize] = {
@@ -36,7 +36,7 @@ SIZES: dict[str, ViewportSize] = {
 SCHEMES = ("light", "dark")
 QUALITY = 80
 WISH, ANSWER = "I want to talk to a human.", "Good afternoon, this is the front desk. How can I help you?"
-SPOKEN, TYPED = "What are your opening hours on Saturday?", "And can I park there?"
+SPOKEN, TYPED = "What are your opening hours on Saturday?", "How do I report a lost card?"
 # The microphone is silent while the greeting is said.
 BEFORE_S, AFTER_S = 9.0, 120.0
 WITHIN_MS = 60_000
@@ -235,7 +235,7 @@ async def chromium(sound: Path) -> AsyncIterator[Browser]:
 
 def microphone(path: Path) -> Path:
     """Write the sound of a caller who asks a question after the greeting."""
-    voice = EspeakTts()
+    voice = HibariTts()
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)

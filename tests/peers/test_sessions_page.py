@@ -34,6 +34,15 @@ def address(server: RunningServer) -> str:
     return server.url.replace("127.0.0.1", "localhost")
 
 
+async def test_the_token_of_the_address_logs_in_and_leaves_the_address(chromium: str, server: RunningServer):
+    async with visit(chromium, f"{address(server)}/sessions#token={TOKEN}") as person:
+        await person.state("live")
+        assert person.page.url == f"{address(server)}/sessions"
+    async with visit(chromium, f"{address(server)}/sessions#token=wrong") as person:
+        await person.state("locked")
+        await expect(person.part("notice")).to_be_visible()
+
+
 async def test_an_operator_finds_a_session_by_its_words_and_opens_it(chromium: str, server: RunningServer):
     async with visit(chromium, f"{address(server)}/sessions") as person:
         await person.state("locked")

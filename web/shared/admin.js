@@ -102,9 +102,7 @@ class Page {
 
   begin() {
     this.#makeEstimates();
-    // The address that the server prints when it starts has it in the fragment, which is sent to no server.
-    const offered = new URLSearchParams(location.hash.slice(1)).get("token");
-    if (offered) history.replaceState(null, "", location.pathname + location.search);
+    const offered = api.offeredToken();
     parts.login.addEventListener("submit", (event) => this.#handle(event, () => this.#logIn(parts.token.value)));
     parts.logOut.addEventListener("click", () => this.#do(() => this.#logOut()));
     parts.eta.addEventListener("submit", (event) => this.#handle(event, () => this.#saveEstimates()));

@@ -28,6 +28,18 @@ export { ApiError };
  * @property {Usage} usage
  */
 
+/**
+ * Return the token of the address (``#token=...``), as the server prints it when it starts; null without one. The address
+ * loses it: it must not be read over a shoulder, or be bookmarked. A fragment is sent to no server.
+ *
+ * @returns {string | null}
+ */
+export function offeredToken() {
+  const offered = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (offered) history.replaceState(null, "", location.pathname + location.search);
+  return offered;
+}
+
 /** @type {(id: string) => string} */
 export const voicePath = (id) => `${VOICES}/${encodeURIComponent(id)}`;
 

@@ -83,8 +83,7 @@ class DeskPage {
   #noticeTimer;
 
   begin() {
-    const offered = new URLSearchParams(location.hash.slice(1)).get("token");
-    if (offered) history.replaceState(null, "", location.pathname + location.search);
+    const offered = admin.offeredToken();
     on(parts.login, () => this.#do(() => this.#logIn(parts.token.value)));
     parts.logOut.addEventListener("click", () => this.#do(() => this.#logOut()));
     parts.speak.addEventListener("click", () => this.#do(() => this.#speak()));

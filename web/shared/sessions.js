@@ -101,6 +101,17 @@ function row(session) {
   return item;
 }
 
+/** @param {string} token */
+async function logIn(token) {
+  try {
+    await admin.logIn(token);
+    parts.token.value = "";
+    await read(null);
+  } catch (error) {
+    fail(error);
+  }
+}
+
 async function lock() {
   show("locked");
   parts.token.focus();
@@ -126,15 +137,9 @@ function show(state) {
   parts.open.hidden = state === "locked" || state === "loading";
 }
 
-parts.login.addEventListener("submit", async (event) => {
+parts.login.addEventListener("submit", (event) => {
   event.preventDefault();
-  try {
-    await admin.logIn(parts.token.value);
-    parts.token.value = "";
-    await read(null);
-  } catch (error) {
-    fail(error);
-  }
+  logIn(parts.token.value);
 });
 parts.logOut.addEventListener("click", async () => {
   await admin.logOut().catch(fail);
@@ -146,4 +151,7 @@ parts.search.addEventListener("submit", (event) => {
   read(null);
 });
 parts.more.addEventListener("click", () => read(next));
-read(null);
+
+const offered = admin.offeredToken();
+if (offered) await logIn(offered);
+if (!offered || document.body.dataset.state === "loading") await read(null);
