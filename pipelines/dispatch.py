@@ -144,7 +144,7 @@ async def run_session(
         transport = await open_transport(engines, row, runner_args, live, sees=answers)
         line, earlier = "", EarlierStreams()
         if is_reconnected:
-            line, earlier = await _lost_call(conversations.store, conversation, row)
+            line, earlier = await _lost_call(conversations.store, conversation)
         call = Call(
             conversation,
             row.name,
@@ -159,13 +159,11 @@ async def run_session(
         await pipeline_of(chosen)(engines, transport, call)
 
 
-async def _lost_call(
-    store: SessionStore, conversation: Conversation, row: TransportRow
-) -> tuple[str, EarlierStreams]:
+async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[str, EarlierStreams]:
     """Return the name and the records of the call that goes on; nothing where none was lost just now."""
-    session_id, now_us = conversation.session_id, conversation.clock.now_us()
+    session_id = conversation.session_id
     try:
-        line = await lost_call(store, session_id, transports=(row.recorded_as or row.name,), now_us=now_us)
+        line = await lost_call(store, session_id, now_us=conversation.clock.now_us())
     except StoreError as error:
         logger.warning(f"cannot read which call goes on: {error}")
         line = None

@@ -169,7 +169,7 @@ def begin_call(
 
 
 def end_calls(connection: sa.Connection, *, ended: Collection[str]) -> None:
-    """Count these calls as running no more."""
+    """Delete the rows of calls that have ended."""
     connection.execute(sa.delete(tenant_call_table).where(_call.id.in_(sorted(ended))))
 
 

@@ -88,7 +88,7 @@ from parley.serving.gateway.session_api import (
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.share_routes import PAGE_PATH, SHARED_PATH
 from parley.serving.gateway.sockets.chat_sockets import ChatSockets
-from parley.serving.gateway.sockets.eval_socket import EVAL, PIPECAT, EvalSocket
+from parley.serving.gateway.sockets.eval_socket import EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.serving.gateway.webrtc.first_media import FirstWord
@@ -221,8 +221,7 @@ def create_app(
         await check_body(body, identity)
         if body.get("session") is None:
             usage.tenants.check_session(identity)
-        if not await goes_on(body):
-            await usage.tenants.check_call(identity)
+        await usage.tenants.check_call(identity, is_counted=await goes_on(body))
 
     async def goes_on(body: Mapping[str, object]) -> bool:
         """Return whether a client goes on with a call that it has lost, and that is counted already."""
@@ -231,7 +230,6 @@ def create_app(
         lost = await lost_call(
             conversations.store,
             str(body.get("session")),
-            transports=(TRANSPORT, EVAL, PIPECAT),
             now_us=time.time_ns() // 1_000,
         )
         return lost is not None
@@ -283,7 +281,7 @@ def create_app(
             may_wait=True,
             transport=TRANSPORT,
             counts_silence=True,
-            goes_on=await goes_on(body),
+            is_counted=await goes_on(body),
         )
         call.add_done_callback(lambda _call: first_word.close())
         if arguments.line is not None:

@@ -299,6 +299,7 @@ class CallTasks:
         silent: Slot | None = None,
         counts_silence: bool = False,
         goes_on: bool = False,
+        is_counted: bool = False,
     ) -> asyncio.Task[None]:
         """Run a conversation in its own task.
 
@@ -315,6 +316,7 @@ class CallTasks:
             silent: place with which the client was counted (``take_silent``).
             counts_silence: the client may stay silent, and is to be counted when it has its line.
             goes_on: it has begun before, maybe in another process: its tenant's limits do not refuse it.
+            is_counted: its client says so: the limits of calls in an hour or a day do not refuse it.
 
         Raises:
             CapacityError: every line is taken and the queue is full or not for this conversation, or the
@@ -374,7 +376,8 @@ class CallTasks:
         if may_wait:
             cast(Queueing, arguments).wait_for(line)
         task = asyncio.create_task(
-            self._run(arguments, hang_up, line, identity, goes_on=goes_on), name=f"call.{call_id}"
+            self._run(arguments, hang_up, line, identity, goes_on=goes_on, is_counted=is_counted),
+            name=f"call.{call_id}",
         )
         self._tasks[call_id] = task
         if says_goodbye:
@@ -498,9 +501,12 @@ class CallTasks:
         identity: ClientIdentity,
         *,
         goes_on: bool,
+        is_counted: bool,
     ) -> None:
         try:
-            async with self._tenants.call(identity, lambda: line.is_granted, goes_on=goes_on):
+            async with self._tenants.call(
+                identity, lambda: line.is_granted, goes_on=goes_on, is_counted=is_counted
+            ):
                 await self._run_call(arguments)
             if line.is_granted:
                 self._eta.ended_well(KIND, asyncio.get_running_loop().time() - line.since_s)

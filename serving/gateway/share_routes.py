@@ -64,7 +64,7 @@ UNREADABLE = "this recording cannot be read"
 TURNS = frozenset({Kind.USER_TURN, Kind.BOT_TURN})
 PAGE_EVENTS = 200
 MOST_RECORDING_EVENTS = 1_000
-# By which the clock of a session may be ahead of that of the process that made the link.
+# The clock of a session may be ahead of that of the process that made the link.
 MOST_SKEW_US = 60_000_000
 # Fields of turns, and of events of a recorded call, that a link shows.
 _TURN_FIELDS = ("text", "transport", "reply_id", "truncated", "unheard", "by")

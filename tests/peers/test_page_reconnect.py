@@ -63,7 +63,7 @@ async def test_a_call_that_goes_on_is_not_announced_again_and_is_still_one_call(
         running_server("--config", str(deployment(tmp_path))) as server,
         httpx.AsyncClient(base_url=server.url, timeout=60) as client,
     ):
-        first, again = Caller(), Caller()
+        first, again, other = Caller(), Caller(), Caller()
         try:
             assert (await begin(client, first)).status_code == 200
             await first.until(lambda: len(first.of_type("bot-stopped-speaking")) >= 2)
@@ -74,7 +74,7 @@ async def test_a_call_that_goes_on_is_not_announced_again_and_is_still_one_call(
                 first.vanish()
             else:
                 await first.hang_up()
-            refused = await begin(client, Caller(), session=session)
+            refused = await begin(client, other, session=session)
             assert refused.status_code == 429 and "calls_per_day" in refused.text
             answer = await begin(client, again, session=session, reconnect=True)
             assert answer.status_code == 200, answer.text
@@ -82,8 +82,8 @@ async def test_a_call_that_goes_on_is_not_announced_again_and_is_still_one_call(
             assert (await recorded(client, session)).count("announced") == 1
             assert await said(client, session) == [ANNOUNCED, "Hello there."]
         finally:
-            await first.hang_up()
-            await again.hang_up()
+            for each in (first, again, other):
+                await each.hang_up()
 
 
 async def test_a_client_that_goes_on_with_a_session_without_a_lost_call_begins_one(tmp_path: Path):

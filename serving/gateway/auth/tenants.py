@@ -8,8 +8,8 @@ A call is checked before it is accepted, by a read of the store, and counted whe
 transaction with the check: the number of running calls is exact over all processes. Minutes, tokens and costs
 are reported every ``REPORT_S``, so calls may exceed these limits by what is used within that time; a report
 whose answer was lost is sent again as it was, and counted once. Turns are checked against the newest totals
-in memory. Ends of calls are reported within ``TOGETHER_S``. What is stored is measured every ``MEASURE_S``.
-Owns one task, from ``start`` to ``close``.
+in memory. Ends of calls are reported ``TOGETHER_S`` after the first one. What is stored is measured every
+``MEASURE_S``. Owns one task, from ``start`` to ``close``.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -44,6 +44,7 @@ from parley.session_store.tenant_use import (
 
 OTHERS = "others"
 REPORT_S = 5.0
+# Time in which the ends of calls are gathered into one transaction.
 TOGETHER_S = 0.2
 # Time after its last report at which the calls of a process that died are no longer counted.
 LEASE_S = 30.0
@@ -218,8 +219,12 @@ class Tenants:
 
     # Admission.
 
-    async def check_call(self, identity: ClientIdentity) -> None:
+    async def check_call(self, identity: ClientIdentity, *, is_counted: bool = False) -> None:
         """Check that a client's tenant may begin another call, by the use of all processes.
+
+        Args:
+            identity: of the client.
+            is_counted: as for ``call``.
 
         Raises:
             TenantLimitError: it may not.
@@ -231,7 +236,8 @@ class Tenants:
         now_us = self._wall_us()
         use = await self._store.query(partial(read_use, tenants=[tenant.name], now_us=now_us))
         tenant.use, tenant.read_us = use[tenant.name], now_us
-        self._require(tenant, self._limits(tenant))
+        limits = self._limits(tenant)
+        self._require(tenant, _again(limits) if is_counted else limits)
 
     def check_turn(self, identity: ClientIdentity) -> None:
         """Check that a client's tenant may have another answer of a model, by the newest totals.
@@ -257,14 +263,21 @@ class Tenants:
 
     @asynccontextmanager
     async def call(
-        self, identity: ClientIdentity, talks: Callable[[], bool], *, goes_on: bool = False
+        self,
+        identity: ClientIdentity,
+        talks: Callable[[], bool],
+        *,
+        goes_on: bool = False,
+        is_counted: bool = False,
     ) -> AsyncIterator[None]:
         """Count a call while the context lasts.
 
         Args:
             identity: of its client.
             talks: returns whether it has its line.
-            goes_on: it has begun before, and is neither refused nor counted as another one.
+            goes_on: it has begun before, as a phone network vouches; it is neither refused nor counted again.
+            is_counted: it has begun before, as its client says; the limits of calls in an hour and a day do
+                not refuse it, and it is not counted again.
 
         Raises:
             TenantLimitError: its tenant may not have it; others have begun meanwhile.
@@ -275,7 +288,7 @@ class Tenants:
             yield
             return
         call_id = uuid.uuid4().hex
-        await self._begin(tenant, call_id, goes_on=goes_on)
+        await self._begin(tenant, call_id, goes_on=goes_on, is_counted=is_counted)
         running = self._running[call_id] = _Running(tenant, talks, self._clock_s())
         try:
             yield
@@ -351,14 +364,13 @@ class Tenants:
         name = self.name_of(identity)
         return None if name is None else self._known[name]
 
-    async def _begin(self, tenant: _Tenant, call_id: str, *, goes_on: bool) -> None:
+    async def _begin(self, tenant: _Tenant, call_id: str, *, goes_on: bool, is_counted: bool) -> None:
         assert self._store is not None
         now_us = self._wall_us()
 
         def may_begin(use: TenantUse) -> bool:
-            return goes_on or not any(
-                each.is_used_up for each in _limits_of_use(tenant.limits, use, tenant.pending)
-            )
+            limits = _limits_of_use(tenant.limits, use, tenant.pending)
+            return goes_on or not any(each.is_used_up for each in (_again(limits) if is_counted else limits))
 
         work = partial(
             begin_call,
@@ -367,12 +379,19 @@ class Tenants:
             now_us=now_us,
             until_us=now_us + round(LEASE_S * US_PER_S),
             may_begin=may_begin,
-            counts=not goes_on,
+            counts=not (goes_on or is_counted),
         )
-        refused = await self._store.transact(work)
+        try:
+            refused = await self._store.transact(work)
+        except BaseException:
+            # It may be stored all the same.
+            self._ended.add(call_id)
+            self._has_ended.set()
+            raise
         if refused is not None:
             tenant.use, tenant.read_us = refused, now_us
-            self._require(tenant, self._limits(tenant))
+            limits = self._limits(tenant)
+            self._require(tenant, _again(limits) if is_counted else limits)
 
     def _limits(self, tenant: _Tenant) -> Iterable[LimitUse]:
         yield from _limits_of_use(tenant.limits, self._use(tenant), tenant.pending)
@@ -488,6 +507,15 @@ def _limits_of_use(limits: TenantLimits, use: TenantUse, pending: UseAmounts) ->
         for unit, used in (("minutes", minutes), ("tokens", amounts.tokens), ("cost", cost)):
             name = f"{unit}_per_{period}"
             yield LimitUse(name, used, getattr(limits, name), period)
+
+
+def _again(limits: Iterable[LimitUse]) -> Iterable[LimitUse]:
+    """Yield the limits of a call that is counted already; its lost connection may still count as running."""
+    for each in limits:
+        if each.name == "concurrent_calls":
+            yield replace(each, used=each.used - 1)
+        elif not each.name.startswith("calls_per"):
+            yield each
 
 
 def _error(tenant: str, used_up: LimitUse, now_us: int) -> TenantLimitError:

@@ -133,6 +133,8 @@ class EvalSocket:
                             raise PeerError(WRONG_FIRST)
                         # Kept on the socket: ``run_call`` parses it again without reading again.
                         kind, _ = await parse_telephony_websocket(websocket)
+                # While the socket still counts among those that open.
+                is_counted = await self._goes_on(body)
         except TimeoutError as error:
             raise PeerError(f"no first message arrived within {settings.socket_open_s} s") from error
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
@@ -140,7 +142,6 @@ class EvalSocket:
         if kind not in (EVAL, PIPECAT):
             raise PeerError(WRONG_FIRST)
         made = PipecatSocketArguments if kind == PIPECAT else EvalArguments
-        goes_on = await self._goes_on(body)
         return self._calls.start(
             made(websocket=websocket, identity=identity, body=dict(body)),
             call_id=f"socket.{secrets.token_hex(4)}",
@@ -150,7 +151,7 @@ class EvalSocket:
             uses_recogniser=self._calls.uses_recogniser(body.get("mode")),
             may_wait=True,
             transport=kind,
-            goes_on=goes_on,
+            is_counted=is_counted,
         )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from parley.session_store.events import Event, Kind
-from parley.session_store.lost_calls import KINDS, LEFT_S, SILENT_S, US_PER_S, name_of_lost
+from parley.session_store.lost_calls import BOUNDS, LEFT_S, SILENT_S, TURNS, US_PER_S, name_of_lost
 from tests.fakes.timeline import Timeline
 
 
@@ -15,12 +15,11 @@ def left(line: Timeline, call_id: str, transport: str = "webrtc") -> None:
     line.add(Kind.LEFT, {"call_id": call_id, "transport": transport})
 
 
-def lost(events: list[Event], *, after_s: float = 1, transport: str = "webrtc") -> str | None:
+def lost(events: list[Event], *, after_s: float = 1) -> str | None:
     newest = list(reversed(events))
     return name_of_lost(
-        [each for each in newest if each.kind in KINDS],
-        newest[:1],
-        transports=(transport,),
+        [each for each in newest if each.kind in BOUNDS],
+        [each for each in newest if each.kind in TURNS],
         now_us=(newest[0].arrival_us if newest else 0) + round(after_s * US_PER_S),
     )
 
@@ -43,12 +42,20 @@ def test_a_call_whose_end_is_not_recorded_goes_on_after_its_last_record(
     assert lost(line.events, after_s=after_s) == found
 
 
+def test_a_session_that_goes_on_in_writing_does_not_prolong_its_call() -> None:
+    line = Timeline()
+    joined(line, "1")
+    last = line.said("What do you have?")
+    line.said("typed", transport="text", at_us=last.event_us + (SILENT_S + 5) * US_PER_S)
+    assert lost(line.events) is None
+
+
 def test_the_camera_of_a_call_is_not_the_call() -> None:
     line = Timeline()
     joined(line, "1")
     joined(line, "1", "camera")
     left(line, "1", "camera")
-    assert lost(line.events, after_s=SILENT_S) == "1"
+    assert lost(line.events, after_s=LEFT_S + 5) == "1"
 
 
 def test_a_call_keeps_its_name_over_all_its_connections() -> None:
@@ -60,14 +67,13 @@ def test_a_call_keeps_its_name_over_all_its_connections() -> None:
     assert lost(line.events) == "1"
 
 
-def test_only_the_newest_call_goes_on_and_only_over_its_own_transport() -> None:
+def test_only_the_newest_call_goes_on_and_no_phone_call() -> None:
     line = Timeline()
     joined(line, "1")
     left(line, "1")
     joined(line, "2", "phone", line="a")
     left(line, "2", "phone")
     assert lost(line.events) is None
-    assert lost(line.events, transport="phone") == "a"
 
 
 def test_a_session_without_calls_has_none() -> None:
