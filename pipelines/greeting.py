@@ -51,20 +51,20 @@ def first_words(call: Call, bot: Bot) -> str:
 
 
 def _owed(call: Call) -> OwedWords:
-    """Return what the lost stream of a phone call still owed its caller."""
-    return owed_of(_of_phone_call(call))
+    """Return what the lost connection of a call still owed its caller."""
+    return owed_of(_of_call(call))
 
 
-def _of_phone_call(call: Call) -> list[Event]:
-    """Return the events of a phone call, those over its lost streams included."""
+def _of_call(call: Call) -> list[Event]:
+    """Return the events of a call, those over its lost connections included."""
     since_seq = call.earlier.since_seq
     return [event for event in call.conversation.events if since_seq is None or event.seq > since_seq]
 
 
 def _lost_greeting(call: Call, bot: Bot) -> str:
-    """Return the greeting of a phone call that lost its stream before it; empty where it has begun."""
+    """Return the greeting of a call that lost its connection before it; empty where it has begun."""
     since_seq = call.earlier.since_seq
-    if since_seq is None or is_begun(_of_phone_call(call)):
+    if since_seq is None or is_begun(_of_call(call)):
         return ""
     is_first = all(event.seq > since_seq for event in call.conversation.events)
     return bot.greeting if is_first else bot.greeting_again
