@@ -221,18 +221,14 @@ def create_app(
         await check_body(body, identity)
         if body.get("session") is None:
             usage.tenants.check_session(identity)
-        await usage.tenants.check_call(identity, is_counted=await goes_on(body))
+        await usage.tenants.check_call(identity, is_counted=await is_counted(body))
 
-    async def goes_on(body: Mapping[str, object]) -> bool:
+    async def is_counted(body: Mapping[str, object]) -> bool:
         """Return whether a client goes on with a call that it has lost, and that is counted already."""
-        if not body.get("reconnect") or conversations is None:
+        if not body.get("reconnect") or conversations is None or not usage.tenants.names():
             return False
-        lost = await lost_call(
-            conversations.store,
-            str(body.get("session")),
-            now_us=time.time_ns() // 1_000,
-        )
-        return lost is not None
+        session_id, now_us = str(body.get("session")), time.time_ns() // 1_000
+        return await lost_call(conversations.store, session_id, now_us=now_us) is not None
 
     async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
@@ -281,7 +277,7 @@ def create_app(
             may_wait=True,
             transport=TRANSPORT,
             counts_silence=True,
-            is_counted=await goes_on(body),
+            is_counted=await is_counted(body),
         )
         call.add_done_callback(lambda _call: first_word.close())
         if arguments.line is not None:
@@ -390,7 +386,7 @@ def create_app(
                 admit=lambda websocket, body: sockets.admit(
                     websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
                 ),
-                goes_on=goes_on,
+                is_counted=is_counted,
             ).router()
         )
     if conversations is not None and type_turn is not None:

@@ -152,6 +152,7 @@ class Tenants:
         settings: of the deployment; None: there are no tenants, and nothing is counted.
         wall_us: microseconds since the Unix epoch.
         clock_s: monotonic.
+        report_s: time between two reports.
     """
 
     def __init__(
@@ -160,9 +161,10 @@ class Tenants:
         *,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         clock_s: Callable[[], float] = time.monotonic,
+        report_s: float = REPORT_S,
     ) -> None:
         self.settings = settings or TenantsSettings()
-        self._wall_us, self._clock_s = wall_us, clock_s
+        self._wall_us, self._clock_s, self._report_s = wall_us, clock_s, report_s
         self._store: SessionStore | None = None
         self._applications: dict[str, str] = {}
         self._known: dict[str, _Tenant] = {}
@@ -453,7 +455,7 @@ class Tenants:
                 logger.warning(f"postponing the report of tenants' use: {error}")
             reported_s = self._clock_s()
             with suppress(TimeoutError):
-                while (left_s := reported_s + REPORT_S - self._clock_s()) > 0:
+                while (left_s := reported_s + self._report_s - self._clock_s()) > 0:
                     await self._end_calls_within(left_s)
 
     async def _end_calls_within(self, within_s: float) -> None:

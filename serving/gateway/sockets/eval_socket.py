@@ -32,7 +32,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
 Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
-GoesOn = Callable[[Mapping[str, object]], Awaitable[bool]]
+IsCounted = Callable[[Mapping[str, object]], Awaitable[bool]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.
 EVAL = "eval"
 # Name of Pipecat's other clients in the queue.
@@ -73,14 +73,16 @@ class EvalSocket:
         settings: bounds.
         calls: starts conversations.
         admit: admits a handshake, or raises.
-        goes_on: returns whether the client of a body goes on with a call that it has lost.
+        is_counted: returns whether the client of a body goes on with a call that it has lost.
     """
 
-    def __init__(self, settings: ServerTuning, *, calls: CallTasks, admit: Admit, goes_on: GoesOn) -> None:
+    def __init__(
+        self, settings: ServerTuning, *, calls: CallTasks, admit: Admit, is_counted: IsCounted
+    ) -> None:
         self._settings = settings
         self._calls = calls
         self._admit = admit
-        self._goes_on = goes_on
+        self._is_counted = is_counted
         # Accepted sockets that have not identified themselves.
         self._opening = ConcurrencyLimit(
             settings.max_calls,
@@ -134,7 +136,7 @@ class EvalSocket:
                         # Kept on the socket: ``run_call`` parses it again without reading again.
                         kind, _ = await parse_telephony_websocket(websocket)
                 # While the socket still counts among those that open.
-                is_counted = await self._goes_on(body)
+                is_counted = await self._is_counted(body)
         except TimeoutError as error:
             raise PeerError(f"no first message arrived within {settings.socket_open_s} s") from error
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:

@@ -19,7 +19,7 @@ from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.tenant_settings import TenantsSettings
-from parley.serving.gateway.auth.tenants import TenantLimitError, Tenants
+from parley.serving.gateway.auth.tenants import REPORT_S, TenantLimitError, Tenants
 from parley.serving.gateway.auth.usage import UsageLimits
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.settings import CALL_KEYS_ENV, ServerTuning
@@ -96,11 +96,14 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, tenants: dict[str, Any], **more: Any) -> AsyncIterator[Gateway]:
+async def gateway(
+    folder: Path, tenants: dict[str, Any], *, report_s: float = REPORT_S, **more: Any
+) -> AsyncIterator[Gateway]:
     server = ServerTuning(drain_s=0, hang_up_s=0.2, tenants=TenantsSettings(**tenants))
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
     conversations = Conversations(store, compactor=Compactor())
     usage, end = UsageLimits(server), asyncio.Event()
+    usage.tenants = Tenants(server.tenants, report_s=report_s)
 
     async def run_call(_arguments: RunnerArguments) -> None:
         await end.wait()
@@ -129,14 +132,13 @@ async def gateway(folder: Path, tenants: dict[str, Any], **more: Any) -> AsyncIt
         await store.close()
 
 
-async def test_calls_of_one_tenant_are_counted_over_both_gateways(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # No report but that of the end itself.
-    monkeypatch.setattr("parley.serving.gateway.auth.tenants.REPORT_S", 600.0)
+async def test_calls_of_one_tenant_are_counted_over_both_gateways(tmp_path: Path):
     async with AsyncExitStack() as stack:
         settings = settings_of(concurrent_calls=2)
-        first, second = [await stack.enter_async_context(gateway(tmp_path, settings)) for _ in range(2)]
+        # No report comes but that of the end itself.
+        first, second = [
+            await stack.enter_async_context(gateway(tmp_path, settings, report_s=600)) for _ in range(2)
+        ]
         for each in (first, second):
             each.call("acme")
         await first.until(lambda: begun(first, 2))
