@@ -7,7 +7,7 @@
 # make layers  check imports between folders and the use of private members
 # make web     check the browser pages: style (eslint), types (tsc) and tests in Node.js
 # make unit    run all tests of Python
-# make measured run the short versions of long measurements, one by one: 20 minutes, before a release
+# make test-slow run the tests that the gate leaves out, one by one, before a release
 # make setup   install the packages of tests and evals
 # make models  fetch larger local engines, where the network allows
 # make nemo    install the environment of NeMo's worker: 2 GB, or 7 GB with CUDA; two minutes
@@ -34,7 +34,7 @@ WEIGHTS := models-cache/moonshine/tiny-en/encoder_model.ort
 # Kept whatever the environment says: the tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run setup weights models nemo environments test static check lint types layers web unit measured lock clean help
+.PHONY: run setup weights models nemo environments test static check lint types layers web unit test-slow lock clean help
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -125,15 +125,15 @@ nemo: .venv-nemo/.done
 # A part that fails does not keep the next from running, so that one run shows all failures.
 unit: setup nemo
 	@failed=0; export PARLEY_TESTS_COMPLETE=1; \
-	$(PYTEST) tests --ignore=tests/peers -m "not alone and not measurement" --numprocesses=2 --durations=15 || failed=1; \
-	$(PYTEST) tests/peers -m "not alone and not paired and not measurement" --numprocesses=3 --dist=loadfile --durations=25 || failed=1; \
-	$(PYTEST) tests/peers -m "paired and not measurement" --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
-	$(PYTEST) tests/peers tests/contracts/test_documented_commands.py -m "alone and not measurement" --durations=25 || failed=1; \
+	$(PYTEST) tests --ignore=tests/peers -m "not alone and not slow" --numprocesses=2 --durations=15 || failed=1; \
+	$(PYTEST) tests/peers -m "not alone and not paired and not slow" --numprocesses=3 --dist=loadfile --durations=25 || failed=1; \
+	$(PYTEST) tests/peers -m "paired and not slow" --numprocesses=2 --dist=loadfile --durations=25 || failed=1; \
+	$(PYTEST) tests/peers tests/contracts/test_documented_commands.py -m "alone and not slow" --durations=25 || failed=1; \
 	exit $$failed
 
-# Not in the gate: each takes a minute or more. They measure what other tests check.
-measured: setup
-	@$(PYTEST) tests -m measurement --durations=25
+# Not in the gate: long measurements, and repetitions with another engine, database or page. Some install packages.
+test-slow: setup nemo
+	@$(PYTEST) tests -m slow --durations=25
 
 # Resolve pyproject.toml anew; needs the package uv.
 lock: setup

@@ -168,7 +168,7 @@ def test_the_session_store_takes_what_the_readme_says(tmp_path: Path) -> None:
     assert same_order(figures["appends_per_s"], written), figures
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 def test_kept_caches_are_hit_as_often_as_their_document_says() -> None:
     pytest.importorskip("torch", reason="needs the extra 'local-llm'")
     pytest.importorskip("transformers", reason="needs the extra 'local-llm'")

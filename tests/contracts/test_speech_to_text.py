@@ -88,9 +88,11 @@ UNDERSTANDING = (
     "worker-pocketsphinx",
 )
 QUESTION = question()
+# NeMo loads for a minute; ``tests/peers/test_nemo_worker.py`` hears with it in every run.
+PARAMETERS = [pytest.param(name, marks=pytest.mark.slow) if name == "nemo" else name for name in ENGINES]
 
 
-@pytest.fixture(scope="module", params=list(ENGINES))
+@pytest.fixture(scope="module", params=PARAMETERS)
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SpeechToText]:

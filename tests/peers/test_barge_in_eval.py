@@ -10,7 +10,7 @@ from tests.peers.server import briefly_greeting
 pytestmark = pytest.mark.alone
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_an_interruption_stops_the_bot_at_the_client_and_a_hum_does_not(tmp_path: Path):
     size = (
         "--webrtc",

@@ -121,7 +121,10 @@ async def test_what_is_pointed_at_stands_behind_the_words_of_its_moment_and_repl
     assert replayed.difference is None and replayed.annotations > 5
 
 
-@pytest.mark.parametrize("fault", ["hang", "fail", "slow"])
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param("hang", marks=pytest.mark.slow), "fail", pytest.param("slow", marks=pytest.mark.slow)],
+)
 async def test_a_strange_specialist_costs_the_call_nothing_but_its_findings(fault: str, tmp_path: Path):
     async with watched(tmp_path, strange(fault=fault), RED) as call:
         for _ in range(2):

@@ -11,7 +11,9 @@ from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 from tests.system import missing
 
 
-@pytest.mark.parametrize(("database", "voice"), [("sqlite", True), ("postgres", False)])
+@pytest.mark.parametrize(
+    ("database", "voice"), [("sqlite", True), pytest.param("postgres", False, marks=pytest.mark.slow)]
+)
 async def test_a_killed_server_loses_nothing_and_does_nothing_twice(
     request: pytest.FixtureRequest, database: str, voice: bool
 ):

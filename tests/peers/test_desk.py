@@ -159,7 +159,7 @@ async def test_a_caller_who_writes_gets_a_human_and_then_the_agent_with_the_note
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+@pytest.mark.parametrize("model", ["parley-cascade", pytest.param("parley-duplex", marks=pytest.mark.slow)])
 async def test_a_voice_call_over_a_websocket_hears_the_human(patient: Desked, model: str):
     session = await patient.new_session()
     async with calling(patient.url, model=model, query={"session": session}) as caller:

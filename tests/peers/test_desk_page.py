@@ -249,6 +249,7 @@ async def test_the_page_asks_for_the_token_of_the_operator(chromium: str, site: 
         await desk.state("locked")
 
 
+@pytest.mark.slow
 async def test_the_page_keeps_its_session_when_the_server_starts_again(chromium: str, tmp_path: Path) -> None:
     port = free_port()
     start = partial(serving, tmp_path, "llm: {name: documents}", port=port, more="desk: {grace_s: 5}\n")

@@ -116,7 +116,12 @@ async def test_another_question_declines_an_offer_and_is_answered(patient: Deske
 @pytest.mark.parametrize(
     ("answer", "told", "change"),
     [
-        ("No thank you.", "What else can I do for you?", ("agent", "declined")),
+        pytest.param(
+            "No thank you.",
+            "What else can I do for you?",
+            ("agent", "declined"),
+            marks=pytest.mark.slow,
+        ),
         ("Yes please.", FETCHING, ("waiting", "accepted")),
     ],
 )
@@ -211,7 +216,7 @@ async def test_a_takeover_ends_the_answer_that_a_model_is_writing(patient: Deske
     assert ("model", "".join(pieces).strip()) in said
 
 
-@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+@pytest.mark.parametrize("model", ["parley-cascade", pytest.param("parley-duplex", marks=pytest.mark.slow)])
 async def test_a_takeover_in_a_call_silences_the_model_that_is_writing(patient: Desked, model: str):
     clauses = [f"This is sentence number {each} of a very long answer. " for each in range(40)]
     patient.llm.turns = [Turn(clauses, between_ms=300)]
@@ -273,6 +278,7 @@ async def test_a_session_that_a_human_has_stays_theirs_when_the_server_dies(tmp_
             ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_caller_who_waits_for_a_human_still_waits_after_the_server_died(tmp_path: Path):
     async with OpenAiServer([ANSWER]) as llm:
         async with serving_desk(tmp_path, llm, PATIENT) as (at, server):

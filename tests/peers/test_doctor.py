@@ -34,6 +34,7 @@ async def test_a_synthetic_call_hears_the_bot_or_names_what_is_wrong(
     assert front.violations == []
 
 
+@pytest.mark.slow
 async def test_a_line_whose_bot_is_silent_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     silent = "bot: {greeting: '', idle: null}\n"
     async with telephone(tmp_path, monkeypatch, more=silent) as (server, _):

@@ -10,7 +10,7 @@ from parley.evals.duplex_bench.hosts import BASELINES
 
 
 @pytest.mark.alone
-@pytest.mark.measurement
+@pytest.mark.slow
 def test_the_two_tier_engine_answers_a_recorded_question(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     arguments = ["--engine", "two_tier", "--part", "turn", "--clips", "2", "--json", str(path)]

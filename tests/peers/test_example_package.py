@@ -119,6 +119,7 @@ async def test_a_full_duplex_call_uses_the_engine(environment: dict[str, str], t
     assert turns[-1]["bot_text"] == "Squawk."
 
 
+@pytest.mark.slow
 def test_the_duplex_bench_measures_the_engine(environment: dict[str, str], tmp_path: Path) -> None:
     bench = (sys.executable, "-m", "evals.duplex_bench", "--engine", "parrot_duplex")
     figures = tmp_path / "figures.json"

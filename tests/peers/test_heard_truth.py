@@ -23,7 +23,7 @@ async def report(folder: Path, system: str) -> tuple[dict[str, Any], str]:
     return figures, table.read_text()
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_the_record_of_an_interrupted_reply_is_what_the_caller_heard(tmp_path: Path):
     systems = ("product", "bare")
     # At the same time: each of them waits for speech, most of the time.

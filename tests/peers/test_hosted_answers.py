@@ -435,7 +435,7 @@ async def test_typed_turns_are_answered_by_the_worker_and_by_the_fallback_when_i
             pass
 
 
-@pytest.mark.parametrize("blow", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("blow", [pytest.param(signal.SIGSTOP, marks=pytest.mark.slow), signal.SIGKILL])
 async def test_a_typed_answer_whose_worker_ends_in_the_middle_is_not_left_open(
     talkative: Talkative, tmp_path: Path, blow: signal.Signals
 ) -> None:

@@ -46,7 +46,7 @@ async def dies_in_mid_word(victim: EngineProcess[Transcript], how: signal.Signal
     os.kill(victim.pid, how)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 async def test_the_words_of_the_utterance_under_way_come_from_the_spare_process(how: signal.Signals) -> None:
     async with recogniser(spares=1) as pool:
         (victim,), (spare,) = pool.processes, pool.spares

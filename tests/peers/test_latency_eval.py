@@ -12,7 +12,7 @@ pytestmark = pytest.mark.alone
 FIGURES = {"turns", "voice_to_voice_ms", "false_cut_ins", "unanswered", "spans_ms", "span_error_ms"}
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_both_systems_answer_and_the_report_is_whole(tmp_path: Path):
     picture = tmp_path / "waterfall.png"
     report, _ = await report_of(

@@ -106,6 +106,7 @@ def silent_scraper(url: str) -> socket.socket:
     return scraper
 
 
+@pytest.mark.alone
 @pytest.mark.asyncio(loop_scope="module")
 async def test_scrapers_that_never_read_hold_up_no_call_and_no_other_scraper(server: RunningServer):
     with contextlib.ExitStack() as held:

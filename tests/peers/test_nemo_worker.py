@@ -40,7 +40,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     return folder, write_models(folder, QUESTION, *KINDS, "whole")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module", params=["tdt", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def hosted(request: pytest.FixtureRequest, models: tuple[Path, dict[str, Any]]) -> Iterator[Hosted]:
     """Run a worker with a model; yield NeMo's result for the question too."""
     folder, expected = models
@@ -101,6 +103,7 @@ def test_streams_at_the_same_time_do_not_mix(hosted: Hosted) -> None:
     assert heard == [alone] * 4
 
 
+@pytest.mark.slow
 def test_a_look_ahead_that_the_model_was_trained_with_is_taken_and_another_refused(
     models: tuple[Path, dict[str, Any]],
 ) -> None:

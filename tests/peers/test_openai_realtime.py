@@ -27,6 +27,8 @@ from tests.voices import say
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PIPELINES = ["parley-cascade", "parley-duplex"]
+# For what depends little on how it is answered.
+MAINLY_CASCADE = ["parley-cascade", pytest.param("parley-duplex", marks=pytest.mark.slow)]
 QUESTION = "What are your opening hours?"
 # Nine seconds of speech.
 LONG = (
@@ -247,7 +249,7 @@ async def test_a_client_that_played_less_than_the_server_knew_has_the_last_word(
     assert retrieved.content[0].transcript == first["text"]
 
 
-@pytest.mark.parametrize("model", PIPELINES)
+@pytest.mark.parametrize("model", MAINLY_CASCADE)
 async def test_where_speech_began_and_ended_is_told_in_milliseconds_of_what_was_sent(
     server: RunningServer, model: str
 ):
@@ -312,7 +314,7 @@ async def press_and_speak(caller: RealtimeCaller, text: str) -> None:
 
 
 @pytest.mark.paired
-@pytest.mark.parametrize("model", PIPELINES)
+@pytest.mark.parametrize("model", MAINLY_CASCADE)
 async def test_push_to_talk(server: RunningServer, model: str):
     off = {"input": {"turn_detection": None}}
     async with calling(server.url, model=model, microphone=False, audio=off) as caller:
@@ -329,7 +331,7 @@ async def test_push_to_talk(server: RunningServer, model: str):
         caller.order.over()
 
 
-@pytest.mark.paired
+@pytest.mark.alone
 async def test_push_to_talk_of_a_cascade_is_answered_without_hearing_it_again_at_its_own_pace(
     server: RunningServer,
 ):
@@ -395,7 +397,7 @@ async def test_cancelling_is_heard_at_once(server: RunningServer):
         assert caller.said() == "It costs five euros."
 
 
-@pytest.mark.parametrize("model", PIPELINES)
+@pytest.mark.parametrize("model", MAINLY_CASCADE)
 async def test_the_bot_speaks_first_where_the_client_asks_for_it(
     server: RunningServer, llm: Asked, model: str
 ):

@@ -57,7 +57,7 @@ async def said(client: httpx.AsyncClient, session: str) -> list[str]:
     return [each["payload"]["text"] for each in answer.json()["events"]]
 
 
-@pytest.mark.parametrize("ends", ["vanishes", "hangs up"])
+@pytest.mark.parametrize("ends", ["vanishes", pytest.param("hangs up", marks=pytest.mark.slow)])
 async def test_a_call_that_goes_on_is_not_announced_again_and_is_still_one_call(tmp_path: Path, ends: str):
     async with (
         running_server("--config", str(deployment(tmp_path))) as server,

@@ -204,7 +204,7 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
         ]
 
 
-@pytest.mark.paired
+@pytest.mark.alone
 @shared
 async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
     exchange: tuple[RunningServer, RestServer],
@@ -261,6 +261,7 @@ class Menu(OpenAiServer):
         await super().stream(response, turn)
 
 
+@pytest.mark.slow
 async def test_keys_that_a_model_presses_are_tones_on_the_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -28,7 +28,7 @@ async def test_a_call_is_answered_without_a_violation(tmp_path: Path):
 
 
 @pytest.mark.alone
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_the_session_says_what_interrupted_callers_heard(tmp_path: Path):
     found = await report(tmp_path, "interruptions", "--count", "1", "--per-call", "2")
     assert (found["interruptions"], found["without_record"]) == (1, 0), found
@@ -43,7 +43,7 @@ async def test_the_session_says_what_interrupted_callers_heard(tmp_path: Path):
     assert found["violations"] == {"server": 0, "caller": 0}
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_a_bad_line_loses_packets_and_no_call(tmp_path: Path):
     found = await report(tmp_path, "bad_line", "--turns", "1", "--per-call", "1")
     assert found["complete"] == {"clean": [1, 1], "bad": [1, 1]}, found
@@ -56,7 +56,7 @@ async def test_a_bad_line_loses_packets_and_no_call(tmp_path: Path):
     assert found["violations"] == {"server": 0, "caller": 0}
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_holes_are_filled_in_every_way_on_the_same_line(tmp_path: Path):
     found = await report(tmp_path, "concealment", "--draws", "1", "--questions", "2", "--loss-percent", "20")
     assert list(found["methods"]) == ["parley", "last_piece", "silence"]
@@ -67,7 +67,7 @@ async def test_holes_are_filled_in_every_way_on_the_same_line(tmp_path: Path):
 
 
 @pytest.mark.alone
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_every_system_plays_to_many_callers(tmp_path: Path):
     found = await report(tmp_path, "load", "--calls", "2", "--seconds", "2", "--systems", *SYSTEMS)
     systems = found["systems"]

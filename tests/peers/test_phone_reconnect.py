@@ -150,6 +150,7 @@ async def test_a_call_that_the_bot_has_ended_is_not_connected_again(tmp_path: Pa
     assert held.result.closed_by == "agent" and len(of_kind(timeline, "joined")) == 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_again_and_again_ends_the_call_with_words(tmp_path: Path):
     phone = ", transfer_to: '+15550123', number: '+15550199'"
     phone += ", reconnect: {most: 1, apology: 'This line is broken.'}"
@@ -170,6 +171,7 @@ async def test_a_server_that_dies_again_and_again_ends_the_call_with_words(tmp_p
     assert front.dialled == ["+15550123"] and held.result.closed_by == "agent"
 
 
+@pytest.mark.slow
 async def test_a_transfer_is_put_through_after_a_reconnection(tmp_path: Path):
     async with twilio_rest() as rest:
         rest.phone = Phone(answers_s=0.2)
@@ -226,7 +228,7 @@ async def test_a_stream_that_is_lost_while_the_server_lives_goes_on_there(tmp_pa
 ANNOUNCED = "This call is recorded. We keep it for a month, in order to improve the service for everyone."
 
 
-@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize("is_whole", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_a_caller_hears_the_whole_announcement_of_a_recording_and_only_once(
     tmp_path: Path, is_whole: bool
 ):
@@ -253,7 +255,7 @@ async def test_a_caller_hears_the_whole_announcement_of_a_recording_and_only_onc
     assert said[1].startswith(PHRASE) and said[1].endswith(GREETING.partition(". ")[2])
 
 
-@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("signed", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_the_request_after_a_stream_is_verified_like_every_webhook(tmp_path: Path, signed: bool):
     deployed = Deployed(tmp_path)
     form = {"CallSid": "CA" + "5" * 32, "From": "+15550100", "To": "+15550199"}

@@ -34,6 +34,9 @@ from tests.system import missing
 
 ANSWER = Turn(["A red ", "square."])
 SEES = "sdk_retries: 0"
+PROVIDERS = [
+    name if name == "openai_compatible" else pytest.param(name, marks=pytest.mark.slow) for name in LLM
+]
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -166,7 +169,7 @@ async def timeline(parley: RunningServer, session: str) -> list[dict[str, Any]]:
     return found.json()["events"]
 
 
-@pytest.mark.parametrize("provider", list(LLM))
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_picture_in_chat_reaches_the_model_and_later_questions_keep_it(provider: str, tmp_path: Path):
     async with seeing(provider, tmp_path) as served:
         question = user(image(picture("red", size=(3_000, 1_500))), text("What is this?"))
@@ -189,7 +192,7 @@ async def test_a_picture_in_chat_reaches_the_model_and_later_questions_keep_it(p
         assert [event["kind"] for event in events].count("user_turn") == 2
 
 
-@pytest.mark.parametrize("provider", list(LLM))
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_typed_turn_shows_pictures_which_a_restart_keeps(provider: str, tmp_path: Path):
     async with seeing(provider, tmp_path) as served:
         session = await new_session(served.parley)

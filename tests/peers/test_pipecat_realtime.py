@@ -33,7 +33,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from tests.peers.realtime_caller import PCM_HZ, at_rate
 from tests.peers.server import RunningServer
-from tests.peers.test_openai_realtime import PIPELINES, QUESTION, forecaster
+from tests.peers.test_openai_realtime import MAINLY_CASCADE, QUESTION, forecaster
 from tests.voices import say
 
 __all__ = ["forecaster"]
@@ -63,7 +63,7 @@ class Listener(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-@pytest.mark.parametrize("model", PIPELINES)
+@pytest.mark.parametrize("model", MAINLY_CASCADE)
 async def test_a_spoken_conversation_with_a_tool_and_an_interruption(forecaster: RunningServer, model: str):
     tool = FunctionSchema("weather", "How the weather is.", {"city": {"type": "string"}}, ["city"])
     context = LLMContext(tools=ToolsSchema([tool]))

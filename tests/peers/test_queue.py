@@ -105,6 +105,7 @@ async def test_a_caller_who_is_taken_out_of_the_queue_is_told_and_the_call_ends(
         await first.state("ready")
 
 
+@pytest.mark.paired
 async def test_a_caller_whose_worker_is_killed_goes_on_with_another(
     chromium: str, one_worker: tuple[Served, MiniCpmServer]
 ):

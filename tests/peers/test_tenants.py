@@ -74,6 +74,7 @@ async def test_a_tenant_has_as_many_calls_as_it_may_on_both_servers_together(tmp
             await until_talking(again)
 
 
+@pytest.mark.slow
 async def test_a_call_whose_minutes_are_used_up_ends_after_a_goodbye(tmp_path: Path):
     async with server(tmp_path, "one", "{minutes_per_day: 0.05}") as one, call(one.url, "acme") as socket:
         said: list[str] = []

@@ -6,6 +6,7 @@ from parley.evals.tiers.__main__ import passed, run
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
 
+@pytest.mark.slow
 async def test_sessions_over_changes_of_the_tier_lose_no_fact_and_repeat_no_question(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -178,6 +178,7 @@ class LoadTest(FrontEnd):
             self.order.append(name)
 
 
+@pytest.mark.slow
 async def test_the_load_test_reads_each_turn_when_it_is_over(served: Served):
     url = served.address.replace("http", "ws") + "/v1/realtime"
     async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]

@@ -96,7 +96,7 @@ async def server():
 
 
 @pytest.mark.alone
-@pytest.mark.measurement
+@pytest.mark.slow
 async def test_fifty_vanished_calls_leave_memory_tasks_and_files_where_they_were(server: RunningServer):
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         # The first calls fill caches and arenas once; the growth by further calls is measured.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.foreign_assignments import foreign_assignments, main
+from scripts.foreign_assignments import foreign_assignments
 
 OWN = """
 class Record:
@@ -85,7 +85,3 @@ def test_fields_of_a_structure_of_the_module_are_its_own():
 
 def test_a_name_that_is_bound_to_something_else_as_well_is_foreign():
     assert len(foreign_assignments("def f(y):\n    x = Options()\n    x = y\n    x.threads = 1\n")) == 1
-
-
-def test_the_product_has_none():
-    assert main() == 0

@@ -83,6 +83,7 @@ async def run(python: str, *arguments: str, **environment: str) -> tuple[int | N
     return child.returncode, output.decode(), error.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.packages
 async def test_rooms_open_with_their_packages_and_livekit_is_shown_a_token_for_one_room(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

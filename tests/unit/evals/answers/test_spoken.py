@@ -24,7 +24,7 @@ def examiner() -> Examiner:
     return Examiner(load_models(), AskBackSettings(below=0.6, lost_below=0.5))
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 def test_questions_are_said_heard_and_judged_by_each_voice_in_each_condition() -> None:
     moonshine_tiny()
     rows = list(

@@ -17,7 +17,7 @@ from tests.fakes.omni import ScriptedOmni, ScriptedOmniHost
 MOST_BYTES_PER_SESSION = 10 * 1024
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 def test_conversations_with_moshi_leave_nothing_behind(tmp_path: Path):
     pytest.importorskip("transformers", reason="needs the extra 'moshi'")
     figures = tmp_path / "out.json"

@@ -62,7 +62,7 @@ def test_percentiles_of_few() -> None:
     assert percentiles([float(number) for number in range(101)]) == {"p50": 50.0, "p99": 99.0}
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 def test_the_command_measures_both_and_loses_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "parley.evals.bench", "worker_overhead", "--streams", "2", "--each", "1"],

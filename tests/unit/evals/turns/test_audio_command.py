@@ -12,7 +12,7 @@ KEYS = {"barge_in_recall", "barge_in_stop_ms", "false_yield_rate", "self_interru
 SHARED_BY = 6
 
 
-@pytest.mark.measurement
+@pytest.mark.slow
 def test_the_command_writes_the_figures_of_every_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out.json"
     # One call of the six that share the sounds of a call: a sentence, a correction, a backchannel and an
