@@ -14,6 +14,7 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import (
     BotTurnEnded,
     CallAnswered,
+    CallEnding,
     CameraChanged,
     EngineFailedOver,
     PassagesCited,
@@ -54,6 +55,7 @@ class CallRecords:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        # Facts of the record of its end.
         self._more: dict[str, object] = {}
         # True when a reply was heard since the bot's last turn.
         self._was_heard = False
@@ -79,6 +81,7 @@ class CallRecords:
         events.subscribe(ReplyBrought, self._on_reply_brought)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(CallAnswered, self._on_call_answered)
+        events.subscribe(CallEnding, self._on_call_ending)
         events.subscribe(PassagesCited, self._on_passages_cited)
         events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(RecordingAnnounced, self._on_recording_announced)
@@ -89,7 +92,7 @@ class CallRecords:
         events.subscribe(PrivatePauseEnded, self._on_private_pause)
 
     def note(self, kind: Kind) -> None:
-        """Record that the call began or ended."""
+        """Record that the call began, or ended; the end with the server's reason, if it was the server's."""
         call = self._call
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
         if call.line:
@@ -141,7 +144,10 @@ class CallRecords:
         return next(({"by": author} for whole, author in known if f"{whole} ".startswith(f"{words} ")), {})
 
     def _on_call_answered(self, event: CallAnswered) -> None:
-        self._more = {"answered_by": event.by}
+        self._more["answered_by"] = event.by
+
+    def _on_call_ending(self, event: CallEnding) -> None:
+        self._more.setdefault("reason", event.reason)
 
     def _on_recording_announced(self, event: RecordingAnnounced) -> None:
         self._write_recording("announced", text=event.text)

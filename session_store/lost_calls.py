@@ -1,8 +1,9 @@
 """Call of a session that has lost its connection, found in the session's events.
 
 A client that says its call goes on (``reconnect``) is believed where the newest call of the session was one
-of such a client, and ended, or left its last turn, so recently that a client may still try to go on. The
-records of a call do not tell whether its client hung up, lost the connection, or was hung up on.
+of such a client, and ended, or left its last turn, so recently that a client may still try to go on. A call
+that the server ended by itself is over, unless the server was stopping: its successor goes on with the call.
+The records do not tell whether a client hung up or lost the connection.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ TRANSPORTS = ("webrtc", "pipecat", "eval")
 MOST_BOUNDS, MOST_TURNS = 50, 20
 BOUNDS, TURNS = (Kind.JOINED, Kind.LEFT), (Kind.USER_TURN, Kind.BOT_TURN)
 CAMERA = "camera"
+# Reason of an end, in the record of a call: the server was stopping.
+STOPPING = "server_shutdown"
 
 
 async def lost_call(store: SessionStore, session_id: str, *, now_us: int) -> str | None:
@@ -56,6 +59,8 @@ def name_of_lost(bounds: Sequence[Event], turns: Sequence[Event], *, now_us: int
     left = next(
         (each for each in calls if each.kind is Kind.LEFT and each.payload.get("call_id") == call_id), None
     )
+    if left is not None and left.payload.get("reason", STOPPING) != STOPPING:
+        return None
     last, within_s = (left, LEFT_S) if left is not None else (_last_of(joined, turns), SILENT_S)
     if now_us - last.arrival_us > within_s * US_PER_S:
         return None

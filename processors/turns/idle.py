@@ -34,6 +34,7 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.call_events import (
+    CallEnding,
     CallerJoined,
     ReplyAnnounced,
     ReplyFinished,
@@ -70,6 +71,9 @@ PATIENCE_MS = 2_000
 BEGINS_MS, FAREWELL_MS = 2_000, 15_000
 # Longest time for which a recogniser may owe words: as long as a turn waits for them.
 OWED_MS = 10_000
+# Reasons of an end, as an event has them.
+SILENCE = "silence", "neither side has made a sound for a long time"
+GOODBYE = "goodbye", "no one spoke after the goodbye"
 # A caller who waits for one of these makes no sound, and is there.
 SILENT = {Wait.QUEUE, Wait.PERSON}
 
@@ -150,12 +154,14 @@ class IdleMonitor:
                 left_ms -= min(self._idle_ms(), now_ms - self._waited_until_ms)
             if left_ms <= 0:
                 logger.info("both sides have been silent for a long time, ending the conversation")
+                self._events.publish(CallEnding(now_ms, *SILENCE))
                 break
             due_ms = self._due_ms()
             if due_ms is None or due_ms > now_ms:
                 await self._until_ms(now_ms + left_ms if due_ms is None else min(due_ms, now_ms + left_ms))
             elif await self._decide(now_ms, say):
                 logger.info("no one spoke after the goodbye, ending the conversation")
+                self._events.publish(CallEnding(now_ms, *GOODBYE))
                 break
         await say(EndFrame())
 

@@ -251,6 +251,24 @@ async def test_a_session_goes_on(server: RunningServer):
         )
 
 
+async def test_a_call_that_lost_its_socket_hears_the_rest_of_the_reply_and_no_greeting(server: RunningServer):
+    async with calling(server) as caller:
+        heard = caller.heard
+        await caller.ready()
+        await heard.until(lambda: "bot-stopped-speaking" in heard.kinds())
+        [session] = [data["id"] for data in heard.data("server-message") if data["kind"] == "session"]
+        before_ms = heard.loud_ms
+        await caller.send("send-text", {"content": "What are your opening hours?"})
+        await heard.until(lambda: heard.loud_ms > before_ms + 3_000)
+    async with calling(server, query=f"?session={session}&reconnect=true") as caller:
+        heard = caller.heard
+        await caller.ready()
+        await heard.until(lambda: "bot-stopped-speaking" in heard.kinds())
+        rest, whole = heard.words().split(), "".join(LONG).split()
+        assert rest == whole[-len(rest) :]
+        assert 3 <= len(rest) < len(whole)
+
+
 def frame_of(**fields: Any) -> bytes:
     frame = frames_pb2.Frame()  # type: ignore[attr-defined]
     for kind, values in fields.items():

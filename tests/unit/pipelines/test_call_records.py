@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.call_events import (
+    CallAnswered,
+    CallEnding,
     EngineFailedOver,
     PhraseChosen,
     ReplyFinished,
@@ -37,8 +39,9 @@ def events_of(folder: Path, happen: Callable[[CallEvents], None]) -> list[Event]
         try:
             async with opened.open() as conversation:
                 call = Call(conversation, "webrtc", LiveCall(conversation.clock), call_id="call")
-                CallRecords(call)
+                records = CallRecords(call)
                 happen(call.events)
+                records.note(Kind.LEFT)
                 await conversation.flushed()
             return await store.events(conversation.session_id, limit=100)
         finally:
@@ -55,6 +58,17 @@ def recorded(folder: Path, happen: Callable[[CallEvents], None]) -> list[tuple[s
         for each in events_of(folder, happen)
         if each.kind in (Kind.HEARD, Kind.BOT_TURN)
     ]
+
+
+def test_the_record_of_an_end_has_the_servers_first_reason_and_who_had_answered(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        for reason in ("tenant_limit", "server_shutdown"):
+            events.publish(CallEnding(events.now_ms(), reason, "a sentence"))
+        events.publish(CallAnswered(events.now_ms(), "person"))
+
+    *_, left = events_of(tmp_path, happen)
+    assert left.kind is Kind.LEFT
+    assert (left.payload["reason"], left.payload["answered_by"]) == ("tenant_limit", "person")
 
 
 def test_an_engine_that_takes_over_is_recorded_with_the_reason(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from parley.protocols.client_protocol import SHUTDOWN
 from parley.session_store.events import Event, Kind
 from parley.session_store.lost_calls import BOUNDS, LEFT_S, SILENT_S, TURNS, US_PER_S, name_of_lost
 from tests.fakes.timeline import Timeline
@@ -11,8 +12,8 @@ def joined(timeline: Timeline, call_id: str, transport: str = "webrtc", **more: 
     timeline.add(Kind.JOINED, {"call_id": call_id, "transport": transport, **more})
 
 
-def left(line: Timeline, call_id: str, transport: str = "webrtc") -> None:
-    line.add(Kind.LEFT, {"call_id": call_id, "transport": transport})
+def left(line: Timeline, call_id: str, transport: str = "webrtc", **more: str) -> None:
+    line.add(Kind.LEFT, {"call_id": call_id, "transport": transport, **more})
 
 
 def lost(events: list[Event], *, after_s: float = 1) -> str | None:
@@ -30,6 +31,16 @@ def test_a_call_that_ended_just_now_goes_on(after_s: float, found: str | None) -
     joined(line, "1")
     left(line, "1")
     assert lost(line.events, after_s=after_s) == found
+
+
+@pytest.mark.parametrize(("reason", "found"), [("goodbye", None), ("tenant_limit", None), (SHUTDOWN, "1")])
+def test_a_call_that_the_server_ended_is_over_unless_the_server_was_stopping(
+    reason: str, found: str | None
+) -> None:
+    line = Timeline()
+    joined(line, "1")
+    left(line, "1", reason=reason)
+    assert lost(line.events) == found
 
 
 @pytest.mark.parametrize(("after_s", "found"), [(SILENT_S, "1"), (SILENT_S + 1, None)])

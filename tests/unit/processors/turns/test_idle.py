@@ -7,6 +7,7 @@ import pytest
 from pipecat.frames.frames import EndFrame, Frame, TTSSpeakFrame
 
 from parley.core.call_events import (
+    CallEnding,
     CallerJoined,
     CallEvent,
     FloorLeft,
@@ -55,6 +56,8 @@ class Bench:
         self.quiet_since_ms = self.began_ms
         self.said: list[tuple[int, Frame]] = []
         self.events = CallEvents()
+        self.endings: list[CallEnding] = []
+        self.events.subscribe(CallEnding, self.endings.append)
         self.keeper = IdleMonitor(
             self.events,
             settings,
@@ -129,6 +132,7 @@ def test_a_silent_call_is_prompted_and_ended_in_good_order():
     assert all(isinstance(frame, TTSSpeakFrame) and frame.append_to_context for frame in prompts)
     assert isinstance(end, EndFrame)
     assert bench.at_ms == [7_000, 17_500, 33_250, 53_250, 55_250]
+    assert [ending.reason for ending in bench.endings] == ["goodbye"]
 
 
 def test_before_someone_is_there_no_one_is_asked():
@@ -149,6 +153,7 @@ def test_without_settings_only_the_timeout_ends_the_call():
     bench = held(lambda: Bench(None, timeout_ms=300_000), nothing, for_s=400)
     [(at_ms, frame)] = bench.said
     assert at_ms == 300_000 and isinstance(frame, EndFrame)
+    assert [ending.reason for ending in bench.endings] == ["silence"]
 
 
 def test_a_sound_puts_the_timeout_off():
