@@ -6,7 +6,8 @@ caller's next phone call (``callers``), ``call_link`` that of a running one (``c
 the links by which a session is read without a credential (``share_links``), and ``session_comment`` what
 readers noted (``comments``); they are deleted with their session. ``retention`` holds the time by which
 retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and ``tenant_report`` says
-which reports of it are counted (``tenant_use``).
+which reports of it are counted (``tenant_use``). ``used_token`` holds the tokens that have begun a
+conversation (``used_tokens``).
 """
 
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0010"
+HEAD = "0011"
 
 metadata = sa.MetaData()
 
@@ -182,5 +183,16 @@ tenant_report_table = sa.Table(
     # The newest of its reports that is counted.
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("reported_us", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+used_token_table = sa.Table(
+    "used_token",
+    metadata,
+    sa.Column("token_id", sa.String(32), primary_key=True),
+    # Process that used it up.
+    sa.Column("taker", sa.String(16), nullable=False),
+    # When the row may be deleted.
+    sa.Column("until_us", sa.BigInteger, nullable=False, index=True),
     sqlite_with_rowid=False,
 )

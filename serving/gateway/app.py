@@ -104,6 +104,7 @@ from parley.serving.scheduler.admission import Admitted
 from parley.serving.scheduler.call_queue import CallQueue
 from parley.session_store.conversations import Conversations
 from parley.session_store.lost_calls import lost_call
+from parley.session_store.used_tokens import UsedTokens
 from parley.telemetry.metrics import ServerMetrics
 
 
@@ -184,7 +185,14 @@ def create_app(
     operators = AdminAuth(
         settings, token=operator_token, auth_failures=auth_failures, is_client=keys.is_credential, audit=audit
     )
-    access = Access(settings, operators=operators, keys=keys, auth_failures=auth_failures, audit=audit)
+    access = Access(
+        settings,
+        tokens=None if conversations is None else UsedTokens(conversations.store),
+        operators=operators,
+        keys=keys,
+        auth_failures=auth_failures,
+        audit=audit,
+    )
     usage = usage or UsageLimits(settings)
     calls = CallTasks(
         run_call,

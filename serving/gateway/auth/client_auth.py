@@ -19,9 +19,10 @@ A browser cannot set headers of a WebSocket. There the token is one of the subpr
 address, because addresses end up in logs. A browser cannot set headers of an event stream or a link either.
 ``POST /api/client`` turns a token into a cookie, with which it can read and type, but begin nothing.
 
-Used tokens are remembered until they would have expired. With more than ``MOST_USED`` of them, nothing begins
-until some have expired. Without keys, a bearer token at the beginning of a call is the operator's or has no
-meaning: many clients always send one, so a wrong one is not counted.
+Used tokens are remembered until they would have expired, here and in the session store: a token begins
+nothing on another process either. With more than ``MOST_USED`` of them here, or without an answer of the
+store, nothing begins with a token. Without keys, a bearer token at the beginning of a call is the operator's
+or has no meaning: many clients always send one, so a wrong one is not counted.
 """
 
 import hashlib
@@ -31,12 +32,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
+from parley.core.errors import StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
@@ -56,6 +58,7 @@ from parley.serving.gateway.settings import CALL_KEYS_ENV, COUNTED_CLIENTS, Serv
 MOST_USED = 100_000
 SUBPROTOCOLS = ("parley.token.", "openai-insecure-api-key.")
 NEEDED = "a key or a token is needed: Authorization: Bearer, or a subprotocol parley.token.TOKEN"
+USED = "the token has been used; get another one"
 COOKIE = "parley_client"
 # Not the digest of a key, by which the other tenants are named.
 OPERATOR = "operator"
@@ -142,11 +145,20 @@ class AdmittedClient:
     next_token: str | None = None
 
 
+class TakesTokens(Protocol):
+    """Tokens that were used up by any process (``session_store.used_tokens``)."""
+
+    async def take(self, token_id: str, *, until_s: float) -> bool:
+        """Use up a token; return False when another process has used it up."""
+        ...
+
+
 class Access:
     """Access of clients to one process.
 
     Args:
         settings: of the server.
+        tokens: used up by all processes; None: this is the only one.
         operators: clients that need no key; None: there are none.
         keys: of applications; None: those of the environment.
         auth_failures: counts wrong credentials.
@@ -161,6 +173,7 @@ class Access:
         self,
         settings: ServerSettings,
         *,
+        tokens: TakesTokens | None = None,
         operators: AdminAuth | None = None,
         keys: ClientKeys | None = None,
         auth_failures: AuthFailures | None = None,
@@ -168,6 +181,7 @@ class Access:
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
+        self._tokens = tokens
         self._operators = operators
         self._keys = ClientKeys(settings, wall_s=wall_s) if keys is None else keys
         self._auth_failures = auth_failures or AuthFailures(clients=COUNTED_CLIENTS)
@@ -198,9 +212,10 @@ class Access:
 
         Raises:
             HTTPException: as ``check`` does; 503, too many used tokens are remembered.
+            StoreUnavailableError: it is not known whether another process has used the token.
         """
         identity, token = await self._beginning(connection, surface)
-        return AdmittedClient(identity, None if token is None else self._take(token))
+        return AdmittedClient(identity, None if token is None else await self._take(token))
 
     def compare(self, connection: HTTPConnection) -> ClientIdentity:
         """Identify a client for counting, by comparisons alone.
@@ -461,16 +476,25 @@ class Access:
         if token.begin_until_s <= now_s:
             raise HTTPException(401, "the token has expired; get another one")
         if token.token_id in self._used:
-            raise HTTPException(401, "the token has been used; get another one")
+            raise HTTPException(401, USED)
         return token
 
-    def _take(self, token: ClientToken) -> str | None:
+    async def _take(self, token: ClientToken) -> str | None:
         if len(self._used) >= MOST_USED:
             raise HTTPException(503, "too many calls are starting at this moment, try again later")
         if token.token_id in self._used:
             # Another beginning with it was admitted meanwhile.
-            raise HTTPException(401, "the token has been used; get another one")
+            raise HTTPException(401, USED)
         self._used[token.token_id] = token.begin_until_s
+        if self._tokens is not None:
+            try:
+                is_new = await self._tokens.take(token.token_id, until_s=token.begin_until_s)
+            except StoreUnavailableError:
+                # Nothing has begun with it, and the client tries again.
+                self._used.pop(token.token_id, None)
+                raise
+            if not is_new:
+                raise HTTPException(401, USED)
         return self._keys.next_of(token)
 
     async def _wrong(self, connection: HTTPConnection, why: str) -> HTTPException:

@@ -1,7 +1,10 @@
 """Credentials of clients: keys, tokens and what they grant."""
 
 import asyncio
-from collections.abc import Awaitable
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from fastapi import FastAPI, HTTPException
 from fastapi.testclient import TestClient
 from starlette.requests import HTTPConnection
 
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.admin_auth import AdminAuth
@@ -17,6 +20,9 @@ from parley.serving.gateway.auth.auth_failures import FREE, LONGEST_S
 from parley.serving.gateway.auth.client_auth import COOKIE, Access, TokenRequest
 from parley.serving.gateway.auth.client_keys import MOST_TOKEN_CHARS, ClientKeys, TokenError
 from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.session_store.used_tokens import UsedTokens
 from parley.transports.webrtc.signaling import Signaling
 from tests import virtual_time
 from tests.peers.operations_gateway import TOKEN
@@ -108,6 +114,40 @@ async def test_a_token_is_good_once_and_brings_the_next(access: Access, keys: Cl
     assert "used" in await refused(access.admit(connection(token)))
     assert following is not None and await begun(access, following) is not None
     assert "used" in await refused(access.admit(connection(following)))
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SessionStore]:
+    settings = StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db", turn_deadline_s=0.5)
+    opened = await SessionStore.open(settings, now_us=lambda: round(clock() * 1e6))
+    yield opened
+    await opened.close()
+
+
+async def test_a_token_that_began_something_on_one_server_begins_nothing_on_another(
+    keys: ClientKeys, store: SessionStore
+):
+    here, there = (Access(ServerTuning(), tokens=UsedTokens(store), keys=keys) for _ in range(2))
+    token = mint(keys)
+    following = await begun(here, token)
+    assert "used" in await refused(there.admit(connection(token)))
+    # Another one is not.
+    assert following is not None and await begun(there, following) is not None
+
+
+async def test_nothing_begins_with_a_token_while_the_store_does_not_answer(
+    keys: ClientKeys, store: SessionStore, tmp_path: Path
+):
+    access = Access(ServerTuning(), tokens=UsedTokens(store), keys=keys)
+    token = mint(keys)
+    with contextlib.closing(sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError):
+            await begun(access, token)
+        # A key needs no store.
+        await begun(access, KEY)
+        other.execute("ROLLBACK")
+    await begun(access, token)
 
 
 async def test_of_two_beginnings_with_one_token_one_begins(access: Access, keys: ClientKeys):
