@@ -50,6 +50,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         "check a deployment before traffic: ports, clocks, disks, engines, a call",
     ),
     "config": Subcommand("parley.command.config:main", "print every setting of a deployment, or the schema"),
+    "key": Subcommand("parley.command.key:main", "make a key for an application, and its hash for a server"),
     "models": Subcommand("parley.command.fetch_models:main", "fetch the weights of better local engines"),
     "eval": Subcommand("parley.command.evaluate:main", "run a measurement, or list them all"),
 }

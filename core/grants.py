@@ -6,9 +6,21 @@ limit of its own: the limits of the deployment hold for everyone.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 # Between the digest of a key and the name of a user in ``ClientIdentity.owner``.
 USER_SEPARATOR = ":"
+
+
+class Scope(StrEnum):
+    """What a key permits at all."""
+
+    TALK = "talk"
+    """Begin calls and sessions, type turns, and report annotations."""
+    READ = "read"
+    """Read sessions and their recordings."""
+    OPERATE = "operate"
+    """Delete and share sessions, and comment on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +28,7 @@ class Grants:
     """Permissions of one client.
 
     Attributes:
+        scopes: names of the scopes; None: all of them.
         surfaces: ids of the apps (``serving.gateway.admin.apps``) that may be opened; None: every enabled
         one. instructions: the client may add instructions after the deployment's prompt. A call in which it
         does,
@@ -32,6 +45,7 @@ class Grants:
         expires_s: Unix time after which the grants end; None: they end with the call.
     """
 
+    scopes: frozenset[str] | None = None
     surfaces: frozenset[str] | None = None
     instructions: bool = False
     client_tools: bool = False

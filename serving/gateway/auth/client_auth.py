@@ -39,7 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from parley.core.errors import StoreUnavailableError
-from parley.core.grants import ClientIdentity, Grants
+from parley.core.grants import ClientIdentity, Grants, Scope
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -77,6 +77,7 @@ class TokenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user: str | None = Field(None, min_length=1, max_length=MOST_USER_CHARS)
+    scopes: list[Scope] | None = Field(None, min_length=1, max_length=len(Scope))
     surfaces: list[AppId] | None = None
     instructions: bool = False
     client_tools: bool = False
@@ -90,6 +91,7 @@ class TokenRequest(BaseModel):
     def grants(self, default: Grants) -> Grants:
         """Return the grants of the user, where ``default`` is what the deployment gives users."""
         wanted = Grants(
+            scopes=None if self.scopes is None else frozenset(self.scopes),
             surfaces=None if self.surfaces is None else frozenset(self.surfaces),
             instructions=self.instructions,
             client_tools=self.client_tools,
@@ -201,8 +203,8 @@ class Access:
             surface: id of the app that it opens.
 
         Raises:
-            HTTPException: 401, no credential, or one that is wrong, used or expired; 403, the surface is not
-                granted; 429, too many wrong credentials are being answered.
+            HTTPException: 401, no credential, or one that is wrong, used or expired; 403, the surface or the
+                scope is not granted; 429, too many wrong credentials are being answered.
         """
         identity, _ = await self._beginning(connection, surface)
         return identity
@@ -252,12 +254,21 @@ class Access:
         if expires_s is not None and expires_s <= self._keys.now_s:
             raise HTTPException(401, "the grants of this client have expired; get another token")
 
-    async def identify(self, connection: HTTPConnection) -> ClientIdentity:
+    async def identify(self, connection: HTTPConnection, scope: Scope) -> ClientIdentity:
         """Identify a client that begins nothing, but reads, types or continues.
+
+        Args:
+            connection: of the client.
+            scope: that it needs.
 
         Raises:
             HTTPException: as ``check`` does.
         """
+        identity = await self._identified(connection)
+        self.check_scope(identity, scope)
+        return identity
+
+    async def _identified(self, connection: HTTPConnection) -> ClientIdentity:
         shown = shown_by(connection)
         known = self._known(connection, shown)
         if known is not None:
@@ -290,6 +301,18 @@ class Access:
         if not self.may_use(identity, session_id, owner):
             raise HTTPException(403, "the session belongs to another client")
 
+    def check_scope(self, identity: ClientIdentity, scope: Scope) -> None:
+        """Check that the key of a client, and its token, have a scope.
+
+        Raises:
+            HTTPException: 403, they do not.
+        """
+        scopes = identity.grants.scopes
+        if scopes is not None and scope not in scopes:
+            raise HTTPException(
+                403, f"this needs the scope {scope}, which the key or the token does not have"
+            )
+
     def check_surface(self, identity: ClientIdentity, surface: str) -> None:
         """Check that a client may open a surface.
 
@@ -315,8 +338,9 @@ class Access:
         Raises:
             HTTPException: as ``identify`` does; 403, it is neither the owner nor the operator.
         """
-        identity = await self.identify(connection)
+        identity = await self._identified(connection)
         if identity.owns(owner) and identity.grants.sessions is None:
+            self.check_scope(identity, Scope.OPERATE)
             return identity
         if self._operators is not None and await self._operators.is_operator(connection):
             return self._operator(connection)
@@ -390,7 +414,7 @@ class Access:
             if self.is_open:
                 self.set_cookie(request, response)
                 return
-            identity = await self.identify(request)
+            identity = await self._identified(request)
             shown = shown_by(request)
             token = self._readable(shown) if shown else None
             if token is None or identity.is_operator:
@@ -411,6 +435,7 @@ class Access:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
             token = await self._unused(connection, shown)
             identity = self._user(connection, token)
+        self.check_scope(identity, Scope.TALK)
         if surface is not None:
             self.check_surface(identity, surface)
         return identity, token
@@ -427,7 +452,7 @@ class Access:
         application = self._keys.application_of(shown) if shown else None
         if application is None:
             return None
-        return ClientIdentity(application, self._address(connection), self._keys.grants_of_key())
+        return ClientIdentity(application, self._address(connection), self._keys.grants_of_key(application))
 
     def _operator(self, connection: HTTPConnection) -> ClientIdentity:
         most = Grants(instructions=True, client_tools=True)

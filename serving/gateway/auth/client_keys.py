@@ -1,8 +1,9 @@
 """Keys of applications, and tokens that they give to their users.
 
-Keys are listed in a variable of the environment (``CALL_KEYS_ENV``). A token is ``v2.BODY.SIGNATURE``. The
-body is JSON in base64url, the signature an HMAC-SHA256 under a secret derived from the key with which the
-token was made. Every process with the key accepts it, and removing a key invalidates its tokens. A token
+Keys are listed in a variable of the environment (``CALL_KEYS_ENV``), plain or hashed (``key_entries``). A
+token is ``v2.BODY.SIGNATURE``. The body is JSON in base64url, the signature an HMAC-SHA256 under the secret
+of the key with which the token was made. Every process with the key accepts it, and removing a key
+invalidates its tokens. A token
 names the application (a digest of the key), its user and the grants (``core.grants``). It holds two times:
 until when it begins a conversation, and until when the same user gets another token and reads their sessions.
 
@@ -14,7 +15,6 @@ import binascii
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ from typing import Any
 
 from parley.core.errors import ConfigError, PeerError
 from parley.core.grants import USER_SEPARATOR, Grants
+from parley.serving.gateway.auth.key_entries import KeyEntry, hash_of, read_entries
 from parley.serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 
-LEAST_KEY_CHARS = 16
 # Enough for grants that name 20 sessions; a handshake carries it as a subprotocol.
 MOST_TOKEN_CHARS = 3_000
 VERSION = "v2"
@@ -76,17 +76,17 @@ class ClientKeys:
         wall_s: Unix time.
 
     Raises:
-        ConfigError: a key is too short.
+        ConfigError: an entry of a variable is no key.
     """
 
     def __init__(self, settings: ServerSettings, *, wall_s: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._wall_s = wall_s
         named = {} if settings.tenants is None else settings.tenants.named
-        self._keys: dict[str, bytes] = {}
+        self._keys: dict[str, KeyEntry] = {}
         self._tenants: dict[str, str] = {}
         for name, variable in [("", CALL_KEYS_ENV), *((name, each.keys_env) for name, each in named.items())]:
-            keys = _keys_of(variable)
+            keys = read_entries(variable)
             if name and not keys:
                 raise ConfigError(
                     f"server.tenants.named.{name}: set the variable {variable} to the keys of the tenant"
@@ -109,12 +109,9 @@ class ClientKeys:
 
     def application_of(self, shown: str) -> str | None:
         """Return the application whose key this is; None for any other text."""
+        hashed = hash_of(shown)
         # All of them are compared, so that the time reveals nothing.
-        found = [
-            application
-            for application, key in self._keys.items()
-            if hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), key)
-        ]
+        found = [application for application, key in self._keys.items() if key.matches(hashed)]
         return found[0] if found else None
 
     def is_credential(self, shown: str) -> bool:
@@ -126,9 +123,9 @@ class ClientKeys:
         except TokenError:
             return False
 
-    def grants_of_key(self) -> Grants:
-        """Return the grants of a key itself, which are the most that a token of it may have."""
-        return self._settings.clients.key.grants()
+    def grants_of_key(self, application: str) -> Grants:
+        """Return the grants of an application's key, which are the most that a token of it may have."""
+        return self._settings.clients.key.grants(scopes=self._keys[application].scopes)
 
     def mint(
         self,
@@ -157,7 +154,7 @@ class ClientKeys:
         begin_until_s = now_s + min(begin_s, CALL_TOKEN_S)
         if for_s is not None:
             begin_until_s = min(begin_until_s, now_s + for_s)
-        granted = narrowed(grants or self._settings.clients.user.grants(), self.grants_of_key())
+        granted = narrowed(grants or self._settings.clients.user.grants(), self.grants_of_key(application))
         if for_s is not None:
             granted = replace(granted, expires_s=now_s + for_s)
         if granted.max_requests is not None:
@@ -196,26 +193,27 @@ class ClientKeys:
         body, _, signature = rest.partition(".")
         try:
             facts = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-            key = self._keys[facts["app"]]
+            application = str(facts["app"])
+            secret = self._keys[application].secret
             good = version == VERSION and hmac.compare_digest(
-                _signature(key, body).encode(), signature.encode("utf-8", "surrogateescape")
+                _signature(secret, body).encode(), signature.encode("utf-8", "surrogateescape")
             )
             if not good:
                 raise TokenError("the token was not issued by this server")
             return ClientToken(
                 str(facts["id"]),
-                str(facts["app"]),
+                application,
                 str(facts["user"]),
                 float(facts["begin"]),
                 float(facts["until"]),
                 # The deployment may have become stricter since.
-                narrowed(_grants_of(facts["may"]), self.grants_of_key()),
+                narrowed(_grants_of(facts["may"]), self.grants_of_key(application)),
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, binascii.Error) as error:
             raise TokenError("the token was not issued by this server") from error
 
-    def _add(self, name: str, key: bytes) -> None:
-        application = _digest(b"application", key)
+    def _add(self, name: str, key: KeyEntry) -> None:
+        application = key.application
         if self._tenants.get(application):
             raise ConfigError(f"server.tenants.named.{name}: one of its keys is that of another tenant")
         self._keys[application], self._tenants[application] = key, name
@@ -231,27 +229,16 @@ class ClientKeys:
         }
         text = json.dumps(facts, separators=(",", ":")).encode()
         body = base64.urlsafe_b64encode(text).rstrip(b"=").decode()
-        signed = f"{VERSION}.{body}.{_signature(self._keys[token.application], body)}"
+        signed = f"{VERSION}.{body}.{_signature(self._keys[token.application].secret, body)}"
         if len(signed) > MOST_TOKEN_CHARS:
             raise TokenError("the grants do not fit into a token: name fewer sessions, tools or surfaces")
         return signed
 
 
-def _keys_of(variable: str) -> list[bytes]:
-    """Return the keys in a variable of the environment.
-
-    Raises:
-        ConfigError: one of them is too short.
-    """
-    keys = [key.strip().encode() for key in os.environ.get(variable, "").split(",") if key.strip()]
-    if any(len(key) < LEAST_KEY_CHARS for key in keys):
-        raise ConfigError(f"{variable}: expected a key of at least {LEAST_KEY_CHARS} characters")
-    return keys
-
-
 def narrowed(wanted: Grants, most: Grants) -> Grants:
     """Return the requested grants, as far as the others allow them."""
     return Grants(
+        scopes=_common(wanted.scopes, most.scopes),
         surfaces=_common(wanted.surfaces, most.surfaces),
         instructions=wanted.instructions and most.instructions,
         client_tools=wanted.client_tools and most.client_tools,
@@ -279,8 +266,7 @@ def _digest(label: bytes, text: bytes) -> str:
     return hashlib.sha256(b"parley client " + label + b"\0" + text).hexdigest()[:_DIGEST_CHARS]
 
 
-def _signature(key: bytes, body: str) -> str:
-    secret = hashlib.sha256(b"parley client token v2\0" + key).digest()
+def _signature(secret: bytes, body: str) -> str:
     return hmac.new(secret, body.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
 
 

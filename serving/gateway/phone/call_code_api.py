@@ -15,7 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from parley.core.grants import ClientIdentity
+from parley.core.grants import ClientIdentity, Scope
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.usage import RequestRate
@@ -81,7 +81,7 @@ def caller_api(
 
     async def used(session_id: SessionId, request: Request) -> ClientIdentity:
         info = await store.info(session_id)
-        identity = await access.identify(request)
+        identity = await access.identify(request, Scope.TALK)
         access.check_use(identity, session_id, info.owner)
         return identity
 
