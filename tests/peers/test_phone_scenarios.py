@@ -136,6 +136,7 @@ async def test_a_caller_who_says_nothing_is_asked_told_goodbye_and_the_call_is_e
             assert set(report.result.marks_echoed) == set(report.result.marks_received)
 
 
+@pytest.mark.paired
 async def test_callers_who_vanish_in_the_middle_of_a_word_leave_their_lines(server: RunningServer):
     scenario = Scenario("vanish", [WaitFor("audio"), Wait(0.8), Hangup()])
     await until_free(server)
