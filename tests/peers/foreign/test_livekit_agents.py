@@ -30,7 +30,7 @@ async def python_with_livekit(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.packages
-@pytest.mark.paired
+@pytest.mark.alone
 async def test_replies_on_request_a_tool_and_an_interruption(python_with_livekit: str, tmp_path: Path):
     async with Asked([Turn(LONG)], after_tool=LONG) as llm, serving(llm, tmp_path) as server:
         seen = await _conversation(python_with_livekit, server, tmp_path)
