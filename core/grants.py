@@ -16,11 +16,11 @@ class Scope(StrEnum):
     """What a key permits at all."""
 
     TALK = "talk"
-    """Begin calls and sessions, type turns, and report annotations."""
+    """Begin and continue calls and sessions, type turns, report annotations, get codes for phone calls."""
     READ = "read"
     """Read sessions and their recordings."""
     OPERATE = "operate"
-    """Delete and share sessions, and comment on them."""
+    """Delete and share sessions, comment on them, and remove their phone numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 A client that says its call goes on (``reconnect``) is believed where the newest call of the session was one
 of such a client, and ended, or left its last turn, so recently that a client may still try to go on. A call
-that the server ended by itself is over, unless the server was stopping: its successor goes on with the call.
-The records do not tell whether a client hung up or lost the connection.
+that the server ended after a goodbye or at a limit is over; one that a stopping server or a failed engine
+ended goes on. The records do not tell whether a client hung up or lost the connection.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ TRANSPORTS = ("webrtc", "pipecat", "eval")
 MOST_BOUNDS, MOST_TURNS = 50, 20
 BOUNDS, TURNS = (Kind.JOINED, Kind.LEFT), (Kind.USER_TURN, Kind.BOT_TURN)
 CAMERA = "camera"
-# Reason of an end, in the record of a call: the server was stopping.
-STOPPING = "server_shutdown"
+# Reasons for which a server ends a call and is right to, in the record of its end: no client goes on with it.
+FINAL = ("silence", "goodbye", "rate_limit_exceeded", "tenant_limit", "grants_expired")
 
 
 async def lost_call(store: SessionStore, session_id: str, *, now_us: int) -> str | None:
@@ -59,7 +59,7 @@ def name_of_lost(bounds: Sequence[Event], turns: Sequence[Event], *, now_us: int
     left = next(
         (each for each in calls if each.kind is Kind.LEFT and each.payload.get("call_id") == call_id), None
     )
-    if left is not None and left.payload.get("reason", STOPPING) != STOPPING:
+    if left is not None and left.payload.get("reason") in FINAL:
         return None
     last, within_s = (left, LEFT_S) if left is not None else (_last_of(joined, turns), SILENT_S)
     if now_us - last.arrival_us > within_s * US_PER_S:

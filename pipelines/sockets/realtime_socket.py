@@ -51,6 +51,7 @@ from parley.processors.duplex.camera import CameraSettings
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import reply_named
+from parley.processors.turns.idle import QUIET_ENDS
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -443,7 +444,8 @@ async def run_socket_session(
         await actor.close()
         if conversation.lost.is_set():
             session.over("session_lost", str(conversation.loss))
-        elif ends:
+        elif ends and ends[-1].reason not in QUIET_ENDS:
+            # An end for silence is an ordinary one for a client.
             session.over(ends[-1].reason, ends[-1].message)
 
 

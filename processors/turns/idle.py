@@ -74,6 +74,7 @@ OWED_MS = 10_000
 # Reasons of an end, as an event has them.
 SILENCE = "silence", "neither side has made a sound for a long time"
 GOODBYE = "goodbye", "no one spoke after the goodbye"
+QUIET_ENDS = (SILENCE[0], GOODBYE[0])
 # A caller who waits for one of these makes no sound, and is there.
 SILENT = {Wait.QUEUE, Wait.PERSON}
 

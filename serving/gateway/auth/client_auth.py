@@ -382,6 +382,9 @@ class Access:
         ) -> dict[str, object]:
             """Return a token for one user of an application, with at most the grants of its key."""
             wanted = body or TokenRequest()
+            key = ClientIdentity(application, grants=self._keys.grants_of_key(application))
+            for scope in wanted.scopes or ():
+                self.check_scope(key, scope)
             grants = wanted.grants(self._settings.clients.user.grants())
             made = self._keys.mint(application, user=wanted.user, grants=grants, for_s=wanted.expires_s)
             expires_s = min(CALL_TOKEN_S, wanted.expires_s or CALL_TOKEN_S)
@@ -393,6 +396,8 @@ class Access:
         ) -> dict[str, object]:
             """Return a token for one call by OpenAI's realtime protocol, as its clients read it."""
             wanted = body or SecretRequest()
+            key = ClientIdentity(application, grants=self._keys.grants_of_key(application))
+            self.check_scope(key, Scope.TALK)
             grants = TokenRequest(surfaces=["openai_realtime"]).grants(self._settings.clients.user.grants())
             # The time in which it begins a call, at most that of any token; the call may last longer.
             begin_s = min(CALL_TOKEN_S, wanted.expires_after.seconds)

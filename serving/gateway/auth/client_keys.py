@@ -15,6 +15,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -200,12 +201,15 @@ class ClientKeys:
             )
             if not good:
                 raise TokenError("the token was not issued by this server")
+            begin_until_s, until_s = float(facts["begin"]), float(facts["until"])
+            if not (math.isfinite(begin_until_s) and math.isfinite(until_s)):
+                raise TokenError("the token was not issued by this server")
             return ClientToken(
                 str(facts["id"]),
                 application,
                 str(facts["user"]),
-                float(facts["begin"]),
-                float(facts["until"]),
+                begin_until_s,
+                until_s,
                 # The deployment may have become stricter since.
                 narrowed(_grants_of(facts["may"]), self.grants_of_key(application)),
             )
@@ -214,8 +218,10 @@ class ClientKeys:
 
     def _add(self, name: str, key: KeyEntry) -> None:
         application = key.application
-        if self._tenants.get(application):
+        if self._tenants.get(application, name) not in ("", name):
             raise ConfigError(f"server.tenants.named.{name}: one of its keys is that of another tenant")
+        if self._keys.get(application, key) != key:
+            raise ConfigError("a key is listed twice, with other scopes or as its hash: remove one entry")
         self._keys[application], self._tenants[application] = key, name
 
     def _signed(self, token: ClientToken) -> str:

@@ -1,8 +1,8 @@
 """Keys of applications as a variable of the environment lists them: plain or hashed, with scopes.
 
-An entry is ``[SCOPE[+SCOPE]:]KEY``, where KEY is the key itself or ``hash:HEX``. The hash is the SHA-256 of a
-label and the key, so its first half is the application's name whether the key is plain or hashed: sessions
-keep their owner when a key is replaced by its hash.
+An entry is ``[SCOPE[+SCOPE]:]KEY``, where KEY is the key itself, without a colon, or ``hash:HEX``. The hash
+is the SHA-256 of a label and the key, so its first half is the application's name whether the key is plain or
+hashed: sessions keep their owner when a key is replaced by its hash.
 
 A process keeps hashes and the secrets with which tokens are signed, no keys. The secret of a plain key is
 derived from the key. A hash is no secret, so the secrets of hashed keys are derived from
@@ -69,14 +69,20 @@ def read_entries(variable: str) -> list[KeyEntry]:
 def _read_entry(variable: str, entry: str) -> KeyEntry:
     found = _ENTRY.fullmatch(entry)
     assert found is not None
-    key, scopes = found["key"], found["scopes"]
+    key, scopes = found["key"].strip(), found["scopes"]
     granted = None if scopes is None else frozenset(scopes.split("+"))
     if key.startswith(HASHED):
         hashed = key.removeprefix(HASHED)
         if not _HASH.fullmatch(hashed):
             raise ConfigError(f"{variable}: after {HASHED} expected 64 digits, as `parley key` prints them")
         return KeyEntry(hashed, _secret_of(variable, hashed), granted)
-    if len(key) < LEAST_KEY_CHARS:
+    if ":" in key:
+        # A mistyped scope or hash would be a key that the variable shows.
+        raise ConfigError(
+            f"{variable}: before a colon expected {HASHED[:-1]} or scopes ({', '.join(Scope)}, joined by +); "
+            "a key has no colon"
+        )
+    if len(key.encode("utf-8", "surrogateescape")) < LEAST_KEY_CHARS:
         raise ConfigError(f"{variable}: expected a key of at least {LEAST_KEY_CHARS} characters")
     secret = hashlib.sha256(b"parley client token v2\0" + key.encode("utf-8", "surrogateescape")).digest()
     return KeyEntry(hash_of(key), secret, granted)

@@ -81,7 +81,8 @@ def caller_api(
 
     async def used(session_id: SessionId, request: Request) -> ClientIdentity:
         info = await store.info(session_id)
-        identity = await access.identify(request, Scope.TALK)
+        scope = Scope.TALK if request.method == "POST" else Scope.OPERATE
+        identity = await access.identify(request, scope)
         access.check_use(identity, session_id, info.owner)
         return identity
 

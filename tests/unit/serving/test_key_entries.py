@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -50,6 +51,9 @@ def test_tokens_of_a_hashed_key_are_signed_with_the_secret_of_the_servers(enviro
     [
         ("hash:abc", "expected 64 digits"),
         (f"hash:{hash_of(KEY).upper()}", "expected 64 digits"),
+        ("sha256:" + hash_of(KEY), "before a colon"),
+        (f"Read:{KEY}", "before a colon"),
+        (f"raed:hash:{hash_of(KEY)}", "before a colon"),
         ("read:short", "at least 16 characters"),
         ("read:", "at least 16 characters"),
     ],
@@ -70,11 +74,27 @@ def test_hashed_keys_need_a_secret(environment: pytest.MonkeyPatch, secret: str 
         keys_of(environment, f"hash:{hash_of(KEY)}")
 
 
-def test_a_key_may_begin_like_an_entry_with_scopes(environment: pytest.MonkeyPatch):
-    environment.setenv(CALL_KEYS_ENV, f"write:{KEY}, talk+read:{OTHER}")
+def test_an_entry_has_scopes_before_its_key(environment: pytest.MonkeyPatch):
+    environment.setenv(CALL_KEYS_ENV, f"{KEY}, talk+read: {OTHER}")
     whole, scoped = read_entries(CALL_KEYS_ENV)
-    assert whole.scopes is None and whole.matches(hash_of(f"write:{KEY}"))
+    assert whole.scopes is None and whole.matches(hash_of(KEY))
     assert scoped.scopes == {Scope.TALK, Scope.READ} and scoped.matches(hash_of(OTHER))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (f"read:{KEY}", KEY),
+        (f"hash:{hash_of(KEY)}", KEY),
+        (f"read:hash:{hash_of(KEY)}", f"hash:{hash_of(KEY)}"),
+    ],
+)
+def test_a_key_that_is_listed_twice_in_two_ways_is_refused(
+    environment: pytest.MonkeyPatch, entries: tuple[str, str]
+):
+    with pytest.raises(ConfigError, match="listed twice"):
+        keys_of(environment, *entries)
+    assert keys_of(environment, entries[0], entries[0]).application_of(KEY)
 
 
 def test_a_token_has_at_most_the_scopes_of_its_key(environment: pytest.MonkeyPatch):
@@ -87,16 +107,28 @@ def test_a_token_has_at_most_the_scopes_of_its_key(environment: pytest.MonkeyPat
     assert keys_of(environment, f"read:{KEY}").read(token).grants.scopes == {Scope.READ}
 
 
-# What each scope opens, and what the others refuse.
-REQUESTS = {
-    Scope.TALK: [("POST", "/api/sessions", {}), ("POST", "/api/sessions/{id}/messages", {"text": "Hello"})],
-    Scope.READ: [("GET", "/api/sessions/{id}", None), ("GET", "/api/sessions/{id}/export", None)],
+# What each scope opens, and what the others refuse; the deletion comes last.
+REQUESTS: dict[Scope, list[tuple[str, str, object]]] = {
+    Scope.TALK: [
+        ("POST", "/start", {}),
+        ("POST", "/api/sessions", {}),
+        ("POST", "/api/sessions/{id}/messages", {"text": "Hello"}),
+        ("POST", "/v1/realtime/client_secrets", {}),
+    ],
+    Scope.READ: [
+        ("GET", "/api/sessions/{id}", None),
+        ("GET", "/api/sessions/{id}/export", None),
+        ("GET", "/api/sessions/{id}/comments", None),
+        ("GET", "/api/sessions/{id}/shares", None),
+    ],
     Scope.OPERATE: [
         ("POST", "/api/sessions/{id}/shares", {}),
-        ("POST", "/api/sessions/{id}/comments", {"text": "Well said."}),
+        ("POST", "/api/sessions/{id}/comments", {"text": "Well said.", "at_us": 1}),
         ("DELETE", "/api/sessions/{id}", None),
     ],
 }
+# Only a key gets tokens.
+OF_KEYS = "/v1/realtime/client_secrets"
 
 
 @pytest.mark.parametrize("by_token", [False, True])
@@ -104,38 +136,38 @@ REQUESTS = {
 async def test_a_scope_opens_what_it_is_for(
     environment: pytest.MonkeyPatch, tmp_path: Path, scope: Scope, by_token: bool
 ):
-    # The same key, of one server with the scope and of one with all of them.
     turns = Turns()
     turns.answer.set()
 
-    async def status(client: httpx.AsyncClient, shown: str, request: tuple[str, str, object], session: str):
-        method, path, body = request
+    async def asked(client: httpx.AsyncClient, method: str, path: str, body: object, shown: str = KEY) -> Any:
         headers = {"authorization": f"Bearer {shown}"}
-        url = path.format(id=session)
-        return (await client.request(method, url, json=body, headers=headers)).status_code
+        async with asyncio.timeout(10):
+            return await client.request(method, path, json=body, headers=headers)
 
+    async def token(client: httpx.AsyncClient) -> str:
+        return str((await asked(client, "POST", "/api/token", {"user": "ann"})).json()["token"])
+
+    # A session of a user, begun while the key had every scope.
     environment.setenv(CALL_KEYS_ENV, KEY)
     async with application(tmp_path, turns) as (app, _), client_of(app) as client:
-        headers = {"authorization": f"Bearer {KEY}"}
-        session = (await client.post("/api/sessions", headers=headers)).json()["id"]
+        session = (await asked(client, "POST", "/api/sessions", {}, await token(client))).json()["id"]
     environment.setenv(CALL_KEYS_ENV, f"{scope}:{KEY}")
+    opened, refused = set[str](), set[str]()
     async with application(tmp_path, turns) as (app, _), client_of(app) as client:
+        for method, path, body in (request for requests in REQUESTS.values() for request in requests):
+            if by_token and path == OF_KEYS:
+                continue
+            shown = await token(client) if by_token else KEY
+            answer = await asked(client, method, path.format(id=session), body, shown)
+            assert answer.is_success or f"the scope {_scope_of(method, path)}" in answer.text, answer.text
+            (opened if answer.is_success else refused).add(f"{method} {path}")
+        others = [each for each in Scope if each != scope]
+        assert (await asked(client, "POST", "/api/token", {"scopes": others})).status_code == 403
+    own = {f"{method} {path}" for method, path, _ in REQUESTS[scope] if not (by_token and path == OF_KEYS)}
+    assert opened == own and refused
 
-        async def shown() -> str:
-            if not by_token:
-                return KEY
-            body = {"sessions": [session]} if scope is not Scope.OPERATE else {}
-            made = await client.post("/api/token", json=body, headers={"authorization": f"Bearer {KEY}"})
-            return str(made.json()["token"])
 
-        found = {
-            request[:2]: await asyncio.wait_for(status(client, await shown(), request, session), 10)
-            for requests in REQUESTS.values()
-            for request in requests
-        }
-    own = {request[:2] for request in REQUESTS[scope]}
-    refused = {request for request, code in found.items() if code == 403}
-    if by_token:
-        # A token for sessions begins none, and one without sessions uses none of other users.
-        refused -= own
-    assert refused == found.keys() - own
+def _scope_of(method: str, path: str) -> Scope:
+    return next(
+        scope for scope, requests in REQUESTS.items() if (method, path) in [each[:2] for each in requests]
+    )

@@ -2,6 +2,8 @@
 
 import pytest
 
+from parley.pipelines.lifecycle import EXPIRED, LIMITED, USED_UP
+from parley.processors.turns.idle import GOODBYE, SILENCE
 from parley.protocols.client_protocol import SHUTDOWN
 from parley.session_store.events import Event, Kind
 from parley.session_store.lost_calls import BOUNDS, LEFT_S, SILENT_S, TURNS, US_PER_S, name_of_lost
@@ -33,8 +35,11 @@ def test_a_call_that_ended_just_now_goes_on(after_s: float, found: str | None) -
     assert lost(line.events, after_s=after_s) == found
 
 
-@pytest.mark.parametrize(("reason", "found"), [("goodbye", None), ("tenant_limit", None), (SHUTDOWN, "1")])
-def test_a_call_that_the_server_ended_is_over_unless_the_server_was_stopping(
+ENDS = {SILENCE[0]: None, GOODBYE[0]: None, LIMITED: None, USED_UP[0]: None, EXPIRED[0]: None}
+
+
+@pytest.mark.parametrize(("reason", "found"), [*ENDS.items(), (SHUTDOWN, "1"), ("error", "1")])
+def test_a_call_that_ended_with_a_goodbye_or_at_a_limit_is_over_and_a_broken_one_is_not(
     reason: str, found: str | None
 ) -> None:
     line = Timeline()
