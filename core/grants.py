@@ -13,7 +13,7 @@ USER_SEPARATOR = ":"
 
 
 class Scope(StrEnum):
-    """What a key permits at all."""
+    """Scope of a key: the kinds of requests that it permits."""
 
     TALK = "talk"
     """Begin and continue calls and sessions, type turns, report annotations, get codes for phone calls."""

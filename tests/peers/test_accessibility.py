@@ -61,7 +61,7 @@ async def opened(chromium: str, address: str, look: str) -> AsyncIterator[Page]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=[*OFFLINE, *FLAGS])
         try:
-            # A turn that fades in has little contrast for 0.2 s; whoever asks for rest sees it at once.
+            # A turn that fades in has little contrast for 0.2 s; with reduced motion it appears at once.
             context = await browser.new_context(**LOOKS[look], reduced_motion="reduce")  # type: ignore[arg-type]
             yield (await open_page(context, address)).page
         finally:
