@@ -6,7 +6,7 @@ import sys
 
 from parley.command.exit_status import status_of
 from parley.core.errors import ConfigError
-from parley.core.grants import Scope
+from parley.core.grants import KeyScope
 from parley.serving.gateway.auth.key_entries import HASHED, LEAST_KEY_CHARS, TOKEN_SECRET_ENV, hash_of
 
 KEY_BYTES = 24
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--scope",
         action="append",
-        choices=tuple(Scope),
+        choices=tuple(KeyScope),
         help="what the key permits; may be repeated (default: everything)",
     )
     parser.add_argument(

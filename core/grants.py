@@ -12,7 +12,7 @@ from enum import StrEnum
 USER_SEPARATOR = ":"
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """Scope of a key: the kinds of requests that it permits."""
 
     TALK = "talk"

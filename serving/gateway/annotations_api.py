@@ -29,7 +29,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import AgentError, PeerError
-from parley.core.grants import ClientIdentity, Scope
+from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.timeline import OutsideReport, Source
 from parley.core.token_bucket import TokenBucket
 from parley.protocols.annotations import AnnotationBatch, parse_batch, placed
@@ -278,7 +278,7 @@ def annotations_api(
 
     async def identified(connection: HTTPConnection, session_id: str) -> ClientIdentity:
         check_origin(connection, allowed=settings.allowed_origins)
-        identity = await access.identify(connection, Scope.TALK)
+        identity = await access.identify(connection, KeyScope.TALK)
         if not access.is_open:
             access.check_use(identity, session_id, (await store.info(session_id)).owner)
         return identity

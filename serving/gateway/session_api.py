@@ -55,7 +55,7 @@ from parley.core.errors import (
     StoreUnavailableError,
     UnknownSessionError,
 )
-from parley.core.grants import ClientIdentity, Scope
+from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
 from parley.recording.objects import ObjectStoreError, RecordingBucket
@@ -261,17 +261,19 @@ def session_api(
     def origin_allowed(request: Request) -> None:
         check_origin(request, allowed=settings.allowed_origins)
 
-    async def used_for(scope: Scope, session_id: str, request: Request) -> ClientIdentity:
+    async def used_for(scope: KeyScope, session_id: str, request: Request) -> ClientIdentity:
         identity = await access.identify(request, scope)
         if not access.is_open:
             access.check_use(identity, session_id, (await store.info(session_id)).owner)
         return identity
 
     async def used(session_id: SessionId, request: Request) -> ClientIdentity:
-        return await used_for(Scope.READ if request.method == "GET" else Scope.OPERATE, session_id, request)
+        return await used_for(
+            KeyScope.READ if request.method == "GET" else KeyScope.OPERATE, session_id, request
+        )
 
     async def typed_into(session_id: SessionId, request: Request) -> ClientIdentity:
-        return await used_for(Scope.TALK, session_id, request)
+        return await used_for(KeyScope.TALK, session_id, request)
 
     in_use = [Depends(used)]
     router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])

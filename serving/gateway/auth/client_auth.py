@@ -39,7 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from parley.core.errors import StoreUnavailableError
-from parley.core.grants import ClientIdentity, Grants, Scope
+from parley.core.grants import ClientIdentity, Grants, KeyScope
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -77,7 +77,7 @@ class TokenRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user: str | None = Field(None, min_length=1, max_length=MOST_USER_CHARS)
-    scopes: list[Scope] | None = Field(None, min_length=1, max_length=len(Scope))
+    scopes: list[KeyScope] | None = Field(None, min_length=1, max_length=len(KeyScope))
     surfaces: list[AppId] | None = None
     instructions: bool = False
     client_tools: bool = False
@@ -254,7 +254,7 @@ class Access:
         if expires_s is not None and expires_s <= self._keys.now_s:
             raise HTTPException(401, "the grants of this client have expired; get another token")
 
-    async def identify(self, connection: HTTPConnection, scope: Scope) -> ClientIdentity:
+    async def identify(self, connection: HTTPConnection, scope: KeyScope) -> ClientIdentity:
         """Identify a client that begins nothing, but reads, types or continues.
 
         Args:
@@ -301,7 +301,7 @@ class Access:
         if not self.may_use(identity, session_id, owner):
             raise HTTPException(403, "the session belongs to another client")
 
-    def check_scope(self, identity: ClientIdentity, scope: Scope) -> None:
+    def check_scope(self, identity: ClientIdentity, scope: KeyScope) -> None:
         """Check that the key of a client, and its token, have a scope.
 
         Raises:
@@ -340,7 +340,7 @@ class Access:
         """
         identity = await self._identified(connection)
         if identity.owns(owner) and identity.grants.sessions is None:
-            self.check_scope(identity, Scope.OPERATE)
+            self.check_scope(identity, KeyScope.OPERATE)
             return identity
         if self._operators is not None and await self._operators.is_operator(connection):
             return self._operator(connection)
@@ -397,7 +397,7 @@ class Access:
             """Return a token for one call by OpenAI's realtime protocol, as its clients read it."""
             wanted = body or SecretRequest()
             key = ClientIdentity(application, grants=self._keys.grants_of_key(application))
-            self.check_scope(key, Scope.TALK)
+            self.check_scope(key, KeyScope.TALK)
             grants = TokenRequest(surfaces=["openai_realtime"]).grants(self._settings.clients.user.grants())
             # The time in which it begins a call, at most that of any token; the call may last longer.
             begin_s = min(CALL_TOKEN_S, wanted.expires_after.seconds)
@@ -440,7 +440,7 @@ class Access:
                 raise HTTPException(401, NEEDED, {"WWW-Authenticate": "Bearer"})
             token = await self._unused(connection, shown)
             identity = self._user(connection, token)
-        self.check_scope(identity, Scope.TALK)
+        self.check_scope(identity, KeyScope.TALK)
         if surface is not None:
             self.check_surface(identity, surface)
         return identity, token

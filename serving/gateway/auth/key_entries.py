@@ -16,14 +16,14 @@ import re
 from dataclasses import dataclass
 
 from parley.core.errors import ConfigError
-from parley.core.grants import Scope
+from parley.core.grants import KeyScope
 
 TOKEN_SECRET_ENV = "PARLEY_TOKEN_SECRET"
 LEAST_KEY_CHARS = 16
 HASHED = "hash:"
 _NAME_CHARS = 32
 _HASH = re.compile(r"[0-9a-f]{64}")
-_SCOPES = "|".join(Scope)
+_SCOPES = "|".join(KeyScope)
 _ENTRY = re.compile(rf"(?:(?P<scopes>(?:{_SCOPES})(?:\+(?:{_SCOPES}))*):)?(?P<key>.*)", re.DOTALL)
 
 
@@ -79,8 +79,8 @@ def _read_entry(variable: str, entry: str) -> KeyEntry:
     if ":" in key:
         # A mistyped scope or hash would be a key that the variable shows.
         raise ConfigError(
-            f"{variable}: before a colon expected {HASHED[:-1]} or scopes ({', '.join(Scope)}, joined by +); "
-            "a key has no colon"
+            f"{variable}: before a colon expected {HASHED[:-1]} or scopes ({', '.join(KeyScope)}, joined by "
+            "+); a key has no colon"
         )
     if len(key.encode("utf-8", "surrogateescape")) < LEAST_KEY_CHARS:
         raise ConfigError(f"{variable}: expected a key of at least {LEAST_KEY_CHARS} characters")

@@ -20,7 +20,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from parley.core.errors import CapacityError
-from parley.core.grants import ClientIdentity, Scope
+from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.speech_formats import MEDIA_TYPES, SpeechFormat
 from parley.protocols.openai_http import (
     OpenAiHttpError,
@@ -161,7 +161,7 @@ class OpenAiAudio:
 
     async def _identify(self, request: Request) -> ClientIdentity:
         check_origin(request, allowed=self._settings.allowed_origins)
-        identity = await self._access.identify(request, Scope.TALK)
+        identity = await self._access.identify(request, KeyScope.TALK)
         self._access.check_surface(identity, APP)
         return identity
 

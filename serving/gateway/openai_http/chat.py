@@ -31,7 +31,7 @@ from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import AgentError, StoreUnavailableError, UnknownSessionError
-from parley.core.grants import ClientIdentity, Scope
+from parley.core.grants import ClientIdentity, KeyScope
 from parley.protocols.openai_chat import (
     Completion,
     CompletionAnswer,
@@ -177,7 +177,7 @@ class ChatCompletions:
 
     async def _identify(self, request: Request) -> ClientIdentity:
         check_origin(request, allowed=self._settings.allowed_origins)
-        identity = await self._access.identify(request, Scope.TALK)
+        identity = await self._access.identify(request, KeyScope.TALK)
         self._access.check_surface(identity, APP)
         return identity
 

@@ -15,7 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from parley.core.grants import ClientIdentity, Scope
+from parley.core.grants import ClientIdentity, KeyScope
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.usage import RequestRate
@@ -81,7 +81,7 @@ def caller_api(
 
     async def used(session_id: SessionId, request: Request) -> ClientIdentity:
         info = await store.info(session_id)
-        scope = Scope.TALK if request.method == "POST" else Scope.OPERATE
+        scope = KeyScope.TALK if request.method == "POST" else KeyScope.OPERATE
         identity = await access.identify(request, scope)
         access.check_use(identity, session_id, info.owner)
         return identity

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from parley.command.main import main
-from parley.core.grants import Scope
+from parley.core.grants import KeyScope
 from parley.serving.gateway.auth.key_entries import TOKEN_SECRET_ENV, hash_of, read_entries
 
 
@@ -17,7 +17,7 @@ def test_the_entry_of_a_new_key_is_read_by_a_server(
     monkeypatch.setenv(TOKEN_SECRET_ENV, "s" * 32)
     monkeypatch.setenv("KEYS", entry)
     [read] = read_entries("KEYS")
-    assert read.matches(hash_of(key)) and read.scopes == {Scope.READ, Scope.TALK}
+    assert read.matches(hash_of(key)) and read.scopes == {KeyScope.READ, KeyScope.TALK}
     assert len(key) >= 32
 
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from starlette.requests import HTTPConnection
 
 from parley.core.errors import ConfigError, StoreUnavailableError
-from parley.core.grants import ClientIdentity, Grants, Scope
+from parley.core.grants import ClientIdentity, Grants, KeyScope
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.auth_failures import FREE, LONGEST_S
@@ -283,7 +283,7 @@ async def test_without_keys_the_operator_is_the_operator_and_a_wrong_token_is_no
     settings = ServerTuning()
     access = Access(settings, operators=AdminAuth(settings, token=TOKEN))
     assert (await access.admit(connection(TOKEN))).identity.is_operator
-    assert (await access.identify(connection(TOKEN), Scope.READ)).is_operator
+    assert (await access.identify(connection(TOKEN), KeyScope.READ)).is_operator
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     for _ in range(FREE + 10):
@@ -346,7 +346,7 @@ async def test_a_token_names_what_its_user_may(keys: ClientKeys, access: Access,
     assert "may not open omni" in await refused(access.check(connection(token), "omni"), 403)
     clock.now_s += 61
     assert "expired" in await refused(access.check(connection(token), "browser"))
-    await refused(access.identify(connection(token), Scope.READ))
+    await refused(access.identify(connection(token), KeyScope.READ))
 
 
 async def test_the_tokens_that_renew_one_share_its_total(keys: ClientKeys, access: Access):
@@ -375,7 +375,7 @@ async def test_a_session_is_used_by_its_owner_the_application_and_the_operator(
     keys: ClientKeys, access: Access
 ):
     async def identity(shown: str) -> ClientIdentity:
-        return await access.identify(connection(shown), Scope.READ)
+        return await access.identify(connection(shown), KeyScope.READ)
 
     ann = await identity(mint(keys, user="ann"))
     owner = ann.session_owner
@@ -395,9 +395,9 @@ async def test_a_token_that_names_sessions_opens_those_of_its_application_alone(
     keys: ClientKeys, access: Access
 ):
     token = mint(keys, user="ann", grants=Grants(sessions=frozenset({SESSION})))
-    ann = await access.identify(connection(token), Scope.READ)
-    bob = await access.identify(connection(mint(keys, user="bob")), Scope.READ)
-    theirs = await access.identify(connection(mint(keys, OTHER)), Scope.READ)
+    ann = await access.identify(connection(token), KeyScope.READ)
+    bob = await access.identify(connection(mint(keys, user="bob")), KeyScope.READ)
+    theirs = await access.identify(connection(mint(keys, OTHER)), KeyScope.READ)
     assert access.may_use(ann, SESSION, bob.session_owner)
     assert not access.may_use(ann, SESSION, theirs.session_owner)
     assert not access.may_use(ann, SESSION, None)
@@ -413,21 +413,21 @@ async def test_a_used_token_and_its_cookie_read_until_it_is_renewed_no_more(
     await begun(access, token)
     clock.now_s += 28_000
     for shown in (connection(token), connection(cookie=token)):
-        assert (await access.identify(shown, Scope.READ)).owner.endswith(keys.read(token).user)
+        assert (await access.identify(shown, KeyScope.READ)).owner.endswith(keys.read(token).user)
     # A cookie begins nothing, because a browser sends it by itself.
     assert "needed" in await refused(access.admit(connection(cookie=mint(keys))))
     clock.now_s += 1_000
-    await refused(access.identify(connection(token), Scope.READ))
-    assert "needed" in await refused(access.identify(connection(cookie=token), Scope.READ))
+    await refused(access.identify(connection(token), KeyScope.READ))
+    assert "needed" in await refused(access.identify(connection(cookie=token), KeyScope.READ))
 
 
 async def test_without_keys_a_cookie_owns_what_it_begins(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
     access = Access(ServerTuning())
     cookie = "c" * 43
-    owner = (await access.identify(connection(cookie=cookie), Scope.READ)).session_owner
+    owner = (await access.identify(connection(cookie=cookie), KeyScope.READ)).session_owner
     assert owner is not None and cookie not in owner
-    assert access.may_use(await access.identify(connection(), Scope.READ), SESSION, owner)
+    assert access.may_use(await access.identify(connection(), KeyScope.READ), SESSION, owner)
     await access.check_deletion(connection(cookie=cookie), owner)
     for other in (connection(), connection(cookie="d" * 43), connection(cookie="guessable")):
         assert "owner" in await refused(access.check_deletion(other, owner), 403)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from parley.core.errors import ConfigError
-from parley.core.grants import Scope
+from parley.core.grants import KeyScope
 from parley.serving.gateway.auth.client_keys import ClientKeys, TokenError
 from parley.serving.gateway.auth.key_entries import TOKEN_SECRET_ENV, hash_of, read_entries
 from parley.serving.gateway.settings import CALL_KEYS_ENV, ServerTuning
@@ -78,7 +78,7 @@ def test_an_entry_has_scopes_before_its_key(environment: pytest.MonkeyPatch):
     environment.setenv(CALL_KEYS_ENV, f"{KEY}, talk+read: {OTHER}")
     whole, scoped = read_entries(CALL_KEYS_ENV)
     assert whole.scopes is None and whole.matches(hash_of(KEY))
-    assert scoped.scopes == {Scope.TALK, Scope.READ} and scoped.matches(hash_of(OTHER))
+    assert scoped.scopes == {KeyScope.TALK, KeyScope.READ} and scoped.matches(hash_of(OTHER))
 
 
 @pytest.mark.parametrize(
@@ -101,27 +101,27 @@ def test_a_token_has_at_most_the_scopes_of_its_key(environment: pytest.MonkeyPat
     keys = keys_of(environment, f"read+operate:{KEY}")
     application = keys.application_of(KEY)
     assert application is not None
-    assert keys.read(keys.mint(application)).grants.scopes == {Scope.READ, Scope.OPERATE}
+    assert keys.read(keys.mint(application)).grants.scopes == {KeyScope.READ, KeyScope.OPERATE}
     # Also those of tokens that were made before the key lost a scope.
     token = keys.mint(application)
-    assert keys_of(environment, f"read:{KEY}").read(token).grants.scopes == {Scope.READ}
+    assert keys_of(environment, f"read:{KEY}").read(token).grants.scopes == {KeyScope.READ}
 
 
 # What each scope opens, and what the others refuse; the deletion comes last.
-REQUESTS: dict[Scope, list[tuple[str, str, object]]] = {
-    Scope.TALK: [
+REQUESTS: dict[KeyScope, list[tuple[str, str, object]]] = {
+    KeyScope.TALK: [
         ("POST", "/start", {}),
         ("POST", "/api/sessions", {}),
         ("POST", "/api/sessions/{id}/messages", {"text": "Hello"}),
         ("POST", "/v1/realtime/client_secrets", {}),
     ],
-    Scope.READ: [
+    KeyScope.READ: [
         ("GET", "/api/sessions/{id}", None),
         ("GET", "/api/sessions/{id}/export", None),
         ("GET", "/api/sessions/{id}/comments", None),
         ("GET", "/api/sessions/{id}/shares", None),
     ],
-    Scope.OPERATE: [
+    KeyScope.OPERATE: [
         ("POST", "/api/sessions/{id}/shares", {}),
         ("POST", "/api/sessions/{id}/comments", {"text": "Well said.", "at_us": 1}),
         ("DELETE", "/api/sessions/{id}", None),
@@ -132,9 +132,9 @@ OF_KEYS = "/v1/realtime/client_secrets"
 
 
 @pytest.mark.parametrize("by_token", [False, True])
-@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("scope", KeyScope)
 async def test_a_scope_opens_what_it_is_for(
-    environment: pytest.MonkeyPatch, tmp_path: Path, scope: Scope, by_token: bool
+    environment: pytest.MonkeyPatch, tmp_path: Path, scope: KeyScope, by_token: bool
 ):
     turns = Turns()
     turns.answer.set()
@@ -161,13 +161,13 @@ async def test_a_scope_opens_what_it_is_for(
             answer = await asked(client, method, path.format(id=session), body, shown)
             assert answer.is_success or f"the scope {_scope_of(method, path)}" in answer.text, answer.text
             (opened if answer.is_success else refused).add(f"{method} {path}")
-        others = [each for each in Scope if each != scope]
+        others = [each for each in KeyScope if each != scope]
         assert (await asked(client, "POST", "/api/token", {"scopes": others})).status_code == 403
     own = {f"{method} {path}" for method, path, _ in REQUESTS[scope] if not (by_token and path == OF_KEYS)}
     assert opened == own and refused
 
 
-def _scope_of(method: str, path: str) -> Scope:
+def _scope_of(method: str, path: str) -> KeyScope:
     return next(
         scope for scope, requests in REQUESTS.items() if (method, path) in [each[:2] for each in requests]
     )
