@@ -33,7 +33,7 @@ async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.paired
 @pytest.mark.packages
-@pytest.mark.parametrize("model", ["parley-cascade", "parley-duplex"])
+@pytest.mark.parametrize("model", ["parley-cascade", pytest.param("parley-duplex", marks=pytest.mark.slow)])
 async def test_a_spoken_conversation_with_a_tool_and_an_interruption(
     python_with_agents: str, forecaster: RunningServer, tmp_path: Path, model: str
 ):

@@ -180,6 +180,22 @@ def test_a_voice_that_fails_does_not_leave_the_page_deaf(tmp_path: Path):
     virtual_time.run(scenario())
 
 
+def test_a_call_that_ends_for_silence_ends_for_its_client_without_an_error(tmp_path: Path):
+    async def scenario() -> Caller:
+        # Longer than both sides may be silent.
+        async with call(tmp_path, protocol=HalfDuplex(longest_s=900)) as caller:
+            await caller.prepare(session={"timeout_s": 900})
+            while not caller.call.done():
+                caller.say(type="audio_chunk", audio_base64=written(bytes(4 * 1_600)))
+                await asyncio.sleep(0.1)
+        return caller
+
+    caller = virtual_time.run(scenario())
+    assert caller.of("error") == []
+    assert caller.closed == (1000, "stopped")
+    assert caller.events[-1].kind is Kind.LEFT and caller.events[-1].payload["reason"] == "silence"
+
+
 def test_a_conversation_is_over_when_its_time_is_whatever_is_being_said(tmp_path: Path):
     async def scenario() -> Caller:
         async with call(tmp_path, ("word " * 400,)) as caller:
