@@ -195,7 +195,8 @@ async def test_metrics_of_a_turn_come_in_pipecats_messages(server: RunningServer
         heard = caller.heard
         await caller.ready()
         await heard.until(lambda: "bot-stopped-speaking" in heard.kinds())
-        caller.say("what is the price")
+        # Typed: a spoken question may be answered ahead, and again when its last words differ.
+        await caller.send("send-text", {"content": "What is the price?"})
 
         def figures(kind: str) -> list[dict[str, Any]]:
             return [each for data in heard.data("metrics") for each in data.get(kind, ())]
