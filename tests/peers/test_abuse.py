@@ -16,6 +16,7 @@ from parley.evals.abuse.footprint import Footprint
 from parley.evals.abuse.proxies import Proxy
 from parley.evals.abuse.registry import Attack, Outcome, chosen
 from parley.evals.abuse.report import Row, footprint_faults, table
+from parley.evals.abuse.rounds import Rounds
 from parley.evals.abuse.settings import setting
 from parley.evals.abuse.target import Target, serving
 
@@ -104,14 +105,23 @@ async def test_callers_on_no_transport_hear_the_attacks(tmp_path: Path):
     assert not [fault for row in rows for fault in row.faults], table(rows)
 
 
+@pytest.mark.slow
+async def test_a_stranger_leaves_nothing_behind(tmp_path: Path):
+    rounds = Rounds(tmp_path, seconds=SECONDS, seed=SEED, settle_s=SETTLE_S, transports=())
+    rows = await rounds.run(chosen(list(IDENTITY)))
+    assert not [fault for row in rows for fault in row.faults], table(rows)
+
+
 async def test_a_stranger_is_not_the_operator_nor_the_owner_of_a_session(tmp_path: Path):
     rows, attacks = list[Row](), chosen(list(IDENTITY))
     for name in dict.fromkeys(attack.setting for attack in attacks):
         async with setting(name) as given, serving(tmp_path / name, given) as target:
             for attack in attacks:
                 if attack.setting == name:
+                    before = target.failures()
                     outcome = await run_attack(attack, target, SECONDS, SEED)
-                    rows.append(Row(attack.name, attack.covers, outcome=outcome))
+                    failures = target.failures() - before
+                    rows.append(Row(attack.name, attack.covers, outcome=outcome, failures=failures))
     assert not [fault for row in rows for fault in row.faults], table(rows)
 
 

@@ -1,8 +1,8 @@
 """Recordings of real calls against what the client itself heard and said."""
 
 import asyncio
-import math
 import wave
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -73,15 +73,26 @@ def stereo_of(path: Path, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarra
     return scaled[:, 0], scaled[:, 1]
 
 
+# Begin of a window in one recording, and by how much it is earlier than the same sound in another one.
+Match = tuple[float, float]
+
+
 def delays_ms(
     one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, most_ms: int = 3_000
 ) -> list[float]:
-    """Return by how much each audible window of ``one`` is earlier than the same sound in ``other``.
+    """Return the delays of ``matches``."""
+    return [delay_ms for _, delay_ms in matches(one, other, rate_hz, most_ms=most_ms)]
+
+
+def matches(
+    one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, most_ms: int = 3_000
+) -> list[Match]:
+    """Return each audible window of ``one`` that is in ``other`` too, in milliseconds.
 
     It is looked for within ``most_ms`` of the same place. A window that a stall of the machine has torn apart
     at the client is like no other; most windows have to be found.
     """
-    found, windows = list[float](), 0
+    found, windows = list[Match](), 0
     size, reach = rate_hz * WINDOW_MS // 1_000, rate_hz * most_ms // 1_000
     other = np.pad(other, reach + size)
     for start in range(0, len(one) - size, rate_hz * STEP_MS // 1_000):
@@ -99,7 +110,7 @@ def delays_ms(
         likeness = crossed[:places] / np.sqrt(energies * (window**2).sum())
         best = int(likeness.argmax())
         if likeness[best] > 0.6:
-            found.append((best - reach) * 1_000 / rate_hz)
+            found.append((start * 1_000 / rate_hz, (best - reach) * 1_000 / rate_hz))
     assert len(found) >= max(5, 0.9 * windows), f"{len(found)} of {windows} windows were found"
     return found
 
@@ -108,22 +119,22 @@ def assert_same(
     one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, allowed_ms: float = ALLOWED_MS
 ) -> None:
     """Check that two recordings of a side have the same sounds at the same times, but for one delay."""
-    delays = delays_ms(one, other, rate_hz)
+    found = matches(one, other, rate_hz)
+    delays = [delay_ms for _, delay_ms in found]
     middle = float(np.median(delays))
     assert max(abs(each - middle) for each in delays) <= allowed_ms, delays
-    shift = round(middle * rate_hz / 1_000)
-    both = (np.pad(one, (max(0, shift), 0)), np.pad(other, (max(0, -shift), 0)))
-    for here, there in (both, both[::-1]):
-        assert_within(here, there, rate_hz, allowed_ms=allowed_ms)
+    assert_within(one, other, rate_hz, found)
+    assert_within(other, one, rate_hz, [(begin_ms + delay_ms, -delay_ms) for begin_ms, delay_ms in found])
 
 
 def assert_within(
-    one: np.ndarray, other: np.ndarray, rate_hz: int, *, allowed_ms: float = ALLOWED_MS
+    one: np.ndarray, other: np.ndarray, rate_hz: int, found: Sequence[Match] = ((0.0, 0.0),)
 ) -> None:
     """Check that nothing is audible in ``one`` that is not in ``other``: the rest of a reply that was cut.
 
-    A sound in ``other`` may be earlier or later by ``allowed_ms``.
+    A sound of ``one`` is looked for within 20 ms of where the nearest of ``found`` says that it is.
     """
+    begins, delays = np.array(found).T
     frame = rate_hz * 10 // 1_000
 
     def levels(samples: np.ndarray) -> np.ndarray:
@@ -131,9 +142,13 @@ def assert_within(
         return np.sqrt(np.mean(whole.reshape(-1, frame) ** 2, axis=1))
 
     loud = np.flatnonzero(levels(one) > LOUD_RMS)
-    there = np.pad(levels(other), (0, len(one) // frame + 1))
-    reach = math.ceil(allowed_ms / 10)
-    near = [there[max(0, place - reach) : place + reach + 1].max() for place in loud]
+    margin = len(one) // frame + 2 + round(np.abs(delays).max() / 10)
+    there = np.pad(levels(other), margin)
+    shifts = [round(delays[np.abs(begins - place * 10).argmin()] / 10) for place in loud]
+    near = [
+        there[margin + place + shift - 2 : margin + place + shift + 3].max()
+        for place, shift in zip(loud, shifts, strict=True)
+    ]
     alone = [int(place) * 10 for place, level in zip(loud, near, strict=True) if level < LOUD_RMS / 4]
     assert alone == [], "these milliseconds are in one of the two alone"
 

@@ -1,12 +1,16 @@
 """``parley key``: a key and the entry that a server reads."""
 
-import io
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from parley.command.main import main
 from parley.core.grants import KeyScope
 from parley.serving.gateway.auth.key_entries import TOKEN_SECRET_ENV, hash_of, read_entries
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_entry_of_a_new_key_is_read_by_a_server(
@@ -21,13 +25,14 @@ def test_the_entry_of_a_new_key_is_read_by_a_server(
     assert len(key) >= 32
 
 
-def test_a_key_is_read_and_not_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("k" * 32 + "\n"))
-    assert main(["key", "--stdin"]) == 0
-    assert capsys.readouterr().out == f"entry  hash:{hash_of('k' * 32)}\n"
-
-
-def test_a_short_key_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("short\n"))
-    assert main(["key", "--stdin"]) == 2
-    assert "at least 16 characters" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("given", "status", "printed"),
+    [
+        ("k" * 32, 0, f"entry  hash:{hash_of('k' * 32)}\n"),
+        ("short", 2, "parley key: expected a key of at least 16 characters on standard input\n"),
+    ],
+)
+def test_a_key_from_standard_input_is_not_printed(given: str, status: int, printed: str):
+    command = [sys.executable, "-m", "parley", "key", "--stdin"]
+    done = subprocess.run(command, input=f"{given}\n", cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (status, printed)

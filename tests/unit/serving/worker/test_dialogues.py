@@ -103,13 +103,13 @@ async def test_a_conversation_that_is_over_is_forgotten_and_one_that_broke_off_i
 async def test_a_long_dialogue_is_a_sign_of_life_and_none_that_is_late(folder: Path) -> None:
     # Thousands of tokens, one at a time: longer than a call may take without a sign.
     lm = model(folder, prefill_tokens=1, context_tokens=8_192)
-    with hosting(lm, call_ms=500) as served:
+    with hosting(lm, call_ms=100) as served:
         replies = await asyncio.to_thread(opened, served)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(60):
             read = await replies.prefill([Message("user", "Hello? " * 400)])
-        assert loop.time() - began_s > 1
+        assert loop.time() - began_s > 0.2
         assert read.input_tokens > 2_000
         replies.close()
 
