@@ -107,6 +107,17 @@ async def test_the_dialog_of_links_has_no_serious_violation(
         assert not await serious(page)
 
 
+async def test_a_list_of_more_sessions_than_a_page_shows_has_no_serious_violation(
+    chromium: str, site: tuple[str, str, str]
+):
+    async with httpx.AsyncClient(base_url=site[0]) as client:
+        for _ in range(50):
+            (await client.post("/api/sessions")).raise_for_status()
+    async with opened(chromium, f"{site[0]}/sessions#token={TOKEN}", "phone-dark") as page:
+        await page.locator('[data-role="more"]').wait_for()
+        assert not await serious(page)
+
+
 async def test_a_page_in_a_call_has_no_serious_violation(chromium: str, site: tuple[str, str, str]):
     async with opened(chromium, site[0], "phone-dark") as page:
         await page.locator('[data-role="talk"]').click()

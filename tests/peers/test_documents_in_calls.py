@@ -63,8 +63,7 @@ async def answer_to(caller: Caller, words: str) -> str:
         return [data for data in messages if data["kind"] == "turn" and data["user_text"] == words]
 
     before = len(turns())
-    text = {"content": words, "options": {"run_immediately": True}}
-    caller.send({"label": "rtvi-ai", "type": "send-text", "id": str(before), "data": text})
+    caller.type(words, id_=str(before))
     await caller.until(lambda: len(turns()) > before)
     return str(turns()[-1]["bot_text"])
 

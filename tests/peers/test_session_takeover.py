@@ -20,9 +20,8 @@ async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one()
         async with call(old, session) as caller:
             assert "Ada" in answer_of(await say(new, session, "What is my name?"))
             # The old owner notices with its next commit: of the greeting that was heard, or of this turn.
-            typed = {"content": "What are your opening hours?", "options": {"run_immediately": True}}
             if caller.channel.readyState == "open":
-                caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": typed})
+                caller.type("What are your opening hours?")
             await caller.until(
                 lambda: [m for m in caller.of_type("server-message") if m["data"]["kind"] == "session_lost"]
             )

@@ -56,8 +56,7 @@ async def test_a_spoken_question_has_captions_while_it_is_spoken_and_is_answered
 @pytest.mark.asyncio(loop_scope="module")
 async def test_typed_text_and_speech_share_one_conversation(server_url: str):
     async with call(server_url) as caller:
-        text = {"content": "What are your opening hours on Saturday?", "options": {"run_immediately": True}}
-        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": text})
+        caller.type("What are your opening hours on Saturday?")
         await caller.until(lambda: len(turns_of(caller)) >= 2)
         caller.microphone.say(speech("And what about Sunday?") + bytes(32_000 * 8))
         await caller.until(lambda: len(turns_of(caller)) >= 3)
@@ -70,8 +69,7 @@ async def test_typed_text_and_speech_share_one_conversation(server_url: str):
 async def test_the_page_learns_which_passage_an_answer_rests_on_before_its_record(server_url: str):
     async with call(server_url) as caller:
         for turns, words in ((2, "What are your opening hours on Saturday?"), (3, "Thank you.")):
-            text = {"content": words, "options": {"run_immediately": True}}
-            caller.send({"label": "rtvi-ai", "type": "send-text", "id": str(turns), "data": text})
+            caller.type(words, id_=str(turns))
             await caller.until(lambda turns=turns: len(turns_of(caller)) >= turns)
         messages = [m["data"] for m in caller.of_type("server-message")]
         kinds = [data["kind"] for data in messages if data["kind"] in ("passages", "turn")]
@@ -94,8 +92,7 @@ async def test_a_message_is_handled_once(server_url: str):
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_blank_line_is_refused_and_cuts_nothing_off(server_url: str):
     async with call(server_url) as caller:
-        question = {"content": "How do I report a lost card?", "options": {"run_immediately": True}}
-        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": question})
+        caller.type("How do I report a lost card?")
         await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2)
         for id_, blank in (("3", ""), ("4", "   ")):
             caller.send({"label": "rtvi-ai", "type": "send-text", "id": id_, "data": {"content": blank}})
@@ -108,8 +105,7 @@ async def test_a_blank_line_is_refused_and_cuts_nothing_off(server_url: str):
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_interrupted_answer_is_remembered_as_far_as_it_was_heard(server_url: str):
     async with call(server_url) as caller:
-        text = {"content": "How do I report a lost card?", "options": {"run_immediately": True}}
-        caller.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": text})
+        caller.type("How do I report a lost card?")
         await caller.until(lambda: len(caller.of_type("bot-started-speaking")) == 2)
         await asyncio.sleep(1.5)
         caller.microphone.say(speech("Stop. What about Sunday?") + bytes(32_000 * 8))

@@ -83,7 +83,8 @@ class RestServer:
                 return JSONResponse({"code": 21201, "message": "incomplete"}, status_code=400)
             sid = f"CA{secrets.token_hex(16)}"
             self.begun[sid] = form
-            task = asyncio.create_task(self._ring(sid, form))
+            # The telephone of this moment: who sees the call has another one for the next call.
+            task = asyncio.create_task(self._ring(sid, form, self.phone))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return _in_pieces({"sid": sid, "status": "queued"}, 201)
@@ -94,8 +95,8 @@ class RestServer:
             self._follow(ElementTree.fromstring(twiml))
         return JSONResponse({"sid": sid, "status": "in-progress"})
 
-    async def _ring(self, sid: str, form: dict[str, list[str]]) -> None:
-        status, phone = form.get("StatusCallback", [""])[0], self.phone
+    async def _ring(self, sid: str, form: dict[str, list[str]], phone: Phone) -> None:
+        status = form.get("StatusCallback", [""])[0]
         if phone.answers_s is None:
             await asyncio.sleep(0.2)
             await self.post(status, {"CallSid": sid, "CallStatus": "no-answer"})

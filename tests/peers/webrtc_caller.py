@@ -137,6 +137,11 @@ class Caller:
     def send(self, message: dict[str, Any]) -> None:
         self.channel.send(json.dumps(message))
 
+    def type(self, text: str, *, id_: str = "2") -> None:
+        """Send a typed question, which is answered at once."""
+        typed = {"content": text, "options": {"run_immediately": True}}
+        self.send({"label": "rtvi-ai", "type": "send-text", "id": id_, "data": typed})
+
     async def offer(self) -> dict[str, str]:
         await self.connection.setLocalDescription(await self.connection.createOffer())
         description = self.connection.localDescription
