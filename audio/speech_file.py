@@ -47,12 +47,14 @@ def speech_file(kind: SpeechFormat, rate_hz: int) -> SpeechFile:
         rate_hz: rate of the samples; Opus takes 8, 12, 16, 24 and 48 kHz.
     """
     if kind in ("wav", "pcm"):
-        return _Plain(_wav_header(rate_hz) if kind == "wav" else b"")
+        return _Plain(wav_header(rate_hz) if kind == "wav" else b"")
     return _Encoded(kind, rate_hz)
 
 
-def _wav_header(rate_hz: int) -> bytes:
-    fmt = struct.pack("<HHIIHH", 1, 1, rate_hz, 2 * rate_hz, 2, 16)
+def wav_header(rate_hz: int, channels: int = 1) -> bytes:
+    """Return the header of a WAV file of 16-bit samples whose length is not known yet."""
+    frame_bytes = 2 * channels
+    fmt = struct.pack("<HHIIHH", 1, channels, rate_hz, frame_bytes * rate_hz, frame_bytes, 16)
     return b"".join(
         (
             b"RIFF",

@@ -135,6 +135,7 @@ async def gateway(
             documents=engines.answering.library,
             ledger=engines.ledger,
             prices=engines.prices,
+            calls=engines.live_calls,
         ),
         describe=lambda: {
             "mode": mode,

@@ -417,6 +417,14 @@ class Deployment(StrictModel):
     telemetry: TelemetrySettings = TelemetrySettings()
     workers: PoolSettings = Field(PoolSettings(), description="processes that host engines for this one")
 
+    @model_validator(mode="after")
+    def _listeners_hear_every_word(self) -> "Deployment":
+        if self.operations.listen_in and self.privacy.redacts:
+            raise ValueError(
+                "operations.listen_in: a listener hears what ``privacy.redact`` hides; leave out one of them"
+            )
+        return self
+
     def language(self) -> Language:
         """Return the rules of the language that callers speak.
 

@@ -861,6 +861,17 @@ class CallEnding(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorListened(CallEvent):
+    """An operator listens to the call from here on, or no longer.
+
+    Attributes:
+        is_on: true when it began.
+    """
+
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingAnnounced(CallEvent):
     """The caller has heard that the call is recorded, and stays.
 

@@ -22,6 +22,7 @@ from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.greeting import greet, introduce
 from parley.pipelines.latency_reports import LatencyReports
 from parley.pipelines.lifecycle import OVER_LIMIT, call_worker
+from parley.pipelines.media_taps import tapped
 from parley.pipelines.turn_records import TurnRecords
 from parley.processors.turns.turn_events import publish_arrival, publish_bot_turns
 
@@ -93,8 +94,11 @@ def build(
         asks_again: the pipeline has a model that is asked again for an answer that was lost with a stream.
     """
     usage, client = engines.answering.usage, call.client
+    processors = stages.in_order()
+    if engines.recordings.are_made or engines.live_calls.can_listen:
+        processors = tapped(processors, transport, call.live)
     worker = call_worker(
-        engines.recordings.tapped(stages.in_order(), transport, call),
+        processors,
         output_rate_hz=output_rate_hz or engines.output_rate_hz,
         unseen=stages.unseen,
         rtvi=call.rtvi,

@@ -147,6 +147,11 @@ class LiveCall:
         """Report the audio of both sides and the camera's pictures from here on, where they are tapped."""
         self._media.append(follower)
 
+    def leave_media(self, follower: MediaFollower) -> None:
+        """Report nothing more to a follower."""
+        if follower in self._media:
+            self._media.remove(follower)
+
     def on_caller_audio(self, pcm: bytes, rate_hz: int) -> None:
         """Audio of the caller has come; for the tap after the transport's input."""
         for follower in self._media:

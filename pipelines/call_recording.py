@@ -1,35 +1,22 @@
 """Record the calls of one process, where the deployment enables it (``recording``).
 
-Where the two sides are tapped:
-
-* The bot: the packets that the transport reports when they leave or are played (``LiveCall.on_packet``). A
-  reply that is cut has no further packets, so the recording ends where the client's audio ends. A room's
-  transport reports none; there a tap after the output takes what the output has accepted.
-* The caller: a tap after the transport's input, before echo control. It is in the task that pushes the audio,
-  as in every mode: cascade, full duplex and a realtime service.
-
 ``CallRecordings`` owns the threads, ``recorded`` the recorder and its task. A recording that cannot begin is
 logged, and the call goes on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from loguru import logger
-from pipecat.frames.frames import Frame, InputAudioRawFrame, InputImageRawFrame, OutputAudioRawFrame
-from pipecat.processors.frame_processor import FrameProcessor
-from pipecat.transports.base_transport import BaseTransport
 
 from parley.core.call_events import RecordingAnnounced, ReplyFinished
 from parley.core.errors import MediaError, UnknownSessionError
-from parley.core.pictures import SHOWN
 from parley.core.privacy import PrivacySettings
-from parley.pipelines.call import Call, LiveCall
-from parley.processors.taps.notice import NoticeTap
+from parley.pipelines.call import Call
 from parley.recording.at_rest import RecordingKeys, check_encryption
 from parley.recording.call_files import is_folder
 from parley.recording.disk import RecordingDisk
@@ -121,18 +108,6 @@ class CallRecordings:
     def are_made(self) -> bool:
         """True when calls are recorded."""
         return self._settings.enabled
-
-    def tapped(
-        self, processors: Sequence[FrameProcessor], transport: BaseTransport, call: Call
-    ) -> list[FrameProcessor]:
-        """Return the processors of a call with the taps that its recording needs; without one, unchanged."""
-        tapped = list(processors)
-        if not self._settings.enabled:
-            return tapped
-        tapped.insert(tapped.index(transport.input()) + 1, NoticeTap(partial(_notice_input, call.live)))
-        if not call.live.playout.follows_packets:
-            tapped.insert(tapped.index(transport.output()) + 1, NoticeTap(partial(_notice_output, call.live)))
-        return tapped
 
     @asynccontextmanager
     async def recorded(self, call: Call) -> AsyncIterator[None]:
@@ -262,16 +237,3 @@ def _remove(removed: RemovedSessions, session_id: str) -> None:
         removed.remove(session_id)
     except MediaError as error:
         logger.warning(f"the recordings of a deleted session are left: {error}")
-
-
-def _notice_input(live: LiveCall, frame: Frame) -> None:
-    if isinstance(frame, InputAudioRawFrame):
-        live.on_caller_audio(frame.audio, frame.sample_rate)
-    elif isinstance(frame, InputImageRawFrame) and frame.format == "RGB" and frame.transport_source != SHOWN:
-        # What the caller shows with a turn is in the session.
-        live.on_caller_picture(frame.image, frame.size)
-
-
-def _notice_output(live: LiveCall, frame: Frame) -> None:
-    if isinstance(frame, OutputAudioRawFrame):
-        live.on_accepted(frame.audio, frame.sample_rate)

@@ -17,6 +17,7 @@ from parley.core.call_events import (
     CallEnding,
     CameraChanged,
     EngineFailedOver,
+    OperatorListened,
     PassagesCited,
     PhraseChosen,
     PrivatePauseBegan,
@@ -90,6 +91,7 @@ class CallRecords:
         events.subscribe(RecordingEnded, self._on_recording_ended)
         events.subscribe(PrivatePauseBegan, self._on_private_pause)
         events.subscribe(PrivatePauseEnded, self._on_private_pause)
+        events.subscribe(OperatorListened, self._on_operator_listened)
 
     def note(self, kind: Kind) -> None:
         """Record that the call began, or ended; the end with the server's reason, if it was the server's."""
@@ -164,6 +166,11 @@ class CallRecords:
     def _on_private_pause(self, event: PrivatePauseBegan | PrivatePauseEnded) -> None:
         state = "paused" if isinstance(event, PrivatePauseBegan) else "resumed"
         self._write_recording(state, by=event.by)
+
+    def _on_operator_listened(self, event: OperatorListened) -> None:
+        conversation = self._call.conversation
+        payload = {"call_id": self._call.call_id, "state": "began" if event.is_on else "ended"}
+        conversation.record(conversation.draft(Kind.LISTENED, "system", payload))
 
     def _write_recording(self, state: str, **more: object) -> None:
         conversation = self._call.conversation

@@ -27,6 +27,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.call_records import CallRecords
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.live_calls import ListenedCall
 from parley.pipelines.modes import CASCADE
 from parley.pipelines.release import release_call
 from parley.pipelines.tenant_charges import TenantCharges
@@ -54,6 +55,7 @@ OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 LIMITED = "rate_limit_exceeded"
 USED_UP = "tenant_limit", "the limit of this account is used up"
 EXPIRED = "grants_expired", "the grants of this client have expired; get another token"
+BY_OPERATOR = "ended_by_operator", "an operator of this service has ended the call"
 
 
 def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:
@@ -218,10 +220,11 @@ async def _run_call(
     try:
         records.note(Kind.JOINED)
         try:
-            watching = _enders(engines, idle, worker, call)
-            async with engines.recordings.recorded(call):
-                with engines.annotations.opened(call, are_read=reads_annotations):
-                    await _run_background(runner, [*watching, *background])
+            with engines.live_calls.opened(call, mode) as live:
+                watching = _enders(engines, idle, worker, call, live)
+                async with engines.recordings.recorded(call):
+                    with engines.annotations.opened(call, are_read=reads_annotations):
+                        await _run_background(runner, [*watching, *background])
         finally:
             if before_close is not None:
                 await before_close()
@@ -286,11 +289,12 @@ def _enders(
     idle: IdleMonitor,
     worker: PipelineWorker,
     call: Call,
+    live: ListenedCall,
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the watchers of a call and the task of its input.
 
-    A call ends on silence, a lost session, expired grants, a used-up limit of its tenant, a server that
-    stops, and ``finished``.
+    A call ends on silence, a lost session, expired grants, a used-up limit of its tenant, an operator's
+    request, a server that stops, and ``finished``.
     """
     watching = [
         idle.run(worker.queue_frame),
@@ -299,6 +303,7 @@ def _enders(
         _end_when_expired(call, worker),
         _leave_when_closing(engines, idle, call, worker),
         _leave_when_used_up(engines, idle, call, worker),
+        _leave_when_ended(live, idle, call, worker),
     ]
     return [*watching, _end_when(call.finished, worker)] if call.finished else watching
 
@@ -330,6 +335,18 @@ async def _leave_when_used_up(
     kind, reason = USED_UP
     call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
     idle.leave(tenants.settings.phrase)
+    if call.rtvi:
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
+
+
+async def _leave_when_ended(
+    live: ListenedCall, idle: IdleMonitor, call: Call, worker: PipelineWorker
+) -> None:
+    """End the call when an operator requests it; what is being said goes on for a moment."""
+    await live.ending.wait()
+    kind, reason = BY_OPERATOR
+    call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
+    idle.leave("")
     if call.rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
 

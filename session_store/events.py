@@ -86,6 +86,8 @@ class Kind(StrEnum):
     # reason, lost_ms; with "ended" duration_ms, lost_ms; with "paused" and "resumed" by ("operator", "tool",
     # "time")
     RECORDING = "recording"
+    # An operator listens to a call while it lasts, or no longer. call_id, state ("began", "ended")
+    LISTENED = "listened"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,14 @@ MOST_BOUNDS, MOST_TURNS = 50, 20
 BOUNDS, TURNS = (Kind.JOINED, Kind.LEFT), (Kind.USER_TURN, Kind.BOT_TURN)
 CAMERA = "camera"
 # Reasons for which a server ends a call and is right to, in the record of its end: no client goes on with it.
-FINAL = ("silence", "goodbye", "rate_limit_exceeded", "tenant_limit", "grants_expired")
+FINAL = (
+    "silence",
+    "goodbye",
+    "rate_limit_exceeded",
+    "tenant_limit",
+    "grants_expired",
+    "ended_by_operator",
+)
 
 
 async def lost_call(store: SessionStore, session_id: str, *, now_us: int) -> str | None:

@@ -59,6 +59,7 @@ from parley.pipelines.engines.service_fallbacks import (
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
 from parley.pipelines.engines.speech_trial import MEASURED_PHRASE, spoken_pcm
 from parley.pipelines.live_annotations import LiveAnnotations
+from parley.pipelines.live_calls import LiveCalls
 from parley.pipelines.modes import DUPLEX, REALTIME
 from parley.pipelines.voice_bridges import VoiceBridges
 from parley.pipelines.voiceprints import recall_voices
@@ -116,6 +117,7 @@ class Engines:
         latencies: latencies of perception's streams, as learnt from the calls so far.
         answers: ``AnswerHeard`` of all calls.
         annotations: live calls, for outside specialists that report about them.
+        live_calls: live calls, for operators who listen to them and end them.
         bridges: live calls, for humans at the desk who speak in them.
         recordings: recordings of the calls, where the deployment enables them.
         shutdown: progress of the process's shutdown.
@@ -144,6 +146,7 @@ class Engines:
         traces = deployment.telemetry.traces
         self.traces = None if traces is None else TraceExport(traces)
         self.annotations = LiveAnnotations()
+        self.live_calls = LiveCalls(can_listen=deployment.operations.listen_in)
         self.bridges = VoiceBridges()
         self.recordings = CallRecordings(deployment.recording, deployment.name, deployment.privacy)
         self._loaded = loaded

@@ -339,7 +339,7 @@ def create_app(
     page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store, usage.tenants, recordings)
     app.include_router(metrics_api(page, operators))
     app.include_router(tenants_api(usage.tenants, operators))
-    app.include_router(operations.router(operators, settings, calls))
+    app.include_router(operations.router(operators, settings, calls, audit))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )

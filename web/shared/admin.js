@@ -5,9 +5,10 @@ import * as api from "./admin_api.js";
 import { element, found, part, showNotice, write } from "./element.js";
 import { messageOf, required } from "./guards.js";
 import { keyed, span } from "./lists.js";
+import { LiveCalls } from "./live_calls.js";
 
 /**
- * @import { App, CallUse, EstimateSettings, Estimates, ModelUse, Status, StoredDocument, Ticket, Usage, Voice, WorkerView } from "../types/server.js"
+ * @import { App, CallUse, EstimateSettings, Estimates, LiveCall, ModelUse, Status, StoredDocument, Ticket, Usage, Voice, WorkerView } from "../types/server.js"
  */
 
 const LOOK_MS = 2_000;
@@ -99,6 +100,10 @@ class Page {
   /** @type {Estimates | null} */
   #estimates = null;
   #mostDocumentBytes = Infinity;
+  #live = new LiveCalls({
+    say: (text) => this.#say(text),
+    end: (call) => this.#do(() => this.#endCall(call)),
+  });
 
   begin() {
     this.#makeEstimates();
@@ -277,10 +282,19 @@ class Page {
     this.#lock();
   }
 
+  /** @param {LiveCall} call */
+  async #endCall({ call_id: id, transport }) {
+    const text = "What is being said goes on for two seconds at most.";
+    if (!(await this.#confirmed("End this call?", text, "End"))) return;
+    await api.endCall(id);
+    this.#say(`The call (${transport}) ends.`);
+    await this.#lookAgain();
+  }
+
   // Showing.
 
   /** @param {api.ServerView} seen */
-  #render({ status, workers, queue, apps, estimates, voices, library, usage }) {
+  #render({ status, workers, queue, apps, estimates, voices, library, usage, live }) {
     this.#renderTiles(status);
     write(parts.exposure, status.exposure ?? "");
     keyed(parts.apps, apps, "app_id", (app) => this.#app(app), updateApp);
@@ -290,6 +304,7 @@ class Page {
     keyed(parts.queue, queue, "ticket_id", (ticket) => this.#ticket(ticket), updateTicket);
     parts.noQueue.hidden = queue.length > 0;
     parts.queueTable.hidden = queue.length === 0;
+    this.#live.show(live);
     renderUsage(usage);
     this.#estimates = estimates;
     this.#showEstimates(false);

@@ -3,7 +3,7 @@
 import { ApiError, requestJson } from "./session_api.js";
 
 /**
- * @import { App, DocumentList, EstimateSettings, Estimates, OperatorState, Status, Ticket, Usage, Voice, VoiceAdded,
+ * @import { App, DocumentList, EstimateSettings, Estimates, LiveCallList, OperatorState, Status, Ticket, Usage, Voice, VoiceAdded,
  *   WorkerView } from "../types/server.js"
  */
 
@@ -13,6 +13,7 @@ const UPLOAD_MS = 60_000;
 const VOICES = "/api/assets/ref_audio";
 const DOCUMENTS = "/api/admin/documents";
 const USAGE = "/api/admin/usage";
+const CALLS = "/api/admin/calls";
 
 export { ApiError };
 
@@ -26,6 +27,7 @@ export { ApiError };
  * @property {Voice[]} voices
  * @property {DocumentList} library
  * @property {Usage} usage
+ * @property {LiveCallList} live
  */
 
 /**
@@ -62,6 +64,12 @@ export const takeOut = (ticket) => ask("DELETE", `/api/queue/${encodeURIComponen
 export const setEstimates = (changed) => ask("PUT", "/api/config/eta", changed);
 
 /** @type {(id: string) => Promise<unknown>} */
+export const endCall = (id) => ask("DELETE", `${CALLS}/${encodeURIComponent(id)}`);
+
+/** @type {(id: string) => string} */
+export const callAudioPath = (id) => `${CALLS}/${encodeURIComponent(id)}/audio.wav`;
+
+/** @type {(id: string) => Promise<unknown>} */
 export const removeVoice = (id) => ask("DELETE", voicePath(id));
 
 /** @type {(name: string, dataUrl: string) => Promise<VoiceAdded>} */
@@ -86,8 +94,8 @@ export const readDocuments = () => ask("POST", `${DOCUMENTS}/reading`, undefined
  * @returns {Promise<ServerView>}
  */
 export async function look() {
-  const paths = ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS, USAGE];
-  const [status, workers, queue, apps, estimates, voices, library, usage] = await Promise.all(
+  const paths = ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS, USAGE, CALLS];
+  const [status, workers, queue, apps, estimates, voices, library, usage, live] = await Promise.all(
     paths.map((path) => ask("GET", path)),
   );
   return {
@@ -99,6 +107,7 @@ export async function look() {
     voices: voices.ref_audios,
     library,
     usage,
+    live,
   };
 }
 

@@ -430,6 +430,7 @@ class TalkPage {
         this.#isStopping = true;
         this.#say(t("server_restarts"));
         break;
+      case "ended_by_operator":
       case "tenant_limit":
       case "grants_expired":
         this.#say(t("server_ends_call", { why: shortened(data.reason ?? "") }), { bad: true });

@@ -310,7 +310,7 @@ export type ServerMessage =
   | { kind: "session"; id: string }
   | { kind: "session_lost"; reason?: string }
   | { kind: "server_shutdown" }
-  | { kind: "grants_expired" | "tenant_limit"; reason?: string };
+  | { kind: "ended_by_operator" | "grants_expired" | "tenant_limit"; reason?: string };
 
 export interface UserInput {
   text: string;
@@ -445,6 +445,21 @@ export interface CallUse {
   last_cost: string | null;
   cost: string | null;
   known_cost: string | null;
+}
+
+export interface LiveCall {
+  call_id: string;
+  session_id: string;
+  transport: string;
+  mode: string;
+  began_at: string;
+  listeners: number;
+}
+
+/** Live calls of the server. */
+export interface LiveCallList {
+  can_listen: boolean;
+  calls: LiveCall[];
 }
 
 /** `currency` is null where the deployment has no prices. */

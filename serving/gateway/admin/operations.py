@@ -14,6 +14,7 @@ from parley.core.strict_model import StrictModel
 from parley.models.retrieval.library import DocumentLibrary
 from parley.serving.gateway.admin.apps import AppId, Apps
 from parley.serving.gateway.admin.apps_api import apps_api
+from parley.serving.gateway.admin.calls_api import LiveCallEntries, NoLiveCalls, calls_api
 from parley.serving.gateway.admin.documents_api import PATH as DOCUMENTS_PATH
 from parley.serving.gateway.admin.documents_api import documents_api
 from parley.serving.gateway.admin.pool_api import pool_api
@@ -21,6 +22,7 @@ from parley.serving.gateway.admin.presets import Presets
 from parley.serving.gateway.admin.presets_api import FrontendDefaults, presets_api
 from parley.serving.gateway.admin.usage_api import usage_api
 from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.read_pace import ReadPace
 from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings
@@ -51,6 +53,11 @@ class OperationsSettings(StrictModel):
     voices: ReferenceVoiceSettings = ReferenceVoiceSettings()
     presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")
     frontend: FrontendDefaults = FrontendDefaults()
+    listen_in: bool = Field(
+        False,
+        description="operators may listen to live calls (docs/how-to/operations.md#live-calls); each time is "
+        "recorded in the call's session. Not with ``privacy.redact``: a listener hears every word",
+    )
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Operations:
         documents: that answers come from; None: there are none.
         ledger: use and cost of the process's calls.
         prices: of the deployment.
+        calls: live calls of the process.
     """
 
     pool: Pool | None = None
@@ -78,6 +86,7 @@ class Operations:
     documents: DocumentLibrary | None = None
     ledger: UsageLedger = field(default_factory=UsageLedger)
     prices: PriceTable = field(default_factory=PriceTable)
+    calls: LiveCallEntries = field(default_factory=NoLiveCalls)
 
     @classmethod
     def open(
@@ -89,6 +98,7 @@ class Operations:
         documents: DocumentLibrary | None = None,
         ledger: UsageLedger | None = None,
         prices: PriceTable | None = None,
+        calls: LiveCallEntries | None = None,
     ) -> "Operations":
         """Return the parts of a deployment, with the changes that operators have stored. Reads files.
 
@@ -99,6 +109,7 @@ class Operations:
             documents: that answers come from, if there are any.
             ledger: use and cost of the process's calls; None: one of its own.
             prices: of the deployment; None: there are none.
+            calls: live calls of the process; None: it holds none.
         """
         return cls(
             pool,
@@ -110,9 +121,12 @@ class Operations:
             documents,
             ledger or UsageLedger(),
             prices or PriceTable(),
+            calls or NoLiveCalls(),
         )
 
-    def router(self, operators: AdminAuth, settings: ServerTuning, calls: CallTasks) -> APIRouter:
+    def router(
+        self, operators: AdminAuth, settings: ServerTuning, calls: CallTasks, audit: AuditLog
+    ) -> APIRouter:
         """Return the routes of all parts."""
         router = APIRouter()
         pace = ReadPace(settings)
@@ -122,6 +136,7 @@ class Operations:
         if self.voices is not None:
             router.include_router(voices_api(self.voices, self.default_voice, operators, settings, pace))
         router.include_router(usage_api(self.ledger, self.prices, operators))
+        router.include_router(calls_api(self.calls, operators, audit, settings))
         router.include_router(documents_api(self.documents, operators, settings))
         router.include_router(presets_api(self.presets, self.frontend, settings, pace))
         return router

@@ -13,7 +13,8 @@ from parley.configs.deployment import Deployment
 from parley.core.errors import ConfigError
 from parley.core.pictures import CAMERA, SHOWN
 from parley.pipelines.call import LiveCall
-from parley.pipelines.call_recording import CallRecordings, _notice_input
+from parley.pipelines.call_recording import CallRecordings
+from parley.pipelines.media_taps import _notice_input
 from parley.pipelines.modes import CASCADE
 from parley.recording.at_rest import KEYS_ENV
 from parley.recording.settings import RecordingSettings

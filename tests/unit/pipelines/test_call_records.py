@@ -8,6 +8,7 @@ from parley.core.call_events import (
     CallAnswered,
     CallEnding,
     EngineFailedOver,
+    OperatorListened,
     PhraseChosen,
     ReplyFinished,
     ReplyOpened,
@@ -162,3 +163,16 @@ def test_a_reply_that_is_cut_off_while_its_model_writes_is_recorded_as_unwritten
 
     turns = [each.payload for each in events_of(tmp_path, happen) if each.kind is Kind.BOT_TURN]
     assert [each.get("unwritten") for each in turns] == [True, None]
+
+
+def test_who_listens_to_a_call_is_in_its_session(tmp_path: Path):
+    def happen(events: CallEvents) -> None:
+        for is_on in (True, False):
+            events.publish(OperatorListened(events.now_ms(), is_on))
+
+    states = [
+        (each.payload["call_id"], each.payload["state"])
+        for each in events_of(tmp_path, happen)
+        if each.kind is Kind.LISTENED
+    ]
+    assert states == [("call", "began"), ("call", "ended")]

@@ -1,0 +1,158 @@
+"""Live calls of one process, for operators: a list of them, their audio while they last, and their end.
+
+A call is here from the beginning of its pipeline to its end. Listening takes the two sides where a recording
+takes them (``media_taps``), in memory only, and is an event of the call, which the session keeps. In a
+private pause a listener hears silence.
+
+The generator of a listener belongs to the response that reads it. One that reads slower than the call loses
+audio (``audio.live_stereo``). It ends with the call.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from parley.audio.live_stereo import BLOCK_MS, MOST_MS, LiveStereo
+from parley.audio.speech_file import wav_header
+from parley.core.call_events import OperatorListened, PrivatePauseBegan, PrivatePauseEnded
+from parley.pipelines.call import Call
+from parley.serving.gateway.admin.calls_api import LiveCallView
+
+RATE_HZ = 16_000
+CALLER, BOT = 0, 1
+
+
+class ListenedCall:
+    """One live call.
+
+    Args:
+        call: the call.
+        mode: its mode (``modes``).
+
+    Attributes:
+        ending: set when an operator ends the call.
+        ended: set when the call is over.
+    """
+
+    def __init__(self, call: Call, mode: str) -> None:
+        self.ending, self.ended = asyncio.Event(), asyncio.Event()
+        self._call, self._mode = call, mode
+        self._began_at = datetime.now(UTC)
+        self._listeners: list[_Listener] = []
+        self._is_private = False
+        call.events.subscribe(PrivatePauseBegan, self._on_pause)
+        call.events.subscribe(PrivatePauseEnded, self._on_pause)
+
+    def view(self) -> LiveCallView:
+        """Return what the list shows of the call."""
+        call = self._call
+        return LiveCallView(
+            call_id=call.call_id,
+            session_id=call.conversation.session_id,
+            transport=call.transport,
+            mode=self._mode,
+            began_at=self._began_at,
+            listeners=len(self._listeners),
+        )
+
+    async def listen(self) -> AsyncGenerator[bytes, None]:
+        """Yield a WAV file of 16 kHz stereo without an end: the caller on the left, the bot on the right."""
+        listener = _Listener()
+        self._begin(listener)
+        try:
+            yield wav_header(RATE_HZ, channels=2)
+            loop = asyncio.get_running_loop()
+            due_s = loop.time()
+            while not self.ended.is_set():
+                # A reader that was away gets what waits, and no more.
+                due_s = max(due_s + BLOCK_MS / 1_000, loop.time() - MOST_MS / 1_000)
+                await asyncio.sleep(max(0.0, due_s - loop.time()))
+                yield listener.stereo.take()
+        finally:
+            self._end(listener)
+
+    def close(self) -> None:
+        """End all listening: the call is over."""
+        self.ended.set()
+        for listener in tuple(self._listeners):
+            self._end(listener)
+
+    def _begin(self, listener: "_Listener") -> None:
+        listener.is_private = self._is_private
+        self._listeners.append(listener)
+        self._call.live.follow_media(listener)
+        self._call.events.publish(OperatorListened(self._call.events.now_ms(), is_on=True))
+
+    def _end(self, listener: "_Listener") -> None:
+        if listener not in self._listeners:
+            return
+        self._listeners.remove(listener)
+        self._call.live.leave_media(listener)
+        self._call.events.publish(OperatorListened(self._call.events.now_ms(), is_on=False))
+
+    def _on_pause(self, event: PrivatePauseBegan | PrivatePauseEnded) -> None:
+        self._is_private = isinstance(event, PrivatePauseBegan)
+        for listener in self._listeners:
+            listener.is_private = self._is_private
+            listener.stereo.clear()
+
+
+class _Listener:
+    """Receiver of the media of a call (``MediaFollower``)."""
+
+    def __init__(self) -> None:
+        self.stereo = LiveStereo(RATE_HZ)
+        self.is_private = False
+
+    def hear(self, pcm: bytes, rate_hz: int) -> None:
+        if not self.is_private:
+            self.stereo.feed(CALLER, pcm, rate_hz)
+
+    def play(self, pcm: bytes, rate_hz: int, at_us: int | None) -> None:
+        if not self.is_private:
+            self.stereo.feed(BOT, pcm, rate_hz)
+
+    def see(self, pixels: bytes, size: tuple[int, int]) -> None:
+        """Pictures are not sent to listeners."""
+
+
+class LiveCalls:
+    """Live calls of one process: the gateway's ``LiveCallEntries``.
+
+    Args:
+        can_listen: operators may listen to them.
+
+    Attributes:
+        can_listen: as given.
+    """
+
+    def __init__(self, *, can_listen: bool) -> None:
+        self.can_listen = can_listen
+        self._calls: dict[str, ListenedCall] = {}
+
+    def listed(self) -> Sequence[LiveCallView]:
+        """Return the calls, the newest first."""
+        return [each.view() for each in reversed(self._calls.values())]
+
+    def end(self, call_id: str) -> bool:
+        """End a call; return False when this process has none of this id."""
+        call = self._calls.get(call_id)
+        if call is not None:
+            call.ending.set()
+        return call is not None
+
+    def listen(self, call_id: str) -> AsyncGenerator[bytes, None] | None:
+        """Return the audio of a call from now on (``ListenedCall.listen``); None: there is no such call."""
+        call = self._calls.get(call_id)
+        return None if call is None or not self.can_listen else call.listen()
+
+    @contextmanager
+    def opened(self, call: Call, mode: str) -> Iterator[ListenedCall]:
+        """List a call while the block runs."""
+        live = self._calls[call.call_id] = ListenedCall(call, mode)
+        try:
+            yield live
+        finally:
+            live.close()
+            del self._calls[call.call_id]

@@ -1,0 +1,154 @@
+"""Live calls of this process, for the operator.
+
+    GET    /api/admin/calls                       {can_listen, calls: [...]}, the newest first
+    GET    /api/admin/calls/{call_id}/audio.wav   the call from now on: stereo, the caller on the left
+    DELETE /api/admin/calls/{call_id}             end it; what is being said goes on for 2 s at most
+
+404: this process has no such call. 409: the deployment does not let operators listen
+(``operations.listen_in``). Listening is recorded in the audit log, and in the session, whose owner can read
+it there. Its answer has no end until the call ends.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Annotated, Protocol
+
+from fastapi import APIRouter, Depends, HTTPException, Path
+from pydantic import BaseModel
+
+from parley.serving.gateway.auth.admin_auth import AdminAuth
+from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.http.event_stream import EventStream
+from parley.serving.gateway.limits import ConcurrencyLimit
+from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.rows import SHOWN_CHARS
+
+PATH = "/api/admin/calls"
+MOST_LISTENERS, CALL_LISTENERS = 16, 4
+NONE = "this process has no such call: it has ended, or another server of the deployment holds it"
+NOT_PERMITTED = "this deployment does not let operators listen: set 'listen_in: true' in 'operations:'"
+
+
+class LiveCallView(BaseModel):
+    """A live call.
+
+    Attributes:
+        call_id: of the call.
+        session_id: of its session.
+        transport: of the caller.
+        mode: of the call.
+        began_at: beginning of the call.
+        listeners: number of operators who listen.
+    """
+
+    call_id: str
+    session_id: str
+    transport: str
+    mode: str
+    began_at: datetime
+    listeners: int
+
+
+class LiveCallEntries(Protocol):
+    """Live calls of a process."""
+
+    @property
+    def can_listen(self) -> bool:
+        """Return whether operators may listen."""
+        ...
+
+    def listed(self) -> Sequence[LiveCallView]:
+        """Return the calls, the newest first."""
+        ...
+
+    def end(self, call_id: str) -> bool:
+        """End a call; return False when there is none of this id."""
+        ...
+
+    def listen(self, call_id: str) -> AsyncGenerator[bytes, None] | None:
+        """Return a WAV file of the call that grows while it lasts; None when there is none of this id."""
+        ...
+
+
+class LiveCallList(BaseModel):
+    """Live calls of this process, the newest first."""
+
+    can_listen: bool
+    calls: list[LiveCallView]
+
+
+class NoLiveCalls:
+    """Entries of a process that holds no calls (``LiveCallEntries``)."""
+
+    can_listen = False
+
+    def listed(self) -> Sequence[LiveCallView]:
+        """Return no calls."""
+        return ()
+
+    def end(self, call_id: str) -> bool:
+        """Return False."""
+        return False
+
+    def listen(self, call_id: str) -> AsyncGenerator[bytes, None] | None:
+        """Return None."""
+        return None
+
+
+CallId = Annotated[str, Path(max_length=64)]
+
+
+def calls_api(
+    entries: LiveCallEntries, operators: AdminAuth, audit: AuditLog, settings: ServerTuning
+) -> APIRouter:
+    """Return the routes.
+
+    Args:
+        entries: live calls of this process.
+        operators: checks that a request is an operator's.
+        audit: records who was listened to.
+        settings: of the server.
+    """
+    router = APIRouter(prefix=PATH, dependencies=[Depends(operators.check)])
+    places = ConcurrencyLimit(
+        MOST_LISTENERS,
+        f"{MOST_LISTENERS} listeners are connected to this server: end one of them",
+        each=CALL_LISTENERS,
+        each_full=f"{CALL_LISTENERS} operators listen to this call: end one of them",
+    )
+
+    @router.get("")
+    async def listed() -> LiveCallList:
+        """Return the live calls of this process."""
+        return LiveCallList(can_listen=entries.can_listen, calls=list(entries.listed()))
+
+    @router.get("/{call_id}/audio.wav")
+    async def listen(call_id: CallId) -> EventStream:
+        """Stream the audio of a call from now on, until it ends."""
+        if not entries.can_listen:
+            raise HTTPException(409, NOT_PERMITTED)
+        found = next((each for each in entries.listed() if each.call_id == call_id), None)
+        chunks = None if found is None else entries.listen(call_id)
+        if found is None or chunks is None:
+            raise HTTPException(404, NONE)
+
+        async def heard() -> AsyncGenerator[bytes, None]:
+            with places.take(call_id):
+                audit.record(
+                    "call.listened", session=found.session_id[:SHOWN_CHARS], call=call_id[:SHOWN_CHARS]
+                )
+                try:
+                    async for chunk in chunks:
+                        yield chunk
+                finally:
+                    await chunks.aclose()
+
+        return EventStream(heard(), stall_s=settings.reader_stall_s, media_type="audio/wav")
+
+    @router.delete("/{call_id}", status_code=204)
+    async def end(call_id: CallId) -> None:
+        """End a call; what is being said goes on for 2 s at most."""
+        if not entries.end(call_id):
+            raise HTTPException(404, NONE)
+
+    return router

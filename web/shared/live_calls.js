@@ -1,0 +1,122 @@
+// Live calls on the operator's page: each can be listened to while it lasts, one at a time, and ended.
+
+import { callAudioPath } from "./admin_api.js";
+import { element, part, write } from "./element.js";
+import { keyed, span } from "./lists.js";
+import { transportName } from "./transport_names.js";
+
+/** @import { LiveCall, LiveCallList } from "../types/server.js" */
+
+const parts = {
+  live: part("live", HTMLElement),
+  liveTable: part("live-table", HTMLElement),
+  listenWhat: part("listen-what", HTMLElement),
+  noLive: part("no-live", HTMLElement),
+};
+
+/**
+ * @typedef {object} LiveCallActions
+ * @property {(text: string) => void} say shows a notice
+ * @property {(call: LiveCall) => void} end ends a call
+ */
+
+export class LiveCalls {
+  #actions;
+  /** Player of the call that is listened to; it plays nothing else. */
+  #player = new Audio();
+  #heard = "";
+  #canListen = false;
+
+  /** @param {LiveCallActions} actions */
+  constructor(actions) {
+    this.#actions = actions;
+    // The answer has no end but that of its call.
+    for (const name of ["ended", "error"]) this.#player.addEventListener(name, () => this.#onEnd());
+  }
+
+  /** @param {LiveCallList} list */
+  show({ can_listen: canListen, calls }) {
+    this.#canListen = canListen;
+    keyed(parts.live, calls, "call_id", (call) => this.#make(call), (row, call) => this.#update(row, call));
+    parts.liveTable.hidden = calls.length === 0;
+    parts.noLive.hidden = calls.length > 0;
+    parts.listenWhat.hidden = !canListen || calls.length === 0;
+  }
+
+  /** @param {LiveCall} call */
+  #make(call) {
+    const made = element("tr");
+    const head = element("th");
+    head.scope = "row";
+    const link = element("a", "", call.session_id.slice(0, 8));
+    link.href = `/s/${call.session_id}`;
+    head.append(link);
+    const actions = element("td", "row");
+    if (this.#canListen) {
+      const listen = element("button", "quiet");
+      listen.type = "button";
+      listen.dataset.role = "listen";
+      listen.addEventListener("click", () => this.#toggle(call.call_id));
+      actions.append(listen);
+    }
+    const end = element("button", "quiet", "End");
+    end.type = "button";
+    end.dataset.role = "end";
+    end.addEventListener("click", () => this.#actions.end(call));
+    actions.append(end);
+    made.append(
+      head, element("td", "", transportName(call.transport)), element("td", "", call.mode), element("td", "number"),
+      element("td", "number"), actions,
+    );
+    return made;
+  }
+
+  /**
+   * @param {HTMLElement} row
+   * @param {LiveCall} call
+   */
+  #update(row, { call_id: id, began_at: began, listeners }) {
+    const [, , , since, count] = row.children;
+    write(since, `${span((Date.now() - Date.parse(began)) / 1_000)} ago`);
+    write(count, String(listeners));
+    const listen = row.querySelector('[data-role="listen"]');
+    if (listen instanceof HTMLElement) write(listen, id === this.#heard ? "Stop listening" : "Listen");
+  }
+
+  /** @param {string} id */
+  #toggle(id) {
+    const begins = id !== this.#heard;
+    this.#stop();
+    if (begins) {
+      this.#heard = id;
+      this.#player.src = callAudioPath(id);
+      this.#player.play().catch(() => this.#onEnd());
+    }
+    this.#name();
+  }
+
+  #onEnd() {
+    // Emptying the player is an error of its own.
+    if (!this.#heard) return;
+    const { error } = this.#player;
+    this.#actions.say(error?.code === MediaError.MEDIA_ERR_SRC_NOT_SUPPORTED ? "This call cannot be listened to." : "The call is over.");
+    this.#stop();
+    this.#name();
+  }
+
+  #stop() {
+    this.#heard = "";
+    // A paused player would go on with what was said meanwhile.
+    this.#player.removeAttribute("src");
+    this.#player.load();
+  }
+
+  /** Name each button after what it does now. */
+  #name() {
+    for (const row of parts.live.children) {
+      const listen = row.querySelector('[data-role="listen"]');
+      if (!(row instanceof HTMLElement) || !(listen instanceof HTMLElement)) continue;
+      write(listen, row.dataset.key === this.#heard ? "Stop listening" : "Listen");
+    }
+  }
+}
