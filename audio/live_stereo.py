@@ -5,7 +5,9 @@ side that is silent is silence in it.
 
 A side that was silent begins when it has ``LEAD_MS``, or when nothing more has come since the last block (a
 short sound). Later pieces may therefore be late by ``LEAD_MS`` less a block without a gap. A side of which
-more than ``MOST_MS`` wait loses the oldest: what is heard is never further behind. Pure.
+more than ``MOST_MS`` wait loses the oldest. After a stall of the network its backlog is there at once: what
+has waited needlessly for ``CATCH_UP_BLOCKS``, while more came all the time, is left out, so that both sides
+are together again. Pure.
 """
 
 import numpy as np
@@ -17,6 +19,7 @@ BLOCK_MS = 100
 LEAD_MS = 200
 # A transport may report a second of the bot's audio at once.
 MOST_MS = 2_000
+CATCH_UP_BLOCKS = 15
 
 
 class LiveStereo:
@@ -53,6 +56,9 @@ class _Side:
         self._from_hz = 0
         self._waiting = np.zeros(0, dtype=np.float32)
         self._plays, self._grew = False, False
+        # Least that was left after each block since the last look, their number, and that of those in which
+        # something came.
+        self._least, self._blocks, self._fed = self._most, 0, 0
 
     def feed(self, pcm: bytes, rate_hz: int) -> None:
         if self._resampler is None or rate_hz != self._from_hz:
@@ -67,6 +73,7 @@ class _Side:
     def take(self) -> np.ndarray:
         """Return the next block, float32, (samples,)."""
         self._plays = self._plays or len(self._waiting) >= self._lead or not self._grew
+        self._fed += self._grew
         self._grew = False
         block = np.zeros(self._block, dtype=np.float32)
         if self._plays:
@@ -74,4 +81,15 @@ class _Side:
             block[: len(taken)] = taken
             # After a gap, what comes next has its lead again.
             self._plays = len(taken) == self._block
+        self._catch_up()
         return block
+
+    def _catch_up(self) -> None:
+        self._least, self._blocks = min(self._least, len(self._waiting)), self._blocks + 1
+        if self._blocks < CATCH_UP_BLOCKS:
+            return
+        needless = self._least - self._lead
+        # What came in one long piece has to wait.
+        if needless > 0 and self._fed == self._blocks:
+            self._waiting = self._waiting[needless:]
+        self._least, self._blocks, self._fed = self._most, 0, 0

@@ -421,7 +421,7 @@ class Deployment(StrictModel):
     def _listeners_hear_every_word(self) -> "Deployment":
         if self.operations.listen_in and self.privacy.redacts:
             raise ValueError(
-                "operations.listen_in: a listener hears what ``privacy.redact`` hides; leave out one of them"
+                "operations.listen_in: a listener hears what ``privacy`` hides; leave out one of them"
             )
         return self
 

@@ -53,6 +53,7 @@ SPEECH_ACTIVITY_S = 1.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
 LIMITED = "rate_limit_exceeded"
+LOST = "session_lost"
 USED_UP = "tenant_limit", "the limit of this account is used up"
 EXPIRED = "grants_expired", "the grants of this client have expired; get another token"
 BY_OPERATOR = "ended_by_operator", "an operator of this service has ended the call"
@@ -356,9 +357,10 @@ async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
     conversation = call.conversation
     await conversation.lost.wait()
     logger.warning(f"this process has lost the session: {conversation.loss}")
+    reason = str(conversation.loss)
+    call.events.publish(CallEnding(call.events.now_ms(), LOST, reason))
     if call.rtvi:
-        reason = str(conversation.loss)
-        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": "session_lost", "reason": reason}))
+        await worker.queue_frame(RTVIServerMessageFrame(data={"kind": LOST, "reason": reason}))
     await worker.queue_frame(EndFrame())
 
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from parley.audio.live_stereo import BLOCK_MS, MOST_MS, LiveStereo
 from parley.audio.speech_file import wav_header
 from parley.core.call_events import OperatorListened, PrivatePauseBegan, PrivatePauseEnded
+from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.pipelines.call import Call
 from parley.serving.gateway.admin.calls_api import LiveCallView
 
@@ -58,6 +59,8 @@ class ListenedCall:
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
         """Yield a WAV file of 16 kHz stereo without an end: the caller on the left, the bot on the right."""
+        if self.ended.is_set():
+            return
         listener = _Listener()
         self._begin(listener)
         try:
@@ -106,15 +109,18 @@ class _Listener:
         self.is_private = False
 
     def hear(self, pcm: bytes, rate_hz: int) -> None:
-        if not self.is_private:
-            self.stereo.feed(CALLER, pcm, rate_hz)
+        self._take(CALLER, pcm, rate_hz)
 
     def play(self, pcm: bytes, rate_hz: int, at_us: int | None) -> None:
-        if not self.is_private:
-            self.stereo.feed(BOT, pcm, rate_hz)
+        self._take(BOT, pcm, rate_hz)
 
     def see(self, pixels: bytes, size: tuple[int, int]) -> None:
         """Pictures are not sent to listeners."""
+
+    def _take(self, side: int, pcm: bytes, rate_hz: int) -> None:
+        # An error here would be one of the transport that reports the audio.
+        if not self.is_private and rate_hz and len(pcm) % PCM_BYTES_PER_SAMPLE == 0:
+            self.stereo.feed(side, pcm, rate_hz)
 
 
 class LiveCalls:

@@ -524,7 +524,8 @@ class SessionEnded:
     """The conversation is over.
 
     Attributes:
-        reason: stopped, timeout, context_full, server_shutdown, rate_limit_exceeded, grants_expired or error.
+        reason: stopped, timeout, context_full, server_shutdown, rate_limit_exceeded, grants_expired,
+            ended_by_operator, service_failed or error.
         message: for people; empty when there was no error.
     """
 

@@ -9,11 +9,12 @@ comparison. ``child`` runs callers or peers, which serve nothing, next to the me
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 10.0
 HEALTH_TIMEOUT_S = 3.0
+# Below those that Linux gives to connections (from 32768): while a server starts, or is started again on its
+# port, no client of another process takes the port.
+PORTS = range(20_000, 32_000)
+MOST_PORTS_TRIED = 100
 # Arguments of Python: a relative program counts from the root of the checkout.
 PRODUCT = ("bot.py",)
 SYSTEMS: Mapping[str, tuple[str, ...]] = {
@@ -167,10 +172,17 @@ async def healthy(url: str) -> bool:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of the loopback interface that was free a moment ago, from ``PORTS``.
+
+    Raises:
+        PeerError: none is free.
+    """
+    for _ in range(MOST_PORTS_TRIED):
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise PeerError(f"no port from {PORTS.start} to {PORTS.stop - 1} is free")
 
 
 async def _wait_healthy(url: str, process: asyncio.subprocess.Process, log: Path) -> None:

@@ -42,7 +42,7 @@ from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.lifecycle import OVER_LIMIT
+from parley.pipelines.lifecycle import LOST, OVER_LIMIT
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.voice.cascade import run_conversation
@@ -443,7 +443,7 @@ async def run_socket_session(
     finally:
         await actor.close()
         if conversation.lost.is_set():
-            session.over("session_lost", str(conversation.loss))
+            session.over(LOST, str(conversation.loss))
         elif ends and ends[-1].reason not in QUIET_ENDS:
             # An end for silence is an ordinary one for a client.
             session.over(ends[-1].reason, ends[-1].message)

@@ -15,6 +15,7 @@ from parley.processors.duplex.realtime import ServiceGate
 
 # From an error of the service to the end of the call, for words that it has transcribed meanwhile.
 LATE_WORDS_MS = 1_000
+FAILED = "service_failed", "the realtime service of this server has failed; try again in a moment"
 
 
 class ServiceEnding:
@@ -48,6 +49,8 @@ class ServiceEnding:
         """
         if not self._is_over.is_set():
             logger.log("ERROR" if is_failure else "INFO", f"the call ends: {why}")
+            if is_failure:
+                self._call.events.publish(CallEnding(self._call.events.now_ms(), *FAILED))
             self._says = says or self._apology
             self._gate.shut()
             self._is_over.set()

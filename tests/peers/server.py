@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import psutil
 import yaml
 
 from parley.configs.load import read_yaml
+from parley.evals.harness.launcher import free_port
 from tests.peers.forked_servers import ForkedServer
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
@@ -32,12 +32,6 @@ class RunningServer:
 
     url: str
     process: psutil.Process
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def unbounded(arguments: Sequence[str], folder: Path) -> list[str]:

@@ -177,6 +177,24 @@ async def operator_page(chromium: str, server: Monitored) -> AsyncIterator[Visit
             await browser.close()
 
 
+async def test_a_login_that_ends_ends_listening_and_not_the_call(server: Monitored):
+    async with call(server.url), httpx.AsyncClient(base_url=server.url, timeout=60) as browser:
+        answer = await browser.post("/api/admin/session", json={"token": TOKEN})
+        assert answer.status_code == 200, answer.text
+        path = f"/api/admin/calls/{(await server.until_live())['call_id']}/audio.wav"
+        async with browser.stream("GET", path) as heard:
+            chunks = heard.aiter_bytes()
+            await anext(chunks)
+            # With another connection: the first one is busy with the answer.
+            assert (await browser.delete("/api/admin/session")).is_success
+            async with asyncio.timeout(60):
+                async for _ in chunks:
+                    pass
+        assert (await browser.get(path)).status_code == 403
+        assert (await server.until_live())["listeners"] == 0
+    await server.until_none()
+
+
 async def test_a_fifth_listener_of_a_call_is_refused(server: Monitored):
     async with call(server.url):
         live = await server.until_live()

@@ -69,6 +69,12 @@ class Held:
         return [int(step) * 10 for step in np.flatnonzero(loud)]
 
 
+def reason_of_end(held: Held) -> str | None:
+    """Return the server's reason for the end of the call, from its last record."""
+    assert held.events[-1].kind is Kind.LEFT
+    return held.events[-1].payload.get("reason")
+
+
 async def hold(
     server: RealtimeServer | LiveServer,
     caller: Sequence[np.ndarray],
@@ -260,7 +266,7 @@ async def test_a_socket_that_closes_is_said_and_ends_the_call(tmp_path: Path, co
     assert held.bot_ms()
     assert len(held.stereo) / RATE_HZ < 6
     assert not held.of(Kind.BOT_TURN)
-    assert held.events[-1].kind is Kind.LEFT
+    assert reason_of_end(held) == "service_failed"
 
 
 async def test_a_key_that_is_refused_is_said_and_ends_the_call(tmp_path: Path):
@@ -268,7 +274,7 @@ async def test_a_key_that_is_refused_is_said_and_ends_the_call(tmp_path: Path):
         held = await hold(server, [silence(8_000)], tmp_path)
     assert held.bot_ms()
     assert len(held.stereo) / RATE_HZ < 6
-    assert held.events[-1].kind is Kind.LEFT
+    assert reason_of_end(held) == "service_failed"
 
 
 async def test_a_failed_response_is_said_and_ends_the_call(tmp_path: Path):

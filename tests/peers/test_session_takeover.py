@@ -5,6 +5,7 @@ import asyncio
 import httpx
 
 from tests.peers.server import running_server
+from tests.peers.test_metrics import scrape
 from tests.peers.test_sessions import answer_of, call, new_session, say, timeline
 
 
@@ -28,6 +29,8 @@ async def test_the_server_that_claims_a_session_ends_its_call_on_the_other_one()
             async with asyncio.timeout(60):
                 while (await old.get("/health")).json()["calls"]:
                     await asyncio.sleep(0.05)
+        metrics = await scrape(first.url)
+        assert metrics.value("parley_call_ends_total", reason="session_lost") == 1
         events = await timeline(new, session, limit=500)
         epochs = [event["epoch"] for event in sorted(events, key=lambda event: event["seq"])]
         assert epochs == sorted(epochs)

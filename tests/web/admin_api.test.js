@@ -18,6 +18,7 @@ for (const [title, change, expected] of [
     () => api.setEstimates({ eta_chat_s: 30 }),
     ["PUT", "/api/config/eta", { eta_chat_s: 30 }],
   ],
+  ["a call is ended by its id", () => api.endCall("a/b"), ["DELETE", "/api/admin/calls/a%2Fb", undefined]],
   ["a voice is deleted by its id", () => api.removeVoice("v?1"), ["DELETE", "/api/assets/ref_audio/v%3F1", undefined]],
   [
     "a voice is added with its name",
@@ -61,6 +62,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     "/api/assets/ref_audio": { total: 1, ref_audios: [{ id: "v1" }] },
     "/api/admin/documents": { documents: [], passages: 7 },
     "/api/admin/usage": { currency: "USD", models: [], calls: [] },
+    "/api/admin/calls": { can_listen: true, calls: [] },
   };
   await serve(t, (request, response) => answerJson(response, parts[request.url]));
   assert.deepEqual(await api.look(), {
@@ -72,6 +74,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     voices: [{ id: "v1" }],
     library: { documents: [], passages: 7 },
     usage: { currency: "USD", models: [], calls: [] },
+    live: { can_listen: true, calls: [] },
   });
 });
 

@@ -210,6 +210,7 @@ class Page {
 
   #lock() {
     this.#epoch += 1;
+    this.#live.stop();
     this.#show("locked");
     parts.token.focus();
   }

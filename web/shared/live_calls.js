@@ -31,7 +31,19 @@ export class LiveCalls {
   constructor(actions) {
     this.#actions = actions;
     // The answer has no end but that of its call.
-    for (const name of ["ended", "error"]) this.#player.addEventListener(name, () => this.#onEnd());
+    this.#player.addEventListener("ended", () => this.#onEnd("The call is over."));
+    this.#player.addEventListener("error", () => this.#onEnd("Listening has ended: the call is over, or the server is away."));
+    // By a key of the keyboard, for example: a paused player would go on with what was said meanwhile.
+    this.#player.addEventListener("pause", () => this.#player.ended || this.stop());
+  }
+
+  /** Listen to no call any more. */
+  stop() {
+    if (!this.#heard) return;
+    this.#heard = "";
+    this.#player.removeAttribute("src");
+    this.#player.load();
+    this.#name();
   }
 
   /** @param {LiveCallList} list */
@@ -86,29 +98,21 @@ export class LiveCalls {
   /** @param {string} id */
   #toggle(id) {
     const begins = id !== this.#heard;
-    this.#stop();
-    if (begins) {
-      this.#heard = id;
-      this.#player.src = callAudioPath(id);
-      this.#player.play().catch(() => this.#onEnd());
-    }
+    this.stop();
+    if (!begins) return;
+    this.#heard = id;
+    this.#player.src = callAudioPath(id);
+    // A refusal of the server is an error of the player; the next click on "Listen" breaks this one off.
+    this.#player.play().catch((error) => error.name === "NotAllowedError" && this.#onEnd("The browser does not let this page play."));
     this.#name();
   }
 
-  #onEnd() {
+  /** @param {string} why */
+  #onEnd(why) {
     // Emptying the player is an error of its own.
     if (!this.#heard) return;
-    const { error } = this.#player;
-    this.#actions.say(error?.code === MediaError.MEDIA_ERR_SRC_NOT_SUPPORTED ? "This call cannot be listened to." : "The call is over.");
-    this.#stop();
-    this.#name();
-  }
-
-  #stop() {
-    this.#heard = "";
-    // A paused player would go on with what was said meanwhile.
-    this.#player.removeAttribute("src");
-    this.#player.load();
+    this.stop();
+    this.#actions.say(why);
   }
 
   /** Name each button after what it does now. */

@@ -152,7 +152,8 @@ export type SessionEvent =
       | "consent"
       | "usage"
       | "journal"
-      | "recording",
+      | "recording"
+      | "listened",
       Record<string, unknown>
     >;
 

@@ -5,20 +5,22 @@
     DELETE /api/admin/calls/{call_id}             end it; what is being said goes on for 2 s at most
 
 404: this process has no such call. 409: the deployment does not let operators listen
-(``operations.listen_in``). Listening is recorded in the audit log, and in the session, whose owner can read
-it there. Its answer has no end until the call ends.
+(``operations.listen_in``). Both acts are in the audit log; listening is in the session too, whose owner can
+read it there. Its answer has no end until the call ends, or the listener's login.
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, HTTPException, Path
+from fastapi import APIRouter, Depends, HTTPException, Path, Request
 from pydantic import BaseModel
 
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.http.event_stream import EventStream
+from parley.serving.gateway.http.requests import client_of
 from parley.serving.gateway.limits import ConcurrencyLimit
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.rows import SHOWN_CHARS
@@ -122,33 +124,45 @@ def calls_api(
         """Return the live calls of this process."""
         return LiveCallList(can_listen=entries.can_listen, calls=list(entries.listed()))
 
+    def record(act: str, request: Request, call: LiveCallView) -> None:
+        facts = {"session": call.session_id[:SHOWN_CHARS], "call": call.call_id[:SHOWN_CHARS]}
+        address = client_of(request, trusted_proxies=settings.trusted_proxies)
+        audit.record(act, address=address, **facts)
+
     @router.get("/{call_id}/audio.wav")
-    async def listen(call_id: CallId) -> EventStream:
-        """Stream the audio of a call from now on, until it ends."""
+    async def listen(request: Request, call_id: CallId) -> EventStream:
+        """Stream the audio of a call from now on, until it ends or the listener is logged out."""
         if not entries.can_listen:
             raise HTTPException(409, NOT_PERMITTED)
-        found = next((each for each in entries.listed() if each.call_id == call_id), None)
-        chunks = None if found is None else entries.listen(call_id)
-        if found is None or chunks is None:
+        call = _found(entries, call_id)
+        chunks = entries.listen(call_id)
+        if chunks is None:
             raise HTTPException(404, NONE)
 
         async def heard() -> AsyncGenerator[bytes, None]:
             with places.take(call_id):
-                audit.record(
-                    "call.listened", session=found.session_id[:SHOWN_CHARS], call=call_id[:SHOWN_CHARS]
-                )
-                try:
+                record("call.listened", request, call)
+                async with aclosing(chunks):
                     async for chunk in chunks:
+                        if not operators.holds(request):
+                            return
                         yield chunk
-                finally:
-                    await chunks.aclose()
 
         return EventStream(heard(), stall_s=settings.reader_stall_s, media_type="audio/wav")
 
     @router.delete("/{call_id}", status_code=204)
-    async def end(call_id: CallId) -> None:
+    async def end(request: Request, call_id: CallId) -> None:
         """End a call; what is being said goes on for 2 s at most."""
+        call = _found(entries, call_id)
         if not entries.end(call_id):
             raise HTTPException(404, NONE)
+        record("call.ended", request, call)
 
     return router
+
+
+def _found(entries: LiveCallEntries, call_id: str) -> LiveCallView:
+    found = next((each for each in entries.listed() if each.call_id == call_id), None)
+    if found is None:
+        raise HTTPException(404, NONE)
+    return found

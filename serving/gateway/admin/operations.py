@@ -56,7 +56,7 @@ class OperationsSettings(StrictModel):
     listen_in: bool = Field(
         False,
         description="operators may listen to live calls (docs/how-to/operations.md#live-calls); each time is "
-        "recorded in the call's session. Not with ``privacy.redact``: a listener hears every word",
+        "recorded in the call's session. Not with the redaction of ``privacy``: a listener hears every word",
     )
 
 

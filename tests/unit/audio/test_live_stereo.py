@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parley.audio.live_stereo import BLOCK_MS, LEAD_MS, MOST_MS, LiveStereo
+from parley.audio.live_stereo import BLOCK_MS, CATCH_UP_BLOCKS, LEAD_MS, MOST_MS, LiveStereo
 from parley.core.media import ms_to_samples
 
 RATE_HZ = 16_000
@@ -62,6 +62,32 @@ def test_a_side_that_is_far_ahead_loses_the_oldest():
         stereo.feed(RIGHT, said[start : start + BLOCK].tobytes(), RATE_HZ)
     _, right = taken(stereo, MOST_MS // BLOCK_MS + 1)
     assert (right[:most] == said[BLOCK:]).all() and not right[most:].any()
+
+
+def test_a_side_that_a_stall_made_late_is_in_time_again():
+    stereo, said = LiveStereo(RATE_HZ), ramp(BLOCK)
+    stereo.feed(LEFT, ramp(14 * BLOCK).tobytes(), RATE_HZ)
+    for _ in range(2 * CATCH_UP_BLOCKS):
+        stereo.feed(LEFT, said.tobytes(), RATE_HZ)
+        taken(stereo, 1)
+    # What is said from now on is heard after the lead.
+    stereo.feed(LEFT, np.full(BLOCK, 31_000, dtype="<i2").tobytes(), RATE_HZ)
+    later = []
+    for _ in range(4):
+        later.append(taken(stereo, 1)[0])
+        stereo.feed(LEFT, said.tobytes(), RATE_HZ)
+    place_ms = np.flatnonzero(np.concatenate(later) == 31_000)[0] * 1_000 // RATE_HZ
+    assert place_ms <= LEAD_MS
+
+
+def test_pieces_of_a_second_are_not_cut():
+    stereo, second = LiveStereo(RATE_HZ), ramp(10 * BLOCK)
+    heard = []
+    for block in range(60):
+        if block % 10 == 0 and block < 50:
+            stereo.feed(RIGHT, second.tobytes(), RATE_HZ)
+        heard.append(taken(stereo, 1)[1])
+    assert np.count_nonzero(np.concatenate(heard)) == 5 * len(second)
 
 
 def test_another_rate_is_converted_also_in_the_middle():

@@ -178,5 +178,5 @@ def test_without_the_setting_no_one_listens_and_the_setting_does_not_go_with_red
 
     happens(tmp_path, scenario)
     given = {"operations": {"listen_in": True}, "privacy": {"redact": ["payment_card"]}}
-    with pytest.raises(ValueError, match=r"privacy\.redact"):
+    with pytest.raises(ValueError, match="leave out one of them"):
         Deployment.model_validate(given)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parley.pipelines.lifecycle import EXPIRED, LIMITED, USED_UP
+from parley.pipelines.lifecycle import BY_OPERATOR, EXPIRED, LIMITED, USED_UP
 from parley.processors.turns.idle import GOODBYE, SILENCE
 from parley.protocols.client_protocol import SHUTDOWN
 from parley.session_store.events import Event, Kind
@@ -35,7 +35,14 @@ def test_a_call_that_ended_just_now_goes_on(after_s: float, found: str | None) -
     assert lost(line.events, after_s=after_s) == found
 
 
-ENDS = {SILENCE[0]: None, GOODBYE[0]: None, LIMITED: None, USED_UP[0]: None, EXPIRED[0]: None}
+ENDS = {
+    SILENCE[0]: None,
+    GOODBYE[0]: None,
+    LIMITED: None,
+    USED_UP[0]: None,
+    EXPIRED[0]: None,
+    BY_OPERATOR[0]: None,
+}
 
 
 @pytest.mark.parametrize(("reason", "found"), [*ENDS.items(), (SHUTDOWN, "1"), ("error", "1")])
