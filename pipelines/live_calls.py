@@ -25,7 +25,7 @@ CALLER, BOT = 0, 1
 
 
 class ListenedCall:
-    """One live call.
+    """A call of this process, while it lasts.
 
     Args:
         call: the call.

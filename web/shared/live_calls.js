@@ -63,7 +63,7 @@ export class LiveCalls {
     const link = element("a", "", call.session_id.slice(0, 8));
     link.href = `/s/${call.session_id}`;
     head.append(link);
-    const actions = element("td", "row");
+    const actions = element("td");
     if (this.#canListen) {
       const listen = element("button", "quiet");
       listen.type = "button";
