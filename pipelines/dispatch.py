@@ -30,7 +30,6 @@ from parley.pipelines.phone.control import PhoneFacts
 from parley.pipelines.phone.relay import hold_relay
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.pipeline import Pipeline
-from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.sockets.chat_sockets import hold_chat
 from parley.pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
 from parley.pipelines.voice.cascade import run_conversation
@@ -102,14 +101,13 @@ async def run_session(
     if isinstance(runner_args, PhoneArguments):
         assert phones is not None
         if runner_args.phone.network == RELAY:
-            turns = TypedTurns(conversations, engines.answering, engines.deployment)
             await hold_relay(
                 engines.deployment,
-                turns,
+                engines.answering,
+                conversations,
                 phones,
                 runner_args,
                 stopping=engines.shutdown.stopping,
-                tenants=engines.answering.usage.tenants,
             )
             return
         await converse_by_phone(engines, phones, runner_args, on_call=on_call)

@@ -15,6 +15,7 @@ from parley.core.errors import MediaError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.pictures import Picture, PictureFile
 from parley.core.tuning import tuned
+from parley.models.tools import Tool
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
 from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, check_uses, turn_of_uses
@@ -31,6 +32,7 @@ from parley.pipelines.text.typed_turns import (
     TypedEvent,
     ask,
 )
+from parley.processors.dialogue.commit_gate import Answers
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import ClientDialogue, TurnEvent
@@ -108,6 +110,8 @@ class TypedTurns:
         conversations: sessions of this process.
         answering: language model and tools.
         deployment: with the rules of the human tier; None: no human is fetched.
+        answers: returns the own answer of the call that the turns belong to; None: it has none.
+        tools: tools of that call, in addition to the deployment's.
     """
 
     def __init__(
@@ -115,8 +119,12 @@ class TypedTurns:
         conversations: Conversations,
         answering: LlmRuntime,
         deployment: Deployment | None = None,
+        *,
+        answers: Answers | None = None,
+        tools: Sequence[Tool] = (),
     ) -> None:
         self._deployment = deployment
+        self._answers, self._tools = answers, tools
         self._conversations = conversations
         self._answering = answering
         self._turns: set[asyncio.Task[None]] = set()
@@ -208,6 +216,8 @@ class TypedTurns:
                     instruction=instruction,
                     rules=rules,
                     human=human,
+                    answers=self._answers,
+                    own_tools=self._tools,
                     pictures=pictures,
                     tools=ClientTools(dialogue.offer, uses, resumed),
                 )

@@ -16,7 +16,7 @@ from parley.protocols.client_protocol import ProtocolError, json_object
 
 # An hour of speech without a pause has 60,000 characters.
 MOST_MESSAGE_CHARS, MOST_PROMPT_CHARS, MOST_ID_CHARS = 65_536, 8_000, 200
-DIGITS = frozenset("0123456789*#")
+DIGITS, MOST_DIGITS = frozenset("0123456789*#"), 32
 # Twilio passes this text on with the request that follows the call; it takes 64 KB.
 MOST_HANDOFF_CHARS = 4_000
 
@@ -116,8 +116,19 @@ def token(text: str, *, is_last: bool, language: str | None = None) -> str:
     return json.dumps({"type": "text", "token": text, "last": is_last, **spoken})
 
 
+def keys(pressed: str) -> str:
+    """Return the message that presses keys in the call.
+
+    Raises:
+        ValueError: there are none, too many, or others than 0 to 9, * and #.
+    """
+    if not 0 < len(pressed) <= MOST_DIGITS or not DIGITS.issuperset(pressed):
+        raise ValueError(f"expected 1 to {MOST_DIGITS} keys of 0 to 9, * and #")
+    return json.dumps({"type": "sendDigits", "digits": pressed})
+
+
 def end(handoff: Mapping[str, object] | None = None) -> str:
-    """Return the message that ends the session, after the speech before it.
+    """Return the message that ends the session.
 
     Args:
         handoff: comes back with the request that asks how the call goes on.

@@ -163,14 +163,14 @@ class PhoneControl:
     def tools(self) -> Sequence[Tool]:
         """Return the model's tools for the call."""
         tools: list[Tool] = [
-            _PhoneTool(
+            PhoneTool(
                 HANG_UP,
                 "Ends the phone call after your next words. Use it when the caller is done and you say "
                 "goodbye.",
                 {},
                 self._hang_up,
             ),
-            _PhoneTool(
+            PhoneTool(
                 PRESS,
                 "Presses keys of the phone, for menus of machines.",
                 {"keys": {"type": "string", "description": "0 to 9, * and #"}},
@@ -179,7 +179,7 @@ class PhoneControl:
         ]
         if self.can_transfer:
             tools.append(
-                _PhoneTool(
+                PhoneTool(
                     TRANSFER,
                     f"Passes the call on to {self._settings.person}. Use it when the caller asks for a "
                     "person, or when you cannot help. It rings until they take the call, or nobody does.",
@@ -415,7 +415,7 @@ class PhoneControl:
             self._model_refers = False
 
 
-class _PhoneTool:
+class PhoneTool:
     """Tool of the call (``models.tools.Tool``).
 
     Args:

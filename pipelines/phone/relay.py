@@ -2,8 +2,10 @@
 
 Each prompt of the caller is a typed turn of the call's session, whose answer is sent while it is made. An
 interruption ends it, and what Twilio reports as heard is what the session remembers of it, also where the
-answer was complete here long before it was spoken. Keys are a turn of their own after a pause or ``#``; the
-key of a person passes the caller on, where the deployment has a number for that.
+answer was complete here long before it was spoken. Keys are a turn of their own after a pause or ``#``. A
+farewell, a wish for a person, the key of a person and the model's tools (``phone.relay_control``) end the
+session: after the answer, and the time that it takes to speak it, because Twilio does not report when that is
+over. What the caller says meanwhile takes it back.
 
 Owns the task of the present turn. The socket closed by Twilio: the call goes on over another one, because
 Twilio asks how it goes on (``PhoneRoutes.reconnect``). Closed here because the server stops: likewise, at
@@ -12,6 +14,7 @@ another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of t
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from contextlib import aclosing
 
 from fastapi import WebSocket
@@ -21,18 +24,21 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from parley.configs.deployment import Deployment
 from parley.core.errors import AgentError
 from parley.core.grants import ANONYMOUS
+from parley.language.intents import IntentRules
+from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.phone.relay_control import RelayControl
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.heard_answers import note_heard
 from parley.protocols import twilio_relay as relay
 from parley.protocols.client_protocol import ProtocolError
-from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
-from parley.serving.gateway.phone.carriers.twilio_relay import RELAY, TO_PERSON
+from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.session_api import ClientDialogue
 from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.prompt import BY_DEPLOYMENT
 
@@ -41,35 +47,44 @@ SETUP_S, SILENT_S, SEND_S = 10.0, 900.0, 10.0
 # Pause after which pressed keys are a turn.
 KEYS_S = 2.0
 MOST_REFUSED, MOST_KEYS = 20, 40
+# A slow voice says two words in a second. It begins after a moment.
+WORDS_PER_S, VOICE_BEGINS_S, LONGEST_LAST_S = 2.0, 1.0, 30.0
 # WebSocket close codes (RFC 6455, 7.4.1; 12.2).
 DONE, WRONG, RESTART = 1000, 1008, 1012
 
 
 async def hold_relay(
     deployment: Deployment,
-    turns: TypedTurns,
+    answering: LlmRuntime,
+    conversations: Conversations,
     phones: PhoneSessions,
     arguments: PhoneArguments,
     *,
     stopping: asyncio.Event,
-    tenants: Tenants,
 ) -> None:
     """Hold one phone call as text.
 
     Args:
         deployment: with the settings of phone calls.
-        turns: typed turns of this call alone; closed here.
+        answering: language model and tools. A call ends after a goodbye when its tenant has used up a limit.
+        conversations: sessions of this process.
         phones: sessions of phone calls.
         arguments: of the call.
         stopping: set when the server stops.
-        tenants: of the deployment; a call ends after a goodbye when its own has used up a limit.
     """
     assert deployment.phone is not None
+    tenants = answering.usage.tenants
+
+    def open_turns(control: RelayControl) -> TypedTurns:
+        tools = control.tools() if answering.calls_tools else ()
+        return TypedTurns(conversations, answering, deployment, answers=control.answer, tools=tools)
+
     call = RelayCall(
         arguments.websocket,
         arguments.phone,
-        turns,
         deployment.phone,
+        open_turns,
+        intents=deployment.language().intents,
         greeting=deployment.bot.greeting,
         apology=deployment.bot.voiceless_phrase,
         stopping=stopping,
@@ -81,7 +96,6 @@ async def hold_relay(
             await phones.hold_text(arguments.phone, call.hold)
     finally:
         await call.close()
-        await turns.close()
 
 
 class RelayCall:
@@ -90,8 +104,9 @@ class RelayCall:
     Args:
         websocket: accepted; of Twilio.
         phone: the call.
-        turns: typed turns of its session.
         phone_settings: of the deployment.
+        open_turns: returns typed turns of this call alone, which are closed with it.
+        intents: rules of the language that is spoken.
         greeting: first words of a call; empty: none.
         apology: words in place of an answer that failed; empty: none.
         stopping: set when the server stops.
@@ -103,17 +118,20 @@ class RelayCall:
         self,
         websocket: WebSocket,
         phone: PhoneCall,
-        turns: TypedTurns,
         phone_settings: PhoneRoutesSettings,
+        open_turns: Callable[[RelayControl], TypedTurns],
         *,
+        intents: IntentRules,
         greeting: str,
         apology: str,
         stopping: asyncio.Event,
         used_up: asyncio.Event | None,
         goodbye: str,
     ) -> None:
-        self._socket, self._phone, self._turns = websocket, phone, turns
-        self._settings = phone_settings
+        self._socket, self._phone, self._settings = websocket, phone, phone_settings
+        self._control = RelayControl(phone, phone_settings, intents, self._send)
+        self._turns = open_turns(self._control)
+        self._ended = asyncio.Event()
         self._greeting, self._apology = greeting, apology
         self._stopping = stopping
         self._used_up = used_up or asyncio.Event()
@@ -142,12 +160,16 @@ class RelayCall:
         lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
         used_up = asyncio.create_task(self._used_up.wait(), name="relay.used_up")
+        ended = asyncio.create_task(self._ended.wait(), name="relay.ended")
+        watching = [lost, stopping, used_up, ended]
         try:
             while True:
                 reading = asyncio.create_task(self._next(), name="relay.read")
                 within_s = KEYS_S if self._keys else SILENT_S
                 done, _ = await asyncio.wait(
-                    {reading, lost, stopping, used_up}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+                    {reading, *watching},
+                    timeout=within_s,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 if reading not in done:
                     reading.cancel()
@@ -156,11 +178,17 @@ class RelayCall:
                     # Another process has the session, or this one ends: Twilio asks what follows.
                     self._code = RESTART
                     return False
-                if used_up in done:
-                    await self._stop_answer()
-                    await self._send(relay.token(self._goodbye, is_last=True))
-                    await self._send(relay.end())
+                if ended in done:
                     return True
+                if used_up in watching and used_up in done:
+                    # From here on the caller is not answered.
+                    watching.remove(used_up)
+                    await self._stop_answer()
+                    self._answering = asyncio.create_task(
+                        self._say_last(self._goodbye, relay.end()), name="relay.goodbye"
+                    )
+                    if reading not in done:
+                        continue
                 if reading not in done:
                     if not self._keys:
                         await self._send(relay.end())
@@ -170,17 +198,17 @@ class RelayCall:
                 event = reading.result()
                 if event is None:
                     return False
-                if await self._take(conversation, event):
-                    return True
+                if not used_up.done():
+                    await self._take(conversation, event)
         finally:
             await self._stop_answer()
-            lost.cancel()
-            stopping.cancel()
-            used_up.cancel()
+            for watch in (lost, stopping, used_up, ended):
+                watch.cancel()
 
     async def close(self) -> None:
         """Close the socket."""
         await self._stop_answer()
+        await self._turns.close()
         if self._socket.application_state is WebSocketState.CONNECTED:
             try:
                 async with asyncio.timeout(SEND_S):
@@ -205,8 +233,8 @@ class RelayCall:
             )
         await self._send(relay.token(words, is_last=True))
 
-    async def _take(self, conversation: Conversation, event: relay.RelayEvent) -> bool:
-        """Take an event of Twilio; return whether the call is over with it."""
+    async def _take(self, conversation: Conversation, event: relay.RelayEvent) -> None:
+        """Take an event of Twilio."""
         match event:
             case relay.Prompted(text, _, is_last) if is_last and text:
                 await self._begin(conversation, text)
@@ -214,23 +242,22 @@ class RelayCall:
                 await self._stop_answer()
                 await note_heard(conversation, heard, transport=RELAY)
             case relay.Pressed(digit):
-                return await self._press(conversation, digit)
+                await self._press(conversation, digit)
             case relay.RelayFault():
                 # Its text repeats the message, which holds words of the call.
                 logger.warning(f"Twilio could not use a message of call {self._phone.call_sid[:40]}")
-        return False
 
-    async def _press(self, conversation: Conversation, digit: str) -> bool:
-        if digit == self._settings.person_key and not self._keys and self._settings.transfer_to is not None:
+    async def _press(self, conversation: Conversation, digit: str) -> None:
+        if digit == self._settings.person_key and not self._keys and self._control.can_transfer:
             await self._stop_answer()
-            connecting = self._settings.connecting.replace("{person}", self._settings.person)
-            await self._send(relay.token(connecting, is_last=True))
-            await self._send(relay.end(TO_PERSON))
-            return True
+            self._control.pass_on()
+            self._answering = asyncio.create_task(
+                self._say_last(self._control.connecting, self._control.ending), name="relay.connecting"
+            )
+            return
         self._keys = (self._keys + digit)[-MOST_KEYS:]
         if digit == "#":
             await self._press_all(conversation)
-        return False
 
     async def _press_all(self, conversation: Conversation) -> None:
         keys, self._keys = self._keys.rstrip("#"), ""
@@ -240,24 +267,40 @@ class RelayCall:
     async def _begin(self, conversation: Conversation, text: str) -> None:
         """Answer a turn of the caller; an answer that is being made ends."""
         await self._stop_answer()
+        self._control.begin(text)
         self._answering = asyncio.create_task(
             self._answer(conversation.session_id, text), name="relay.answer"
         )
 
     async def _answer(self, session_id: str, text: str) -> None:
-        has_spoken = False
+        said = ""
         try:
             answer = self._turns(session_id, text, key=None, dialogue=ClientDialogue(RELAY))
             async with aclosing(answer):
                 async for event in answer:
                     if event.name == "delta":
-                        has_spoken = True
-                        await self._send(relay.token(str(event.data["text"]), is_last=False))
+                        piece = str(event.data["text"])
+                        said += piece
+                        await self._send(relay.token(piece, is_last=False))
         except AgentError as error:
             logger.warning(f"a turn of call {self._phone.call_sid[:40]} has no answer: {error}")
-            if self._apology and not has_spoken:
-                await self._send(relay.token(self._apology, is_last=False))
+            if self._apology and not said:
+                said = self._apology
+                await self._send(relay.token(said, is_last=False))
         await self._send(relay.token("", is_last=True))
+        if self._control.ending:
+            await self._end_after(said, self._control.ending)
+
+    async def _say_last(self, text: str, ending: str) -> None:
+        """Say the last words of the session, and end it."""
+        await self._send(relay.token(text, is_last=True))
+        await self._end_after(text, ending)
+
+    async def _end_after(self, said: str, ending: str) -> None:
+        """End the session when the words have been spoken."""
+        await asyncio.sleep(min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S))
+        await self._send(ending)
+        self._ended.set()
 
     async def _stop_answer(self) -> None:
         answering, self._answering = self._answering, None

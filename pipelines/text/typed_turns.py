@@ -42,7 +42,7 @@ from parley.core.errors import EngineError
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
 from parley.core.usage import Stage, Usage
-from parley.models.tools import HandedCall, HandedOverTool
+from parley.models.tools import HandedCall, HandedOverTool, Tool
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
@@ -50,6 +50,7 @@ from parley.pipelines.release import release_pipeline
 from parley.pipelines.tenant_charges import tokens_of
 from parley.pipelines.text.client_tool_uses import forced, use_drafts
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
+from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import handed_calls
 from parley.processors.taps.usage_events import usage_of
 from parley.protocols.openai_chat import ToolOffer
@@ -200,6 +201,8 @@ async def ask(
     memory: Memory | None = None,
     rules: ClientRules | None = None,
     human: HumanTier | None = None,
+    answers: Answers | None = None,
+    own_tools: Sequence[Tool] = (),
     pictures: Sequence[Picture] = (),
     tools: ClientTools = ClientTools(),  # noqa: B008
 ) -> AsyncGenerator[TypedEvent, None]:
@@ -222,6 +225,9 @@ async def ask(
         memory: memory that the model has of the conversation so far.
         rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
         human: rules of the human tier; None where no human can be fetched.
+        answers: returns the own answer of the call that the turn belongs to, before ``human`` is asked; None:
+            it has none.
+        own_tools: tools of that call.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
         tools: of the client, checked (``check_offer``).
 
@@ -266,7 +272,10 @@ async def ask(
             # The same turn again: its calls are the client's, and it may not have received them.
             yield CallsHandedOver(turn, handed)
             return
-        instead = None if human is None else human.answer(text, is_again=turn.seq <= before_seq)
+        is_again = turn.seq <= before_seq
+        instead = None if answers is None else answers(text, is_again=is_again)
+        if instead is None and human is not None:
+            instead = human.answer(text, is_again=is_again)
         if instead is not None:
             if not instead:
                 yield TurnHeld(turn)
@@ -287,7 +296,7 @@ async def ask(
     async with (
         _remembering(conversation, store, turn),
         _thinking(
-            conversation, answering, turn, deadline_s, instruction, memory, rules, tools.offer
+            conversation, answering, turn, deadline_s, instruction, memory, rules, tools.offer, own_tools
         ) as collector,
     ):
         try:
@@ -456,6 +465,7 @@ async def _thinking(
     memory: Memory | None,
     rules: ClientRules,
     offer: ToolOffer,
+    own_tools: Sequence[Tool],
 ) -> AsyncIterator[_Collector]:
     """Run the language model on one turn while the block runs; yield the collector of its answer.
 
@@ -467,7 +477,7 @@ async def _thinking(
         HandedOverTool(each.name, each.description, each.parameters, collector.handed.append)
         for each in offer.tools
     ]
-    async with answering.tools(conversation) as tools:
+    async with answering.tools(conversation, own_tools, rules=rules) as tools:
         try:
             async with asyncio.timeout_at(deadline_s):
                 await tools.recover()

@@ -30,8 +30,17 @@ class Museum(OpenAiServer):
     """Model whose answer depends on the caller's last words."""
 
     async def stream(self, response: Any, turn: Turn) -> None:
-        asked = str(self.requests[-1]["messages"][-1]["content"])
-        if "story" in asked:
+        last = self.requests[-1]["messages"][-1]
+        asked = str(last["content"])
+        if last["role"] == "tool":
+            turn = Turn(("Done.",))
+        elif "menu" in asked:
+            turn = Turn(tool="press_keys", arguments='{"keys": "40#22"}')
+        elif "enough" in asked:
+            turn = Turn(tool="hang_up", arguments="{}")
+        elif "manager" in asked:
+            turn = Turn(tool="transfer_to_a_person", arguments="{}")
+        elif "story" in asked:
             turn = Turn(["and on "] * 400, between_ms=50)
         elif "price" in asked:
             turn = Turn(("It costs ", "five euros."))
@@ -105,6 +114,14 @@ class Line:
     async def next(self) -> dict[str, Any]:
         async with asyncio.timeout(60):
             return json.loads(await self.socket.recv())
+
+    async def until_end(self) -> str:
+        """Return what the end of the session hands on, when the socket is closed after it."""
+        ended = await self.next()
+        assert ended["type"] == "end"
+        with pytest.raises(ConnectionClosed):
+            await self.next()
+        return str(ended.get("handoffData", ""))
 
     async def spoken(self) -> str:
         """Return what the bot says up to its last token."""
@@ -200,15 +217,74 @@ async def test_keys_are_a_turn_and_one_of_them_reaches_a_person(url: str, llm: M
         assert str(llm.requests[-1]["messages"][-1]["content"]).endswith("4711")
         await line.send("dtmf", digit="0")
         assert "colleague" in await line.spoken()
-        ended = await line.next()
-        assert ended["type"] == "end"
-        with pytest.raises(ConnectionClosed):
-            await line.next()
-    handoff = {"HandoffData": ended["handoffData"], "SessionStatus": "ended"}
-    document = await twilio.post("/twilio_relay/reconnect", **handoff)
-    assert document.findtext("Dial/Number") == "+15550123"
+        handoff = await line.until_end()
+    assert await number_dialled(twilio, handoff) == "+15550123"
     # The call is over for this side.
     assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
+
+
+async def number_dialled(twilio: Twilio, handoff: str) -> str | None:
+    """Return the number to which Twilio is told to connect the caller after the session."""
+    form = {"HandoffData": handoff, "SessionStatus": "ended"}
+    return (await twilio.post("/twilio_relay/reconnect", **form)).findtext("Dial/Number")
+
+
+async def test_who_asks_for_a_person_in_words_is_passed_on(url: str):
+    twilio = Twilio(url, "CA9")
+    async with twilio.connected() as line:
+        await line.spoken()
+        await line.say("I want to speak to a person.")
+        assert await line.spoken() == "One moment, I am getting a colleague on the line."
+        handoff = await line.until_end()
+    assert await number_dialled(twilio, handoff) == "+15550123"
+    _, said = await turns(url, "I want to speak to a person.")
+    assert said[-2] == ("user", "I want to speak to a person.")
+    assert said[-1][1].startswith("One moment")
+
+
+async def test_a_farewell_ends_the_call_after_its_answer(url: str):
+    twilio = Twilio(url, "CA10")
+    async with twilio.connected() as line:
+        await line.spoken()
+        began_s = asyncio.get_running_loop().time()
+        await line.say("Thank you, goodbye.")
+        assert await line.spoken() == "".join(LONG)
+        assert await line.until_end() == ""
+        # 15 words take a few seconds to speak.
+        assert asyncio.get_running_loop().time() - began_s > 5
+    assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
+
+
+async def test_a_caller_who_goes_on_after_a_farewell_is_not_cut_off(url: str):
+    async with Twilio(url, "CA11").connected() as line:
+        await line.spoken()
+        await line.say("Goodbye.")
+        await line.spoken()
+        await line.send("interrupt", utteranceUntilInterrupt="The museum", durationUntilInterruptMs=300)
+        await line.say("Wait, what is the price?")
+        assert await line.spoken() == "It costs five euros."
+        # Longer than both answers take.
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(12):
+                await line.socket.recv()
+
+
+async def test_a_model_presses_keys_hangs_up_and_passes_the_call_on(url: str):
+    async with Twilio(url, "CA12").connected() as line:
+        await line.spoken()
+        await line.say("This is the menu of another machine.")
+        assert await line.next() == {"type": "sendDigits", "digits": "40#22"}
+        assert await line.spoken() == "Done."
+        await line.say("That is enough.")
+        assert await line.spoken() == "Done."
+        assert await line.until_end() == ""
+    twilio = Twilio(url, "CA13")
+    async with twilio.connected() as line:
+        await line.spoken()
+        await line.say("Get me your manager, would you?")
+        assert await line.spoken() == "Done."
+        handoff = await line.until_end()
+    assert await number_dialled(twilio, handoff) == "+15550123"
 
 
 async def test_a_caller_who_has_hung_up_is_connected_to_nothing(url: str):

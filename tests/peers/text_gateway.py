@@ -47,10 +47,8 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
 
             async def run_call(arguments: Any) -> None:
                 assert phones is not None
-                turns = TypedTurns(conversations, answering, deployment)
-                tenants = answering.usage.tenants
                 await hold_relay(
-                    deployment, turns, phones, arguments, stopping=shutdown.stopping, tenants=tenants
+                    deployment, answering, conversations, phones, arguments, stopping=shutdown.stopping
                 )
 
             app = create_app(

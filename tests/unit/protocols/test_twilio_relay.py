@@ -82,6 +82,13 @@ def test_messages_to_twilio():
     ended = json.loads(twilio_relay.end({"to": "person"}))
     assert ended["type"] == "end" and json.loads(ended["handoffData"]) == {"to": "person"}
     assert json.loads(twilio_relay.end()) == {"type": "end"}
+    assert json.loads(twilio_relay.keys("40#22*")) == {"type": "sendDigits", "digits": "40#22*"}
+
+
+@pytest.mark.parametrize("pressed", ["", "1w2", "a", "1" * 33])
+def test_keys_that_no_telephone_has_are_not_pressed(pressed: str):
+    with pytest.raises(ValueError, match="expected 1 to 32 keys"):
+        twilio_relay.keys(pressed)
 
 
 def test_the_document_connects_the_call_and_says_what_follows():
