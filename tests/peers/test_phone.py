@@ -184,6 +184,7 @@ async def exchange(
             yield server, rest
 
 
+@pytest.mark.paired
 @shared
 async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_call_is_ended(
     exchange: tuple[RunningServer, RestServer],
