@@ -36,7 +36,7 @@ from parley.language.personal_data import (
     without_overlaps,
 )
 
-LEAST_PENDING = 4
+LEAST_PENDING = 3
 MOST_CARRIED = 8
 CARRY_MS = 30_000
 # Finals of one turn, and words before the present ones with which they are judged.
