@@ -25,7 +25,7 @@ CALLER, BOT = 0, 1
 
 
 class ListenedCall:
-    """A call of this process, while it lasts.
+    """A call of this process, while it lasts: the gateway's ``LiveCallEntry``.
 
     Args:
         call: the call.
@@ -56,6 +56,10 @@ class ListenedCall:
             began_at=self._began_at,
             listeners=len(self._listeners),
         )
+
+    def end(self) -> None:
+        """End it: its watcher does (``lifecycle``)."""
+        self.ending.set()
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
         """Yield a WAV file of 16 kHz stereo without an end: the caller on the left, the bot on the right."""
@@ -141,17 +145,9 @@ class LiveCalls:
         """Return the calls, the newest first."""
         return [each.view() for each in reversed(self._calls.values())]
 
-    def end(self, call_id: str) -> bool:
-        """End a call; return False when this process has none of this id."""
-        call = self._calls.get(call_id)
-        if call is not None:
-            call.ending.set()
-        return call is not None
-
-    def listen(self, call_id: str) -> AsyncGenerator[bytes, None] | None:
-        """Return the audio of a call from now on (``ListenedCall.listen``); None: there is no such call."""
-        call = self._calls.get(call_id)
-        return None if call is None or not self.can_listen else call.listen()
+    def find(self, call_id: str) -> ListenedCall | None:
+        """Return a call; None when this process has none of this id."""
+        return self._calls.get(call_id)
 
     @contextmanager
     def opened(self, call: Call, mode: str) -> Iterator[ListenedCall]:

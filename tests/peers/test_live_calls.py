@@ -67,17 +67,14 @@ class Monitored:
     operator: httpx.AsyncClient
     data: Path
 
-    async def until_live(self) -> dict[str, Any]:
-        """Return the one live call."""
+    async def until(self, *listeners: int) -> list[dict[str, Any]]:
+        """Return the live calls when there is one for each of these numbers of listeners."""
         async with asyncio.timeout(60):
-            while not (calls := (await self.operator.get("/api/admin/calls")).json()["calls"]):
-                await asyncio.sleep(0.05)
-        [found] = calls
-        return found
-
-    async def until_none(self) -> None:
-        async with asyncio.timeout(60):
-            while (await self.operator.get("/api/admin/calls")).json()["calls"]:
+            while True:
+                calls = (await self.operator.get("/api/admin/calls")).json()["calls"]
+                if [each["listeners"] for each in calls] == list(listeners):
+                    return calls
+                # No event reports a change.
                 await asyncio.sleep(0.05)
 
 
@@ -105,11 +102,9 @@ async def heard_until_the_end(server: Monitored, call_id: str, into: BytesIO) ->
 async def test_a_program_hears_both_sides_until_it_ends_the_call(server: Monitored):
     recording = BytesIO()
     async with call(server.url) as caller:
-        live = await server.until_live()
+        [live] = await server.until(0)
         listening = asyncio.create_task(heard_until_the_end(server, live["call_id"], recording))
-        async with asyncio.timeout(60):
-            while not (await server.until_live())["listeners"]:
-                await asyncio.sleep(0.05)
+        await server.until(1)
         question = speech(QUESTION)
         caller.microphone.say(question + bytes(32_000 * 8))
         await caller.until(lambda: len(turns_of(caller)) >= 2)
@@ -119,7 +114,7 @@ async def test_a_program_hears_both_sides_until_it_ends_the_call(server: Monitor
         # The answer ends with the call.
         async with asyncio.timeout(60):
             await listening
-    await server.until_none()
+    await server.until()
     both = np.frombuffer(recording.getvalue()[HEADER_BYTES:], "<i2").reshape(-1, 2)
     left, right = (at_8_khz(both[:, side], RATE_HZ) for side in (0, 1))
     assert likeness(left, at_8_khz(np.frombuffer(question, "<i2"), RATE_HZ)) > SAID
@@ -147,7 +142,7 @@ async def test_an_operator_at_the_page_listens_stops_and_ends_the_call(chromium:
         await person.state("live")
         row = person.part("live").locator("tr")
         await expect(row).to_have_count(1)
-        session = (await server.until_live())["session_id"]
+        session = (await server.until(0))[0]["session_id"]
         await expect(row.get_by_role("link")).to_have_attribute("href", f"/s/{session}")
         await row.get_by_role("button", name="Listen").click()
         await expect(row.locator("td").nth(3)).to_have_text("1")
@@ -181,7 +176,8 @@ async def test_a_login_that_ends_ends_listening_and_not_the_call(server: Monitor
     async with call(server.url), httpx.AsyncClient(base_url=server.url, timeout=60) as browser:
         answer = await browser.post("/api/admin/session", json={"token": TOKEN})
         assert answer.status_code == 200, answer.text
-        path = f"/api/admin/calls/{(await server.until_live())['call_id']}/audio.wav"
+        [live] = await server.until(0)
+        path = f"/api/admin/calls/{live['call_id']}/audio.wav"
         async with browser.stream("GET", path) as heard:
             chunks = heard.aiter_bytes()
             await anext(chunks)
@@ -191,26 +187,22 @@ async def test_a_login_that_ends_ends_listening_and_not_the_call(server: Monitor
                 async for _ in chunks:
                     pass
         assert (await browser.get(path)).status_code == 403
-        assert (await server.until_live())["listeners"] == 0
-    await server.until_none()
+        await server.until(0)
+    await server.until()
 
 
 async def test_a_fifth_listener_of_a_call_is_refused(server: Monitored):
     async with call(server.url):
-        live = await server.until_live()
+        [live] = await server.until(0)
         path = f"/api/admin/calls/{live['call_id']}/audio.wav"
         held = [
             asyncio.create_task(heard_until_the_end(server, live["call_id"], BytesIO())) for _ in range(4)
         ]
-        async with asyncio.timeout(60):
-            while (await server.until_live())["listeners"] < 4:
-                await asyncio.sleep(0.05)
+        await server.until(4)
         assert (await server.operator.get(path)).status_code == 429
         for each in held:
             each.cancel()
         await asyncio.gather(*held, return_exceptions=True)
-        async with asyncio.timeout(60):
-            while (await server.until_live())["listeners"]:
-                await asyncio.sleep(0.05)
-    await server.until_none()
+        await server.until(0)
+    await server.until()
     assert (await server.operator.get(path)).status_code == 404

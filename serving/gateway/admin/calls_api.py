@@ -51,6 +51,22 @@ class LiveCallView(BaseModel):
     listeners: int
 
 
+class LiveCallEntry(Protocol):
+    """A live call of this process."""
+
+    def view(self) -> LiveCallView:
+        """Return what the list shows of it."""
+        ...
+
+    def end(self) -> None:
+        """End it."""
+        ...
+
+    def listen(self) -> AsyncGenerator[bytes, None]:
+        """Return a WAV file of it that begins now and grows while it lasts."""
+        ...
+
+
 class LiveCallEntries(Protocol):
     """Live calls of a process."""
 
@@ -63,12 +79,8 @@ class LiveCallEntries(Protocol):
         """Return the calls, the newest first."""
         ...
 
-    def end(self, call_id: str) -> bool:
-        """End a call; return False when there is none of this id."""
-        ...
-
-    def listen(self, call_id: str) -> AsyncGenerator[bytes, None] | None:
-        """Return a WAV file of the call that grows while it lasts; None when there is none of this id."""
+    def find(self, call_id: str) -> LiveCallEntry | None:
+        """Return a call; None when there is none of this id."""
         ...
 
 
@@ -88,11 +100,7 @@ class NoLiveCalls:
         """Return no calls."""
         return ()
 
-    def end(self, call_id: str) -> bool:
-        """Return False."""
-        return False
-
-    def listen(self, call_id: str) -> AsyncGenerator[bytes, None] | None:
+    def find(self, call_id: str) -> LiveCallEntry | None:
         """Return None."""
         return None
 
@@ -124,7 +132,8 @@ def calls_api(
         """Return the live calls of this process."""
         return LiveCallList(can_listen=entries.can_listen, calls=list(entries.listed()))
 
-    def record(act: str, request: Request, call: LiveCallView) -> None:
+    def record(act: str, request: Request, entry: LiveCallEntry) -> None:
+        call = entry.view()
         facts = {"session": call.session_id[:SHOWN_CHARS], "call": call.call_id[:SHOWN_CHARS]}
         address = client_of(request, trusted_proxies=settings.trusted_proxies)
         audit.record(act, address=address, **facts)
@@ -134,15 +143,12 @@ def calls_api(
         """Stream the audio of a call from now on, until it ends or the listener is logged out."""
         if not entries.can_listen:
             raise HTTPException(409, NOT_PERMITTED)
-        call = _found(entries, call_id)
-        chunks = entries.listen(call_id)
-        if chunks is None:
-            raise HTTPException(404, NONE)
+        entry = _found(entries, call_id)
 
         async def heard() -> AsyncGenerator[bytes, None]:
             with places.take(call_id):
-                record("call.listened", request, call)
-                async with aclosing(chunks):
+                record("call.listened", request, entry)
+                async with aclosing(entry.listen()) as chunks:
                     async for chunk in chunks:
                         if not operators.holds(request):
                             return
@@ -153,16 +159,15 @@ def calls_api(
     @router.delete("/{call_id}", status_code=204)
     async def end(request: Request, call_id: CallId) -> None:
         """End a call; what is being said goes on for 2 s at most."""
-        call = _found(entries, call_id)
-        if not entries.end(call_id):
-            raise HTTPException(404, NONE)
-        record("call.ended", request, call)
+        entry = _found(entries, call_id)
+        entry.end()
+        record("call.ended", request, entry)
 
     return router
 
 
-def _found(entries: LiveCallEntries, call_id: str) -> LiveCallView:
-    found = next((each for each in entries.listed() if each.call_id == call_id), None)
+def _found(entries: LiveCallEntries, call_id: str) -> LiveCallEntry:
+    found = entries.find(call_id)
     if found is None:
         raise HTTPException(404, NONE)
     return found

@@ -12,7 +12,7 @@ from parley.audio.live_stereo import BLOCK_MS, MOST_MS
 from parley.configs.deployment import Deployment
 from parley.core.call_events import OperatorListened, PrivatePauseBegan, PrivatePauseEnded
 from parley.pipelines.call import Call, LiveCall
-from parley.pipelines.live_calls import RATE_HZ, LiveCalls
+from parley.pipelines.live_calls import RATE_HZ, ListenedCall, LiveCalls
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
@@ -56,6 +56,12 @@ async def talk(call: Call, seconds: float) -> None:
         await asyncio.sleep(PACKET_MS / 1_000)
 
 
+def found(calls: LiveCalls, call_id: str) -> ListenedCall:
+    call = calls.find(call_id)
+    assert call is not None
+    return call
+
+
 def sides(heard: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     both = np.frombuffer(b"".join(heard)[HEADER_BYTES:], "<i2").reshape(-1, 2)
     return both[:, 0], both[:, 1]
@@ -67,9 +73,7 @@ def test_a_listener_hears_both_sides_in_real_time_until_the_call_ends(tmp_path: 
         call.events.subscribe(OperatorListened, lambda event: listened.append(event.is_on))
 
         async def listen() -> None:
-            chunks = calls.listen("a")
-            assert chunks is not None
-            async for chunk in chunks:
+            async for chunk in found(calls, "a").listen():
                 heard.append(chunk)
 
         with calls.opened(call, "cascade"):
@@ -88,7 +92,7 @@ def test_a_listener_hears_both_sides_in_real_time_until_the_call_ends(tmp_path: 
             sound = np.flatnonzero(side)
             assert sound[-1] - sound[0] == 2 * RATE_HZ - 1 and 1 <= sound[0] / RATE_HZ <= 1.3
         assert listened == [True, False]
-        assert calls.listed() == [] and calls.listen("a") is None and not calls.end("a")
+        assert calls.listed() == [] and calls.find("a") is None
 
     happens(tmp_path, scenario)
 
@@ -98,8 +102,8 @@ def test_a_listener_who_leaves_is_recorded_and_hears_and_costs_nothing_more(tmp_
         call, listened = make("a"), list[bool]()
         call.events.subscribe(OperatorListened, lambda event: listened.append(event.is_on))
         with calls.opened(call, "cascade"):
-            chunks = calls.listen("a")
-            assert chunks is not None and listened == []
+            chunks = found(calls, "a").listen()
+            assert listened == []
             await anext(chunks)
             assert listened == [True]
             await chunks.aclose()
@@ -115,8 +119,7 @@ def test_a_listener_who_reads_slowly_is_never_further_behind_than_the_bound(tmp_
     async def scenario(calls: LiveCalls, make: Callable[[str], Call]) -> None:
         call = make("a")
         with calls.opened(call, "cascade"):
-            chunks = calls.listen("a")
-            assert chunks is not None
+            chunks = found(calls, "a").listen()
             heard = [await anext(chunks) for _ in range(2)]
             await talk(call, 30)
             began_s = asyncio.get_running_loop().time()
@@ -133,9 +136,7 @@ def test_a_private_pause_is_silent_for_those_who_listen_and_for_those_who_come(t
         call, early, late = make("a"), list[bytes](), list[bytes]()
 
         async def listen(heard: list[bytes]) -> None:
-            chunks = calls.listen("a")
-            assert chunks is not None
-            async for chunk in chunks:
+            async for chunk in found(calls, "a").listen():
                 heard.append(chunk)
 
         with calls.opened(call, "cascade"):
@@ -164,19 +165,14 @@ def test_calls_are_listed_the_newest_first_and_ended_by_their_id(tmp_path: Path)
                 ("second", "duplex", "webrtc"),
                 ("first", "cascade", "webrtc"),
             ]
-            assert calls.end("first") and not calls.end("third")
+            found(calls, "first").end()
+            assert calls.find("third") is None
             assert older.ending.is_set() and not newer.ending.is_set()
 
     happens(tmp_path, scenario)
 
 
-def test_without_the_setting_no_one_listens_and_the_setting_does_not_go_with_redaction(tmp_path: Path):
-    async def scenario(_calls: LiveCalls, make: Callable[[str], Call]) -> None:
-        closed = LiveCalls(can_listen=False)
-        with closed.opened(make("a"), "cascade"):
-            assert closed.listen("a") is None
-
-    happens(tmp_path, scenario)
+def test_the_setting_does_not_go_with_redaction():
     given = {"operations": {"listen_in": True}, "privacy": {"redact": ["payment_card"]}}
     with pytest.raises(ValueError, match="leave out one of them"):
         Deployment.model_validate(given)
