@@ -163,19 +163,8 @@ class PhoneControl:
     def tools(self) -> Sequence[Tool]:
         """Return the model's tools for the call."""
         tools: list[Tool] = [
-            PhoneTool(
-                HANG_UP,
-                "Ends the phone call after your next words. Use it when the caller is done and you say "
-                "goodbye.",
-                {},
-                self._hang_up,
-            ),
-            PhoneTool(
-                PRESS,
-                "Presses keys of the phone, for menus of machines.",
-                {"keys": {"type": "string", "description": "0 to 9, * and #"}},
-                self._press,
-            ),
+            hang_up_tool(self._hang_up),
+            press_tool(self._press),
         ]
         if self.can_transfer:
             tools.append(
@@ -415,6 +404,9 @@ class PhoneControl:
             self._model_refers = False
 
 
+Act = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
 class PhoneTool:
     """Tool of the call (``models.tools.Tool``).
 
@@ -433,7 +425,7 @@ class PhoneTool:
         name: str,
         description: str,
         properties: Mapping[str, Any],
-        act: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]],
+        act: Act,
         *,
         timeout_s: float = 8.0,
     ) -> None:
@@ -449,3 +441,17 @@ class PhoneTool:
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
         """Perform it (``Tool``)."""
         return await self._act(arguments)
+
+
+def hang_up_tool(act: Act) -> PhoneTool:
+    """Return the tool by which the model ends the call."""
+    description = (
+        "Ends the phone call after your next words. Use it when the caller is done and you say goodbye."
+    )
+    return PhoneTool(HANG_UP, description, {}, act)
+
+
+def press_tool(act: Act) -> PhoneTool:
+    """Return the tool by which the model presses keys."""
+    keys = {"keys": {"type": "string", "description": "0 to 9, * and #"}}
+    return PhoneTool(PRESS, "Presses keys of the phone, for menus of machines.", keys, act)

@@ -159,17 +159,14 @@ class RelayCall:
         await self._greet(conversation)
         lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
-        used_up = asyncio.create_task(self._used_up.wait(), name="relay.used_up")
         ended = asyncio.create_task(self._ended.wait(), name="relay.ended")
-        watching = [lost, stopping, used_up, ended]
+        leaving = asyncio.create_task(self._leave_when_used_up(), name="relay.used_up")
         try:
             while True:
                 reading = asyncio.create_task(self._next(), name="relay.read")
                 within_s = KEYS_S if self._keys else SILENT_S
                 done, _ = await asyncio.wait(
-                    {reading, *watching},
-                    timeout=within_s,
-                    return_when=asyncio.FIRST_COMPLETED,
+                    {reading, lost, stopping, ended}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 if reading not in done:
                     reading.cancel()
@@ -180,15 +177,6 @@ class RelayCall:
                     return False
                 if ended in done:
                     return True
-                if used_up in watching and used_up in done:
-                    # From here on the caller is not answered.
-                    watching.remove(used_up)
-                    await self._stop_answer()
-                    self._answering = asyncio.create_task(
-                        self._say_last(self._goodbye, relay.end()), name="relay.goodbye"
-                    )
-                    if reading not in done:
-                        continue
                 if reading not in done:
                     if not self._keys:
                         await self._send(relay.end())
@@ -198,12 +186,14 @@ class RelayCall:
                 event = reading.result()
                 if event is None:
                     return False
-                if not used_up.done():
+                if not self._used_up.is_set():
                     await self._take(conversation, event)
         finally:
             await self._stop_answer()
-            for watch in (lost, stopping, used_up, ended):
+            watching = (lost, stopping, ended, leaving)
+            for watch in watching:
                 watch.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     async def close(self) -> None:
         """Close the socket."""
@@ -290,6 +280,12 @@ class RelayCall:
         await self._send(relay.token("", is_last=True))
         if self._control.ending:
             await self._end_after(said, self._control.ending)
+
+    async def _leave_when_used_up(self) -> None:
+        """End the call after a goodbye when its tenant has used up a limit."""
+        await self._used_up.wait()
+        await self._stop_answer()
+        await self._say_last(self._goodbye, relay.end())
 
     async def _say_last(self, text: str, ending: str) -> None:
         """Say the last words of the session, and end it."""

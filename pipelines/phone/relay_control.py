@@ -13,7 +13,7 @@ from typing import Any
 from parley.core.errors import EngineError
 from parley.language.intents import IntentRules
 from parley.models.tools import Tool
-from parley.pipelines.phone.control import HANG_UP, PRESS, TRANSFER, PhoneTool
+from parley.pipelines.phone.control import PRESS, TRANSFER, PhoneTool, hang_up_tool, press_tool
 from parley.protocols import twilio_relay as relay
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import TO_PERSON
@@ -74,21 +74,7 @@ class RelayControl:
 
     def tools(self) -> Sequence[Tool]:
         """Return the model's tools for the call."""
-        tools: list[Tool] = [
-            PhoneTool(
-                HANG_UP,
-                "Ends the phone call after your next words. Use it when the caller is done and you say "
-                "goodbye.",
-                {},
-                self._hang_up,
-            ),
-            PhoneTool(
-                PRESS,
-                "Presses keys of the phone, for menus of machines.",
-                {"keys": {"type": "string", "description": "0 to 9, * and #"}},
-                self._press,
-            ),
-        ]
+        tools: list[Tool] = [hang_up_tool(self._hang_up), press_tool(self._press)]
         if self.can_transfer:
             tools.append(
                 PhoneTool(

@@ -224,7 +224,7 @@ async def test_keys_are_a_turn_and_one_of_them_reaches_a_person(url: str, llm: M
 
 
 async def number_dialled(twilio: Twilio, handoff: str) -> str | None:
-    """Return the number to which Twilio is told to connect the caller after the session."""
+    """Return the number to which Twilio is to connect the caller after the session."""
     form = {"HandoffData": handoff, "SessionStatus": "ended"}
     return (await twilio.post("/twilio_relay/reconnect", **form)).findtext("Dial/Number")
 
