@@ -43,12 +43,13 @@ WATCHED_PER_S = 1_000 / VOICE_MS
 EARLY_MS = 40
 GONE_MS, FROZEN_MS = 1_000, 2_000
 # Mean change of the most changed square of ``SQUARE`` samples, in levels of 255, below which a picture is the
-# same as the one that was judged last. Behind aiortc's VP8 at its default rate, a frozen picture changes by
-# 0.9 at most once it is sharp, which takes a second; one with noise of 1 level by 1.25 and more.
+# same as the one that was judged last. Behind aiortc's VP8 at its default rate, a frozen picture of 160 x 120
+# changes by 0.9 at most once it is sharp; one with noise of 1 level mostly by more than 1.
 SAME_BELOW, SAMPLED, SQUARE = 1.0, 2, 4
-# The same change with which a frozen camera is live again: more than a new key frame of a still picture makes
-# (5), less than a head that turns (40).
-THAWED_FROM = 8.0
+# A picture that has been the same for this long is still. Only the change with which a frozen camera is live
+# again ends that: more than an encoder makes of a still picture with a new key frame or a new rate (5), less
+# than a head that turns (40).
+STILL_MS, THAWED_FROM = 800, 8.0
 # The networks see squares of 128 to 224 pixels, of a hand a twentieth of the picture wide.
 WATCHED_PX = 640
 MOST_PIXELS = 25_000_000
@@ -99,6 +100,8 @@ class CameraSpecialist:
         # Of the frame that was judged last, and when it was captured.
         self._sample: np.ndarray | None = None
         self._live_us = 0
+        # When the last frame with the same picture was captured.
+        self._same_us = 0
         self._findings: tuple[Finding, ...] = ()
         self._has_reported = self._is_frozen = False
         self.judged = self.refused = 0
@@ -136,6 +139,8 @@ class CameraSpecialist:
                 async with asyncio.timeout(GONE_MS / 1000 if self._has_reported else None):
                     await self._has_frame.wait()
             except TimeoutError:
+                # Nothing says that the picture was still meanwhile.
+                self._same_us = self._live_us
                 self._leave()
         (frame, captured_us), self._waiting = self._waiting, None
         is_frequent = self._is_speaking or captured_us < self._frequent_until_us
@@ -156,10 +161,12 @@ class CameraSpecialist:
             return None
 
     async def _judge(self, stream: SpecialistStream, frame: _Prepared, captured_us: int) -> None:
-        if frame.change < (THAWED_FROM if self._is_frozen else SAME_BELOW):
+        is_still = self._is_frozen or self._same_us - self._live_us >= STILL_MS * 1_000
+        if frame.change < (THAWED_FROM if is_still else SAME_BELOW):
             self._stay(captured_us)
             return
-        self._sample, self._live_us, self._is_frozen = frame.sample, captured_us, False
+        self._sample, self._is_frozen = frame.sample, False
+        self._live_us = self._same_us = captured_us
         try:
             answer = await stream.ask(ask_look(frame.pixels, frame.size, captured_us))
             self._findings = read_findings(answer)
@@ -183,6 +190,7 @@ class CameraSpecialist:
 
     def _stay(self, captured_us: int) -> None:
         """Take a frame that shows the same as the one that was judged last."""
+        self._same_us = captured_us
         if captured_us - self._live_us < FROZEN_MS * 1_000:
             # What was found in it is in this one as well.
             self._take_findings(captured_us)

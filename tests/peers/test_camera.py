@@ -142,7 +142,7 @@ async def test_a_frozen_camera_says_nothing_about_the_present(tmp_path: Path):
     async with watched(tmp_path, strange(), RED) as call:
         assert "[pointing up]" in await call.ask(QUESTION, RED)
         call.camera.is_frozen = True
-        # Repeated pictures become sharper for a second, by the way that video is encoded.
+        # Repeated pictures become sharper for up to three seconds, by the way that video is encoded.
         await asyncio.sleep(5.0)
         assert "[" not in await call.ask(QUESTION)
 

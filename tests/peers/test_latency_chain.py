@@ -99,9 +99,10 @@ async def test_a_number_of_calls_at_which_answers_come_late_is_not_the_capacity(
     # After the two calls alone; its packets are punctual. With this seed both callers begin at once.
     async with serving(LatencyPeer(wait_ms=200, crowded_from=3)) as url:
         result = await measure(Server(url), [question()], seconds=4, max_calls=2, seed=19)
-    (step,) = result["steps"]
-    assert step["punctual"] and not step["answers_in_time"]
-    assert step["voice_to_voice_ms"]["p95"] > 1.5 * result["unloaded_voice_to_voice_ms"]["p95"]
+    # A step is measured again when the host has taken the processor away in it: answers are late in each.
+    for step in result["steps"]:
+        assert not step["answers_in_time"]
+        assert step["voice_to_voice_ms"]["p95"] > 1.5 * result["unloaded_voice_to_voice_ms"]["p95"]
     assert (result["capacity"], result["capacity_by_lateness"]) == (0, 2)
 
 

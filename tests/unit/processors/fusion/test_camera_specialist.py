@@ -188,6 +188,29 @@ async def test_a_camera_that_freezes_ends_what_was_seen_and_is_not_judged():
         await until(lambda: call.gestures[-1] is None)
 
 
+async def test_a_new_key_frame_of_a_still_picture_does_not_make_it_live():
+    still = np.full((36, 64, 3), RED, np.uint8)
+
+    def shown(levels: int) -> InputImageRawFrame:
+        made = InputImageRawFrame(image=(still + np.uint8(levels)).tobytes(), size=(64, 36), format="RGB")
+        CAPTURED_S.put(made, asyncio.get_running_loop().time())
+        return made
+
+    async with call_with() as call:
+        await call.film(lambda: frame(RED), lambda: "pointing up" in call.gestures)
+        began_s = asyncio.get_running_loop().time()
+
+        def is_after(seconds: float) -> Callable[[], bool]:
+            return lambda: asyncio.get_running_loop().time() >= began_s + seconds
+
+        await call.film(lambda: shown(0), is_after(1.8))
+        judged = call.specialist.judged
+        # Before it counts as frozen, an encoder begins anew: five levels more in each pixel.
+        await call.film(lambda: shown(5), lambda: call.left == [Source.VISION], within_s=2.0)
+        assert call.specialist.judged == judged
+        await call.film(lambda: shown(20), lambda: call.specialist.judged > judged)
+
+
 async def test_a_frame_of_fifty_megapixels_is_left_out_and_the_next_one_is_judged():
     large = InputImageRawFrame(image=bytes(8_000 * 6_250 * 3), size=(8_000, 6_250), format="RGB")
     assert large.size[0] * large.size[1] > MOST_PIXELS
