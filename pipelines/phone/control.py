@@ -2,9 +2,9 @@
 
 Input: the caller's keys and turns, the model's tool calls, and the playback of the bot's replies. Outputs:
 keys as text that the caller typed; a transfer to a human, with a spoken summary of the session; the end of
-the call once the last reply was heard. Decides which input may request which output. The model requests keys,
-a transfer or the end by its tools. A key (``person_key``) and a turn that only asks for a human request a
-transfer; a turn that is only a farewell ends the call.
+the call once the last reply was heard, with its reason as an event. Decides which input may request which
+output. The model requests keys, a transfer or the end by its tools. A key (``person_key``) and a turn that
+only asks for a human request a transfer; a turn that is only a farewell ends the call.
 
 The caller of ``run`` owns its task, which handles one request after the other. A transfer that is not taken
 leaves the conversation as it was, and the bot reports it. When the caller is gone, the human's phone
@@ -29,6 +29,7 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.call_events import (
+    CallEnding,
     ReplyFinished,
     TurnEnded,
     TurnStarted,
@@ -57,6 +58,11 @@ MOST_TRANSFER_S = 120.0
 MOST_REASON_CHARS = 200
 # Outcome of a transfer, in addition to those of the desk: the caller hung up, and was not being put through.
 GONE, TAKEN_S = "gone", 2.0
+# Reasons of an end, as an event has them.
+FAREWELL = "farewell", "the caller has said goodbye"
+BY_MODEL = "ended_by_model", "the model has ended the call"
+TAKEN = "taken_by_a_person", "a person has taken the call"
+NOT_TAKEN = "not_taken_by_a_person", "the agent cannot go on, and no person has taken the call"
 TRANSFER, HANG_UP, PRESS = "transfer_to_a_person", "hang_up", "press_keys"
 
 
@@ -140,6 +146,7 @@ class PhoneControl:
         self._is_last_resort, self._fault = False, ""
         self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
+        self._reason = FAREWELL
         self._keys_at_s: float | None = None
         self._interrupt = False
         events.subscribe(TurnStarted, self._on_turn_started)
@@ -211,6 +218,7 @@ class PhoneControl:
         """Take the words of a turn; empty for a noise."""
         if text.strip():
             self._is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(text)
+            self._reason = FAREWELL
         self._leave_at_s = self._now_s() + ANSWER_S if self._is_leaving else None
         self._news.set()
 
@@ -282,7 +290,11 @@ class PhoneControl:
             self._leave_at_s = self._now_s() + GRACE_S
         else:
             self._leave_at_s = None
+            self._publish_end(self._reason)
             self.finished.set()
+
+    def _publish_end(self, reason: tuple[str, str]) -> None:
+        self._events.publish(CallEnding(self._events.now_ms(), *reason))
 
     async def _until_due(self) -> None:
         dues = [each for each in (self._keys_at_s, self._leave_at_s) if each is not None]
@@ -321,11 +333,14 @@ class PhoneControl:
         finally:
             self._waits(False)
         logger.info(f"a transfer has ended: {self.outcome}")
+        if self.outcome == "taken":
+            self._publish_end(TAKEN)
         if self.outcome not in ("taken", GONE) and not self._model_refers:
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
             if self._is_last_resort:
+                self._reason = NOT_TAKEN
                 self._leave_at_s = self._now_s() + GRACE_S
                 self._news.set()
         return self.outcome
@@ -374,7 +389,7 @@ class PhoneControl:
     # Tools.
 
     async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._is_leaving = True
+        self._is_leaving, self._reason = True, BY_MODEL
         self._leave_at_s = self._now_s() + ANSWER_S
         self._news.set()
         return {"status": "the call ends after your next words: say goodbye"}

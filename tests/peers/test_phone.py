@@ -197,6 +197,8 @@ async def test_a_caller_who_says_goodbye_hears_the_answer_to_its_end_and_the_cal
         timeline, *_ = await timelines(server.url)
         answer = [each["payload"] for each in timeline if each["kind"] == "bot_turn"][-1]
         assert not answer["truncated"]
+        [left] = [each["payload"] for each in timeline if each["kind"] == "left"]
+        assert left["reason"] == "farewell"
         # All of it was at the caller before the call was ended.
         assert set(report.result.marks_echoed) == set(report.result.marks_received)
         assert likeness(heard(report), answer["text"]) > SAID
@@ -249,8 +251,9 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         # The stream is over with it, and so is the session's part.
         assert report.result.closed_by == "agent"
         async with asyncio.timeout(60):
-            while (await timelines(server.url))[0][-1]["kind"] != "left":
+            while (last := (await timelines(server.url))[0][-1])["kind"] != "left":
                 await asyncio.sleep(0.1)
+        assert last["payload"]["reason"] == "taken_by_a_person"
 
 
 class Menu(OpenAiServer):

@@ -13,10 +13,20 @@ from pipecat.frames.frames import (
     TTSSpeakFrame,
 )
 
-from parley.core.call_events import ReplyFinished, TurnEnded, TurnStarted, WaitBegan, WaitEnded
+from parley.core.call_events import CallEnding, ReplyFinished, TurnEnded, TurnStarted, WaitBegan, WaitEnded
 from parley.core.errors import EngineError
 from parley.core.timeline import HeardMark, HeardReply, HeardSource
-from parley.pipelines.phone.control import HANG_UP, PRESS, TRANSFER, PhoneControl, PhoneFacts
+from parley.pipelines.phone.control import (
+    BY_MODEL,
+    FAREWELL,
+    HANG_UP,
+    NOT_TAKEN,
+    PRESS,
+    TAKEN,
+    TRANSFER,
+    PhoneControl,
+    PhoneFacts,
+)
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.phone.call_manager import MOST_OFFER_S
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
@@ -75,6 +85,8 @@ class Bench:
             say=self._say,
         )
         self.waits: list[bool] = []
+        self.ends: list[str] = []
+        self.events.subscribe(CallEnding, lambda event: self.ends.append(event.reason))
         self.events.subscribe(WaitBegan, lambda _event: self.waits.append(True))
         self.events.subscribe(WaitEnded, lambda _event: self.waits.append(False))
 
@@ -157,6 +169,7 @@ def test_a_call_whose_agent_cannot_go_on_is_passed_on_once_and_ends_when_it_is_n
     [(_, to, _, words)] = desk.transfers
     assert to == "+15550123" and "The voice has failed." in words
     assert len(bench.said) == (2 if outcome == "no-answer" else 1)
+    assert bench.ends == [(NOT_TAKEN if outcome == "no-answer" else TAKEN)[0]]
 
 
 def test_a_call_without_a_person_to_pass_it_on_to_is_not_passed_on():
@@ -244,6 +257,7 @@ def test_a_goodbye_ends_the_call_after_the_answer_that_was_heard():
         assert control.finished.is_set()
 
     play(bench, scenario)
+    assert bench.ends == [FAREWELL[0]]
 
 
 def test_no_one_is_hung_up_on_who_speaks():
@@ -354,6 +368,7 @@ def test_who_is_put_through_leaves_the_stream_a_moment_before_that_is_known():
         assert control.outcome == "gone"
 
     play(bench, scenario)
+    assert bench.ends == [TAKEN[0]]
     assert len(desk.transfers) == 1 and desk.cancelled == 0
 
 
@@ -411,6 +426,7 @@ def test_tools_do_the_same():
         assert control.finished.is_set()
 
     play(bench, scenario)
+    assert bench.ends == [TAKEN[0], BY_MODEL[0]]
 
 
 def test_what_became_of_a_transfer_is_told_once():
