@@ -196,6 +196,8 @@ class Pool:
         self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
         self._waiters: dict[str, _Waiter] = {}
         self._placed: dict[str, Assignment] = {}
+        # The same by worker: tickets and their sessions.
+        self._sessions_on: dict[str, dict[str, str]] = {spec.name: {} for spec in settings.workers}
         # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
@@ -279,7 +281,7 @@ class Pool:
         """End a conversation, wherever it is (``Scheduler.release``)."""
         ticket, now_ms = placed.ticket_id, self._clock.now_ms()
         self._again.pop(ticket, None)
-        if (left := self._placed.pop(ticket, None)) is not None:
+        if (left := self._take_out(ticket)) is not None:
             self._require_fresh_health(left)
             self._apply(self._scheduler.release(ticket, now_ms, well=well, kept=kept))
         elif self._waiters.pop(ticket, None) is not None:
@@ -398,7 +400,7 @@ class Pool:
         except BaseException:
             # Cancelled, and possibly granted at the same moment.
             self._waiters.pop(ticket_id, None)
-            if (left := self._placed.pop(ticket_id, None)) is not None:
+            if (left := self._take_out(ticket_id)) is not None:
                 self._require_fresh_health(left)
             self._apply(self._scheduler.cancel(ticket_id, self._clock.now_ms()))
             raise
@@ -406,7 +408,7 @@ class Pool:
     def _lose(self, placed: Assignment, lose: Callable[[str, int], list[Effect]]) -> None:
         if self._placed.get(placed.ticket_id) is not placed:
             return
-        del self._placed[placed.ticket_id]
+        self._take_out(placed.ticket_id)
         self._require_fresh_health(placed)
         placed.lost.set()
         self._again[placed.ticket_id] = self._wait(placed.ticket_id, None)
@@ -417,7 +419,7 @@ class Pool:
             if isinstance(effect, LeaseGranted):
                 self._grant(effect)
             elif isinstance(effect, LeaseLost):
-                placed = self._placed.pop(effect.ticket_id, None)
+                placed = self._take_out(effect.ticket_id)
                 if placed is not None:
                     placed.lost.set()
                     self._again[effect.ticket_id] = self._wait(effect.ticket_id, None)
@@ -440,11 +442,18 @@ class Pool:
         assert url is not None
         placed = Assignment(granted.ticket_id, lease, url, self.first(lease), asyncio.Event(), kept.server)
         self._placed[granted.ticket_id] = placed
+        self._sessions_on[lease.worker][granted.ticket_id] = lease.session_id
         if not waiter.placed.done():
             waiter.placed.set_result(placed)
         if granted.ticket_id in self._again:
             # Its owner has not requested another one yet. A lease that is not taken in time is given up.
             asyncio.get_running_loop().call_later(self.settings.token_s, self._give_up, placed)
+
+    def _take_out(self, ticket_id: str) -> Assignment | None:
+        left = self._placed.pop(ticket_id, None)
+        if left is not None:
+            del self._sessions_on[left.lease.worker][ticket_id]
+        return left
 
     async def _report_places(self) -> None:
         while True:
@@ -597,7 +606,7 @@ class Pool:
             self.streams.on_state(kept.spec.name, kept.url, kept.facts, kv_bytes=kept.spec.kv_bytes)
 
     def _is_busy_elsewhere(self, name: str, facts: Mapping[str, Any]) -> bool:
-        ours = {placed.lease.session_id for placed in self._placed.values() if placed.lease.worker == name}
+        ours = set(self._sessions_on[name].values())
         if self._kept[name].server is not None:
             # It has no session ids of ours: its activity during one of our conversations is attributed to
             # that one.

@@ -11,9 +11,11 @@ with another protocol.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
+from parley.core.errors import StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.limits import Rate, ShareError, Slot
@@ -54,6 +56,15 @@ class RequestRate:
             self._rate.take(identity.owner, limit=self._key_per_minute)
         else:
             self._rate.take(identity.address)
+
+    def put_back(self, identity: ClientIdentity) -> None:
+        """Take back the count of a request."""
+        if identity.is_operator:
+            return
+        if identity.is_application:
+            self._rate.put_back(identity.owner, limit=self._key_per_minute)
+        else:
+            self._rate.put_back(identity.address)
 
 
 class RequestBudgets:
@@ -231,14 +242,28 @@ class UsageLimits:
         own = [] if identity.is_application else [(identity.owner, limit or clients.user.turns_per_minute)]
         return [*own, (identity.application, clients.key.turns_per_minute)]
 
-    def take_session(self, identity: ClientIdentity) -> None:
+    def take_session(self, identity: ClientIdentity) -> Slot:
         """Count one new session.
+
+        Returns:
+            The counted session, to be released where the store does not answer (``unless_stored``).
 
         Raises:
             ShareError: the client has used up its rate, or its tenant may store no more.
         """
         self.tenants.check_session(identity)
         self._sessions.take(identity)
+        return Slot(partial(self._sessions.put_back, identity))
+
+
+@contextmanager
+def unless_stored(counted: Slot) -> Iterator[None]:
+    """Release what was counted when the store does not answer in the block: the client did not cause that."""
+    try:
+        yield
+    except StoreUnavailableError:
+        counted.give_back()
+        raise
 
 
 def share_of(lines: int, share: float, *, least: int = 1) -> int:

@@ -42,7 +42,7 @@ from parley.protocols.openai_chat import (
 )
 from parley.protocols.openai_http import OpenAiHttpError, check_model, error_body
 from parley.serving.gateway.auth.client_auth import Access
-from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.auth.usage import UsageLimits, unless_stored
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.limits import ConcurrencyLimit
@@ -204,8 +204,9 @@ class ChatCompletions:
             return *known, {}
         identity = await access.check(request, APP)
         access.check_new_session(identity)
-        self._usage.take_session(identity)
-        admitted = await access.admit(request, APP)
+        counted = self._usage.take_session(identity)
+        with unless_stored(counted):
+            admitted = await access.admit(request, APP)
         headers = {} if admitted.next_token is None else {TOKEN_HEADER: admitted.next_token}
         cookies = Response()
         owner = identity.session_owner
@@ -214,7 +215,8 @@ class ChatCompletions:
         if "set-cookie" in cookies.headers:
             headers["set-cookie"] = cookies.headers["set-cookie"]
         try:
-            made = await self._conversations.store.create(owner=owner)
+            with unless_stored(counted):
+                made = await self._conversations.store.create(owner=owner)
         except Exception as error:
             # The token is used up.
             raise CompletionFailedError(error, headers) from error

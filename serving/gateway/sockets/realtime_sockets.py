@@ -22,6 +22,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,7 +44,7 @@ from parley.protocols.unmute import Unmute
 from parley.serving.gateway.admin.apps import AppDisabledError, AppId, Apps
 from parley.serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
-from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.auth.usage import UsageLimits, unless_stored
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.limits import ShareError
@@ -316,10 +317,10 @@ class RealtimeSockets:
         identity = await self._check(
             websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
         )
-        if "session" not in body:
-            self._usage.take_session(identity)
+        counted = nullcontext() if "session" in body else unless_stored(self._usage.take_session(identity))
         # Last, so that a token is used up only by a conversation that begins.
-        return await self._access.admit(websocket, app)
+        with counted:
+            return await self._access.admit(websocket, app)
 
     async def _check(
         self,

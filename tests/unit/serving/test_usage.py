@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from parley.core.errors import KeyReusedError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
-from parley.serving.gateway.auth.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits
+from parley.serving.gateway.auth.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits, unless_stored
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
@@ -110,6 +111,19 @@ def test_a_key_begins_more_sessions_than_a_stranger():
         # A user of the key also counts by its address.
         with pytest.raises(ShareError):
             usage.take_session(USER)
+
+    run(scenario())
+
+
+def test_a_session_that_the_store_did_not_take_is_not_counted():
+    async def scenario() -> None:
+        usage = UsageLimits(ServerTuning(sessions_per_minute=1))
+        for error in (StoreUnavailableError("silent"), KeyReusedError("yours")):
+            with pytest.raises(type(error)), unless_stored(usage.take_session(STRANGER)):
+                raise error
+        # The client caused the second one.
+        with pytest.raises(ShareError):
+            usage.take_session(STRANGER)
 
     run(scenario())
 
