@@ -14,7 +14,7 @@ another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of t
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 from fastapi import WebSocket
@@ -26,12 +26,14 @@ from parley.core.errors import AgentError
 from parley.core.grants import ANONYMOUS
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.lifecycle import USED_UP
 from parley.pipelines.phone.relay_control import RelayControl
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.heard_answers import note_heard
+from parley.processors.turns.idle import SILENCE
 from parley.protocols import twilio_relay as relay
-from parley.protocols.client_protocol import ProtocolError
+from parley.protocols.client_protocol import SHUTDOWN, ProtocolError
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments
@@ -140,6 +142,8 @@ class RelayCall:
         self._keys = ""
         self._refused = 0
         self._code = DONE
+        # Of the end, where this side decided it.
+        self._reason = ""
 
     async def open(self) -> bool:
         """Wait for the first message; return whether it is that of this call."""
@@ -156,6 +160,14 @@ class RelayCall:
 
     async def hold(self, conversation: Conversation) -> bool:
         """Hold the call until its socket is closed; return whether it is over."""
+        payload = {"transport": RELAY, "call_id": uuid.uuid4().hex}
+        _note(conversation, Kind.JOINED, payload)
+        try:
+            return await self._hold(conversation)
+        finally:
+            _note(conversation, Kind.LEFT, payload | ({"reason": self._reason} if self._reason else {}))
+
+    async def _hold(self, conversation: Conversation) -> bool:
         await self._greet(conversation)
         lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
@@ -174,11 +186,13 @@ class RelayCall:
                 if lost in done or stopping in done:
                     # Another process has the session, or this one ends: Twilio asks what follows.
                     self._code = RESTART
+                    self._reason = SHUTDOWN if stopping in done else ""
                     return False
                 if ended in done:
                     return True
                 if reading not in done:
                     if not self._keys:
+                        self._reason = SILENCE[0]
                         await self._send(relay.end())
                         return True
                     await self._press_all(conversation)
@@ -242,7 +256,8 @@ class RelayCall:
             await self._stop_answer()
             self._control.pass_on()
             self._answering = asyncio.create_task(
-                self._say_last(self._control.connecting, self._control.ending), name="relay.connecting"
+                self._say_last(self._control.connecting, self._control.ending, self._control.reason),
+                name="relay.connecting",
             )
             return
         self._keys = (self._keys + digit)[-MOST_KEYS:]
@@ -279,22 +294,23 @@ class RelayCall:
                 await self._send(relay.token(said, is_last=False))
         await self._send(relay.token("", is_last=True))
         if self._control.ending:
-            await self._end_after(said, self._control.ending)
+            await self._end_after(said, self._control.ending, self._control.reason)
 
     async def _leave_when_used_up(self) -> None:
         """End the call after a goodbye when its tenant has used up a limit."""
         await self._used_up.wait()
         await self._stop_answer()
-        await self._say_last(self._goodbye, relay.end())
+        await self._say_last(self._goodbye, relay.end(), USED_UP[0])
 
-    async def _say_last(self, text: str, ending: str) -> None:
+    async def _say_last(self, text: str, ending: str, reason: str) -> None:
         """Say the last words of the session, and end it."""
         await self._send(relay.token(text, is_last=True))
-        await self._end_after(text, ending)
+        await self._end_after(text, ending, reason)
 
-    async def _end_after(self, said: str, ending: str) -> None:
+    async def _end_after(self, said: str, ending: str, reason: str) -> None:
         """End the session when the words have been spoken."""
         await asyncio.sleep(min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S))
+        self._reason = reason
         await self._send(ending)
         self._ended.set()
 
@@ -336,3 +352,9 @@ class RelayCall:
         except (TimeoutError, RuntimeError, WebSocketDisconnect) as error:
             # The reader notices the end of the socket.
             logger.info(f"ConversationRelay takes nothing any more: {type(error).__name__}")
+
+
+def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, object]) -> None:
+    """Record that the call began, or ended."""
+    key = f"{kind.value}.{payload['call_id']}"
+    conversation.record(conversation.draft(kind, "system", dict(payload), key=key))

@@ -13,11 +13,22 @@ from typing import Any
 from parley.core.errors import EngineError
 from parley.language.intents import IntentRules
 from parley.models.tools import Tool
-from parley.pipelines.phone.control import PRESS, TRANSFER, PhoneTool, hang_up_tool, press_tool
+from parley.pipelines.phone.control import (
+    BY_MODEL,
+    FAREWELL,
+    PRESS,
+    TRANSFER,
+    PhoneTool,
+    hang_up_tool,
+    press_tool,
+)
 from parley.protocols import twilio_relay as relay
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import TO_PERSON
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+
+# Reason of an end after which Twilio dials the person. Whether they take the call is not known here.
+PASSED_ON = "passed_on"
 
 
 class RelayControl:
@@ -31,6 +42,7 @@ class RelayControl:
 
     Attributes:
         ending: message that ends the session after the present answer; empty while it goes on.
+        reason: of that end, as in ``CallEnding``.
     """
 
     def __init__(
@@ -41,7 +53,7 @@ class RelayControl:
         send: Callable[[str], Awaitable[None]],
     ) -> None:
         self._phone, self._settings, self._intents, self._send = phone, settings, intents, send
-        self.ending = ""
+        self.ending = self.reason = ""
 
     @property
     def can_transfer(self) -> bool:
@@ -55,12 +67,12 @@ class RelayControl:
 
     def pass_on(self) -> None:
         """End the session with a transfer to the person."""
-        self.ending = relay.end(TO_PERSON)
+        self.ending, self.reason = relay.end(TO_PERSON), PASSED_ON
 
     def begin(self, said: str) -> None:
         """Take a turn of the caller: it decides anew, and a farewell ends the call after its answer."""
         is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(said)
-        self.ending = relay.end() if is_leaving else ""
+        self.ending, self.reason = (relay.end(), FAREWELL[0]) if is_leaving else ("", "")
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
@@ -88,7 +100,7 @@ class RelayControl:
         return tools
 
     async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.ending = relay.end()
+        self.ending, self.reason = relay.end(), BY_MODEL[0]
         return {"status": "the call ends after your next words: say goodbye"}
 
     async def _press(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -134,13 +134,29 @@ class Line:
                 return said
 
 
+async def session_with(client: httpx.AsyncClient, text: str) -> str:
+    """Return the session in which a text was said."""
+    found = (await client.get("/api/sessions/search", params={"text": text})).json()["sessions"]
+    return str(found[0]["id"])
+
+
 async def turns(url: str, text: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the session in which a text was said, and the model's view of it."""
     async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
-        found = (await client.get("/api/sessions/search", params={"text": text})).json()["sessions"]
-        session = found[0]["id"]
+        session = await session_with(client, text)
         view = (await client.get(f"/api/sessions/{session}/prompt")).json()["messages"]
     return session, [(message["role"], message["content"]) for message in view]
+
+
+async def reasons(url: str, text: str) -> list[str | None]:
+    """Return the reasons for which the streams of a session ended, None where the server did not end it."""
+    async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+        path = f"/api/sessions/{await session_with(client, text)}/timeline?limit=1000"
+        events = (await client.get(path)).json()["events"]
+    bounds = [each for each in events if each["kind"] in ("joined", "left")]
+    assert [each["kind"] for each in bounds] == ["joined", "left"] * (len(bounds) // 2)
+    assert {each["payload"]["transport"] for each in bounds} == {"twilio_relay"}
+    return [each["payload"].get("reason") for each in bounds[1::2]]
 
 
 async def test_a_caller_is_greeted_and_answered_token_by_token(url: str):
@@ -253,6 +269,7 @@ async def test_a_farewell_ends_the_call_after_its_answer(url: str):
         # 15 words take a few seconds to speak.
         assert asyncio.get_running_loop().time() - began_s > 5
     assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
+    assert (await reasons(url, "Thank you, goodbye."))[-1] == "farewell"
 
 
 async def test_a_caller_who_goes_on_after_a_farewell_is_not_cut_off(url: str):
@@ -278,6 +295,7 @@ async def test_a_model_presses_keys_hangs_up_and_passes_the_call_on(url: str):
         await line.say("That is enough.")
         assert await line.spoken() == "Done."
         assert await line.until_end() == ""
+    assert (await reasons(url, "That is enough."))[-1] == "ended_by_model"
     twilio = Twilio(url, "CA13")
     async with twilio.connected() as line:
         await line.spoken()
@@ -285,6 +303,7 @@ async def test_a_model_presses_keys_hangs_up_and_passes_the_call_on(url: str):
         assert await line.spoken() == "Done."
         handoff = await line.until_end()
     assert await number_dialled(twilio, handoff) == "+15550123"
+    assert (await reasons(url, "your manager"))[-1] == "passed_on"
 
 
 async def test_a_caller_who_has_hung_up_is_connected_to_nothing(url: str):
