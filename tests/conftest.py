@@ -3,6 +3,7 @@
 Only warnings and errors are logged: failures stay readable, and logging takes no virtual time.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,12 @@ PLACES = {
     "alone": ("tests/peers/", "tests/contracts/test_documented_commands.py"),
     "paired": ("tests/peers/",),
 }
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what lasts for the run from garbage collection, which takes seconds for it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

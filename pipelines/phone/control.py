@@ -76,6 +76,8 @@ class CallControl(Protocol):
 
     async def hang_up(self, call_sid: str) -> None: ...
 
+    def is_put_through(self, call_sid: str) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class PhoneFacts:
@@ -146,13 +148,14 @@ class PhoneControl:
         self._is_last_resort, self._fault = False, ""
         self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
-        self._reason = FAREWELL
+        self._reason, self._is_ending = FAREWELL, False
         self._keys_at_s: float | None = None
         self._interrupt = False
         events.subscribe(TurnStarted, self._on_turn_started)
         events.subscribe(TurnEnded, self._on_turn_ended)
         events.subscribe(TurnTranscribed, self._on_turn_transcribed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
+        events.subscribe(CallEnding, self._on_call_ending)
 
     @property
     def _is_passing_on(self) -> bool:
@@ -294,7 +297,12 @@ class PhoneControl:
             self.finished.set()
 
     def _publish_end(self, reason: tuple[str, str]) -> None:
-        self._events.publish(CallEnding(self._events.now_ms(), *reason))
+        """Publish why the call ends, unless it ends for another reason already."""
+        if not self._is_ending:
+            self._events.publish(CallEnding(self._events.now_ms(), *reason))
+
+    def _on_call_ending(self, _event: CallEnding) -> None:
+        self._is_ending = True
 
     async def _until_due(self) -> None:
         dues = [each for each in (self._keys_at_s, self._leave_at_s) if each is not None]
@@ -356,6 +364,8 @@ class PhoneControl:
             await asyncio.wait({transfer, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not transfer.done():
                 # A caller who is put through leaves the stream a moment before the success is reported.
+                if self._desk.is_put_through(self._facts.call_sid):
+                    self._publish_end(TAKEN)
                 await asyncio.wait({transfer}, timeout=TAKEN_S)
             return transfer.result() if transfer.done() else GONE
         finally:
@@ -389,7 +399,8 @@ class PhoneControl:
     # Tools.
 
     async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._is_leaving, self._reason = True, BY_MODEL
+        if not self._is_leaving:
+            self._is_leaving, self._reason = True, BY_MODEL
         self._leave_at_s = self._now_s() + ANSWER_S
         self._news.set()
         return {"status": "the call ends after your next words: say goodbye"}

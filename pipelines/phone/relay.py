@@ -49,6 +49,8 @@ SETUP_S, SILENT_S, SEND_S = 10.0, 900.0, 10.0
 # Pause after which pressed keys are a turn.
 KEYS_S = 2.0
 MOST_REFUSED, MOST_KEYS = 20, 40
+# Reason of an end because of such messages.
+UNREADABLE = "unreadable_messages"
 # A slow voice says two words in a second. It begins after a moment.
 WORDS_PER_S, VOICE_BEGINS_S, LONGEST_LAST_S = 2.0, 1.0, 30.0
 # WebSocket close codes (RFC 6455, 7.4.1; 12.2).
@@ -273,6 +275,8 @@ class RelayCall:
         """Answer a turn of the caller; an answer that is being made ends."""
         await self._stop_answer()
         self._control.begin(text)
+        # An end that was about to be sent is taken back.
+        self._reason = ""
         self._answering = asyncio.create_task(
             self._answer(conversation.session_id, text), name="relay.answer"
         )
@@ -337,7 +341,7 @@ class RelayCall:
                 self._refused += 1
                 logger.warning(f"a message of ConversationRelay is skipped: {error}")
                 if self._refused > MOST_REFUSED:
-                    self._code = WRONG
+                    self._code, self._reason = WRONG, UNREADABLE
                     return None
                 continue
             if event is not None:

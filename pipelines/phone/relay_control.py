@@ -100,7 +100,8 @@ class RelayControl:
         return tools
 
     async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.ending, self.reason = relay.end(), BY_MODEL[0]
+        if not self.ending:
+            self.ending, self.reason = relay.end(), BY_MODEL[0]
         return {"status": "the call ends after your next words: say goodbye"}
 
     async def _press(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,6 +27,8 @@ from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC
 from tests.peers.server import free_port
 
 ACCOUNT = "AC" + "1" * 32
+# From the end of a stream to the answer to the request that has ended it.
+ANSWERS_S = 0.5
 
 
 @dataclass
@@ -91,6 +93,8 @@ class RestServer:
         self.updates.append((sid, form))
         if form.get("Twiml") and self.on_redirect is not None:
             self.on_redirect(sid)
+            # Twilio ends the stream before it answers.
+            await asyncio.sleep(ANSWERS_S)
         for twiml in form.get("Twiml", []):
             self._follow(ElementTree.fromstring(twiml))
         return JSONResponse({"sid": sid, "status": "in-progress"})

@@ -25,6 +25,7 @@ const TRANSPORTS = {
   eval: "via_voice",
   file: "via_recording",
   twilio: "via_phone",
+  twilio_relay: "via_phone",
   telephony: "via_phone",
 };
 // Lines for changes of the tier, by the event that led to them. The agent's return to its own tier is not worth one.

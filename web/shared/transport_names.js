@@ -4,6 +4,7 @@
 const NAMES = {
   webrtc: "browser",
   phone: "phone",
+  twilio_relay: "phone, as text",
   websocket: "program",
   text: "text",
   file: "file",

@@ -140,6 +140,10 @@ class CallManager:
                 # Its stream is closed after this, and no instruction follows the stream.
                 logger.warning(f"Twilio did not end a call: {error}")
 
+    def is_put_through(self, call_sid: str) -> bool:
+        """Return whether the caller is being connected, or was connected, to a person."""
+        return call_sid in self._put_through
+
     async def call(self, to: str, caller: str, answer: str) -> str:
         """Place a call; return its sid.
 

@@ -13,6 +13,7 @@ reports the position to the caller.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,7 +25,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from parley.core.errors import PeerError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.serving.gateway.auth.client_auth import Access
-from parley.serving.gateway.auth.usage import RequestRate, UsageLimits
+from parley.serving.gateway.auth.usage import RequestRate, UsageLimits, unless_stored
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import read_json
 from parley.serving.gateway.line_request import Queueing
@@ -228,12 +229,13 @@ class WebRtcRoutes:
         uses_recogniser = self._calls.uses_recogniser(given.get("mode"))
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=True)
         await self._check_body(given, identity)
-        if given.get("session") is None:
-            self._usage.take_session(identity)
+        has_session = given.get("session") is not None
+        counted = nullcontext() if has_session else unless_stored(self._usage.take_session(identity))
         # Last, so that a token is used up only by a call that may begin.
         more: dict[str, str] = {}
         if admitted is None:
-            begun = await self._access.admit(request, APP)
+            with counted:
+                begun = await self._access.admit(request, APP)
             if begun.next_token is not None:
                 more["next_token"] = begun.next_token
         offering = OFFERING.set(identity)
