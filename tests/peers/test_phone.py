@@ -233,6 +233,9 @@ async def test_a_caller_is_passed_on_to_a_person_who_has_heard_what_it_is_about(
         assert (first["To"], first["From"]) == (["+15550123"], ["+15550199"])
         assert "opening hours on saturday" in " ".join(rest.said).lower()
         # The second time they press a key: both are in one conference, whose name cannot be guessed.
+        async with asyncio.timeout(10):
+            while len(rest.in_conference) < 2:
+                await asyncio.sleep(0.1)
         [name, same] = rest.in_conference
         assert name == same and len(name) > 30
         conference = [form for sid, form in rest.updates if "Twiml" in form]

@@ -207,6 +207,9 @@ async def transferred(deployed: Deployed, front: Front, rest: RestServer) -> Non
         back.set()
         async with asyncio.timeout(WITHIN_S):
             await calling
+            # The caller is there before the person is.
+            while len(rest.in_conference) < 2:
+                await asyncio.sleep(0.1)
 
 
 async def test_a_stream_that_is_lost_while_the_server_lives_goes_on_there(tmp_path: Path):

@@ -93,10 +93,10 @@ class RestServer:
         self.updates.append((sid, form))
         if form.get("Twiml") and self.on_redirect is not None:
             self.on_redirect(sid)
-            # Twilio ends the stream before it answers.
-            await asyncio.sleep(ANSWERS_S)
         for twiml in form.get("Twiml", []):
             self._follow(ElementTree.fromstring(twiml))
+            # The stream has ended before the answer.
+            await asyncio.sleep(ANSWERS_S)
         return JSONResponse({"sid": sid, "status": "in-progress"})
 
     async def _ring(self, sid: str, form: dict[str, list[str]], phone: Phone) -> None:
