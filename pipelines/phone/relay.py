@@ -27,7 +27,7 @@ from parley.core.grants import ANONYMOUS
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.lifecycle import USED_UP
-from parley.pipelines.phone.relay_control import RelayControl
+from parley.pipelines.phone.relay_control import End, RelayControl
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.heard_answers import note_heard
@@ -256,10 +256,9 @@ class RelayCall:
     async def _press(self, conversation: Conversation, digit: str) -> None:
         if digit == self._settings.person_key and not self._keys and self._control.can_transfer:
             await self._stop_answer()
-            self._control.pass_on()
+            ending = self._control.pass_on()
             self._answering = asyncio.create_task(
-                self._say_last(self._control.connecting, self._control.ending, self._control.reason),
-                name="relay.connecting",
+                self._say_last(self._control.connecting, ending), name="relay.connecting"
             )
             return
         self._keys = (self._keys + digit)[-MOST_KEYS:]
@@ -297,25 +296,25 @@ class RelayCall:
                 said = self._apology
                 await self._send(relay.token(said, is_last=False))
         await self._send(relay.token("", is_last=True))
-        if self._control.ending:
-            await self._end_after(said, self._control.ending, self._control.reason)
+        if (ending := self._control.ending) is not None:
+            await self._end_after(said, ending)
 
     async def _leave_when_used_up(self) -> None:
         """End the call after a goodbye when its tenant has used up a limit."""
         await self._used_up.wait()
         await self._stop_answer()
-        await self._say_last(self._goodbye, relay.end(), USED_UP[0])
+        await self._say_last(self._goodbye, End(relay.end(), USED_UP[0]))
 
-    async def _say_last(self, text: str, ending: str, reason: str) -> None:
+    async def _say_last(self, text: str, ending: End) -> None:
         """Say the last words of the session, and end it."""
         await self._send(relay.token(text, is_last=True))
-        await self._end_after(text, ending, reason)
+        await self._end_after(text, ending)
 
-    async def _end_after(self, said: str, ending: str, reason: str) -> None:
+    async def _end_after(self, said: str, ending: End) -> None:
         """End the session when the words have been spoken."""
         await asyncio.sleep(min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S))
-        self._reason = reason
-        await self._send(ending)
+        self._reason = ending.reason
+        await self._send(ending.message)
         self._ended.set()
 
     async def _stop_answer(self) -> None:

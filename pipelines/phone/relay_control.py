@@ -8,7 +8,7 @@ A later turn of the caller takes back what an earlier one has requested.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from parley.core.errors import EngineError
 from parley.language.intents import IntentRules
@@ -31,6 +31,18 @@ from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 PASSED_ON = "passed_on"
 
 
+class End(NamedTuple):
+    """End of a session.
+
+    Attributes:
+        message: to Twilio.
+        reason: as in ``CallEnding``.
+    """
+
+    message: str
+    reason: str
+
+
 class RelayControl:
     """Control of one call.
 
@@ -41,8 +53,7 @@ class RelayControl:
         send: sends a message to Twilio.
 
     Attributes:
-        ending: message that ends the session after the present answer; empty while it goes on.
-        reason: of that end, as in ``CallEnding``.
+        ending: end of the session after the present answer; None while it goes on.
     """
 
     def __init__(
@@ -53,7 +64,7 @@ class RelayControl:
         send: Callable[[str], Awaitable[None]],
     ) -> None:
         self._phone, self._settings, self._intents, self._send = phone, settings, intents, send
-        self.ending = self.reason = ""
+        self.ending: End | None = None
 
     @property
     def can_transfer(self) -> bool:
@@ -65,14 +76,15 @@ class RelayControl:
         """Words to a caller who is passed on."""
         return self._settings.connecting.format(person=self._settings.person)
 
-    def pass_on(self) -> None:
-        """End the session with a transfer to the person."""
-        self.ending, self.reason = relay.end(TO_PERSON), PASSED_ON
+    def pass_on(self) -> End:
+        """End the session with a transfer to the person; return that end."""
+        self.ending = ending = End(relay.end(TO_PERSON), PASSED_ON)
+        return ending
 
     def begin(self, said: str) -> None:
         """Take a turn of the caller: it decides anew, and a farewell ends the call after its answer."""
         is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(said)
-        self.ending, self.reason = (relay.end(), FAREWELL[0]) if is_leaving else ("", "")
+        self.ending = End(relay.end(), FAREWELL[0]) if is_leaving else None
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
@@ -100,8 +112,8 @@ class RelayControl:
         return tools
 
     async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self.ending:
-            self.ending, self.reason = relay.end(), BY_MODEL[0]
+        if self.ending is None:
+            self.ending = End(relay.end(), BY_MODEL[0])
         return {"status": "the call ends after your next words: say goodbye"}
 
     async def _press(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from parley.evals.harness.launcher import Server
 from parley.evals.harness.manners import Manners, ask, hear_greeting
 from parley.evals.harness.speech import RATE_HZ, Spoken, decode, encode, framed
 from parley.evals.harness.webrtc_caller import Line
-from parley.evals.latency.capacity import answers_of, measure, packet_lateness, replies_of
+from parley.evals.latency.capacity import STOLEN_SHARE, answers_of, measure, packet_lateness, replies_of
 from parley.evals.latency.conversation import converse
 from parley.evals.latency.figures import summary
 from parley.evals.latency.report import capacity_table
@@ -103,6 +103,7 @@ async def test_a_number_of_calls_at_which_answers_come_late_is_not_the_capacity(
     for step in result["steps"]:
         assert not step["answers_in_time"]
         assert step["voice_to_voice_ms"]["p95"] > 1.5 * result["unloaded_voice_to_voice_ms"]["p95"]
+    assert all(step["host_took"] >= STOLEN_SHARE for step in result["steps"][:-1])
     assert (result["capacity"], result["capacity_by_lateness"]) == (0, 2)
 
 

@@ -50,21 +50,19 @@ class RequestRate:
         Raises:
             ShareError: the client has used up its rate.
         """
-        if identity.is_operator:
-            return
-        if identity.is_application:
-            self._rate.take(identity.owner, limit=self._key_per_minute)
-        else:
-            self._rate.take(identity.address)
+        if not identity.is_operator:
+            client, limit = self._bucket(identity)
+            self._rate.take(client, limit=limit)
 
     def put_back(self, identity: ClientIdentity) -> None:
         """Take back the count of a request."""
-        if identity.is_operator:
-            return
-        if identity.is_application:
-            self._rate.put_back(identity.owner, limit=self._key_per_minute)
-        else:
-            self._rate.put_back(identity.address)
+        if not identity.is_operator:
+            client, limit = self._bucket(identity)
+            self._rate.put_back(client, limit=limit)
+
+    def _bucket(self, identity: ClientIdentity) -> tuple[str, int | None]:
+        """Return the client that a request counts for, and its own limit."""
+        return (identity.owner, self._key_per_minute) if identity.is_application else (identity.address, None)
 
 
 class RequestBudgets:
@@ -257,12 +255,16 @@ class UsageLimits:
 
 
 @contextmanager
-def unless_stored(counted: Slot) -> Iterator[None]:
-    """Release what was counted when the store does not answer in the block: the client did not cause that."""
+def unless_stored(counted: Slot | None) -> Iterator[None]:
+    """Release what was counted, if anything, when the store does not answer in the block.
+
+    The client did not cause that.
+    """
     try:
         yield
     except StoreUnavailableError:
-        counted.give_back()
+        if counted is not None:
+            counted.give_back()
         raise
 
 

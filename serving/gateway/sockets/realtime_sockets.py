@@ -22,7 +22,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -317,9 +316,9 @@ class RealtimeSockets:
         identity = await self._check(
             websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
         )
-        counted = nullcontext() if "session" in body else unless_stored(self._usage.take_session(identity))
+        counted = None if "session" in body else self._usage.take_session(identity)
         # Last, so that a token is used up only by a conversation that begins.
-        with counted:
+        with unless_stored(counted):
             return await self._access.admit(websocket, app)
 
     async def _check(

@@ -13,7 +13,6 @@ reports the position to the caller.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -229,12 +228,11 @@ class WebRtcRoutes:
         uses_recogniser = self._calls.uses_recogniser(given.get("mode"))
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=True)
         await self._check_body(given, identity)
-        has_session = given.get("session") is not None
-        counted = nullcontext() if has_session else unless_stored(self._usage.take_session(identity))
+        counted = self._usage.take_session(identity) if given.get("session") is None else None
         # Last, so that a token is used up only by a call that may begin.
         more: dict[str, str] = {}
         if admitted is None:
-            with counted:
+            with unless_stored(counted):
                 begun = await self._access.admit(request, APP)
             if begun.next_token is not None:
                 more["next_token"] = begun.next_token
