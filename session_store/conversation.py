@@ -693,6 +693,11 @@ class Conversation:
                 "the session store is unavailable, send the message again in a moment"
             ) from None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether records wait to be committed."""
+        return not self._idle.is_set()
+
     async def flushed(self) -> None:
         """Wait until nothing is pending; nothing lingers meanwhile."""
         self._hurry = True

@@ -102,6 +102,12 @@ class Conversations:
         entry = self._open.get(session_id)
         return None if entry is None or not entry.users else _opened(entry)
 
+    def is_live(self, session_id: str) -> bool:
+        """Return whether the session has a holder in this process, or records that are not committed yet."""
+        entry = self._open.get(session_id)
+        conversation = None if entry is None else _opened(entry)
+        return conversation is not None and (self.get(session_id) is not None or conversation.is_pending)
+
     def live(self) -> list[Conversation]:
         """Return the sessions that have a holder in this process."""
         found = [self.get(session_id) for session_id in self._open]

@@ -341,8 +341,9 @@ def session_api(
     @router.get("/{session_id}", dependencies=in_use)
     async def shown(session_id: SessionId) -> dict[str, object]:
         """Return the state of a session."""
-        live = conversations.get(session_id)
-        return {**shown_info(await store.info(session_id)), "live": live is not None}
+        # Read first: once it is false, the store has all that the last holder has recorded.
+        is_live = conversations.is_live(session_id)
+        return {**shown_info(await store.info(session_id)), "live": is_live}
 
     @router.get("/{session_id}/timeline", dependencies=in_use)
     async def timeline(

@@ -68,6 +68,30 @@ def test_a_turn_is_durable_when_it_returns_and_is_in_the_view(tmp_path: Path):
     play(tmp_path, scenario)
 
 
+def test_a_session_is_live_until_all_that_its_last_holder_recorded_is_stored(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        session_id = (await opened.store.create()).id
+
+        async def hold() -> None:
+            async with opened.open(session_id) as conversation:
+                conversation.record(reply(conversation, "its last words"))
+
+        holding = asyncio.create_task(hold())
+        while not opened.is_live(session_id):
+            await asyncio.sleep(0)
+        pending_without_holder = 0
+        while opened.is_live(session_id):
+            pending_without_holder += opened.get(session_id) is None
+            await asyncio.sleep(0)
+        assert pending_without_holder
+        [stored] = await opened.store.events(session_id, limit=10)
+        assert stored.payload["text"] == "its last words"
+        await holding
+        assert not opened.is_live(NO_SESSION)
+
+    play(tmp_path, scenario)
+
+
 def test_records_keep_their_order_among_appends_and_go_in_few_commits(tmp_path: Path):
     async def scenario(opened: Conversations) -> None:
         async with opened.open() as conversation:
