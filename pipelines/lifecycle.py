@@ -50,6 +50,9 @@ from parley.telemetry.usage_ledger import CallLedger
 # Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
 # reports feed an idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
+# Speech without any audio for this long has ended: its transport sends nothing any more. With Pipecat's
+# default, 1 s, a process that its host has stopped, or a network without packets, cut a word in two.
+NO_AUDIO_S = 4.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
 LIMITED = "rate_limit_exceeded"
@@ -134,7 +137,10 @@ def call_worker(
 def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
     """Return voice activity as a processor for the pipeline of a call."""
     return VADProcessor(
-        vad_analyzer=analyzer, speech_activity_period=SPEECH_ACTIVITY_S, enable_direct_mode=True
+        vad_analyzer=analyzer,
+        speech_activity_period=SPEECH_ACTIVITY_S,
+        audio_idle_timeout=NO_AUDIO_S,
+        enable_direct_mode=True,
     )
 
 

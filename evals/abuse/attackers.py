@@ -44,10 +44,12 @@ async def run_attack(attack: Attack, target: Target, seconds: float, seed: int) 
 
 def main(name: str, seconds: float, seed: int) -> None:
     """Run one attack against the target on standard input."""
-    os.nice(NICENESS)
+    [attack] = chosen([name])
+    if attack.controls:
+        # The control calls measure the server, so their callers come first.
+        os.nice(NICENESS)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, most), most))
-    [attack] = chosen([name])
     target = Target.from_json(sys.stdin.readline())
     run = attack.run(AttackRun(target, max(seconds, attack.least_s), random.Random(f"{name} {seed}")))
     print(json.dumps(asdict(asyncio.run(run))), flush=True)  # type: ignore[arg-type]

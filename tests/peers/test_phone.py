@@ -19,7 +19,9 @@ from tests.peers.openai_server import OpenAiServer
 from tests.peers.operations_gateway import BEARER
 from tests.peers.phone_caller import heard, keys_in, likeness, place
 from tests.peers.server import RunningServer, running_server
+from tests.peers.test_webrtc_call import turns_of
 from tests.peers.twilio_rest import ACCOUNT, Phone, RestServer, twilio_rest
+from tests.peers.webrtc_caller import greeted
 from tests.voices import say
 
 QUESTION = "What are your opening hours on Saturday?"
@@ -120,6 +122,44 @@ async def test_a_caller_asks_and_hears_the_answer(one_line: RunningServer):
         assert "On Saturdays they are open from ten until two." in said_by["bot_turn"][1]
         # The marks have come back: it is certain that all of it was heard.
         assert all(not each["payload"]["truncated"] for each in timeline if each["kind"] == "bot_turn")
+
+
+async def stopped_by_its_host(server: RunningServer, after_s: float) -> None:
+    """Stop the process of a server for one and a half seconds, as a busy host does."""
+    await asyncio.sleep(after_s)
+    server.process.suspend()
+    await asyncio.sleep(1.5)
+    server.process.resume()
+
+
+@shared
+async def test_a_question_during_which_the_server_stands_still_is_understood_by_telephone(
+    one_line: RunningServer,
+):
+    server = one_line
+    await until_free(server)
+    async with front_of(server.url) as front:
+        said = [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)]
+        await asyncio.gather(
+            place(front.url, said, max_drain_s=0.5), stopped_by_its_host(server, GREETED_S + 0.6)
+        )
+    timeline, *_ = await timelines(server.url)
+    asked = [each["payload"]["text"] for each in timeline if each["kind"] == "user_turn"]
+    assert asked == [QUESTION.lower().rstrip("?")]
+
+
+@shared
+async def test_a_question_during_which_the_server_stands_still_is_understood_in_a_browser(
+    one_line: RunningServer,
+):
+    server = one_line
+    await until_free(server)
+    async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
+        async with greeted(client) as caller:
+            caller.microphone.say(say(QUESTION) + bytes(32_000 * 8))
+            await stopped_by_its_host(server, 0.6)
+            await caller.until(lambda: len(turns_of(caller)) >= 2)
+            assert turns_of(caller)[1]["user_text"] == QUESTION.lower().rstrip("?")
 
 
 @pytest.mark.paired

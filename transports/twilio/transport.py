@@ -55,10 +55,10 @@ from parley.transports.twilio.caller import pcm_ms
 from parley.transports.twilio.stream import MOST_PRESSED_US, PhoneStream
 
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
-# Most audio that a slow pipeline may be behind. With more, a turn would be answered too late.
-MOST_BEHIND_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 2
-# The first call of a server loads shared resources: until it has caught up, more may wait.
-MOST_AT_START_BYTES = 3 * RATE_HZ * PCM_BYTES_PER_SAMPLE
+# Most audio that a slow pipeline may be behind (3 s). A busy host stops a process for a second or more, and
+# the first call of a server loads shared resources: an answer that comes late is better than one to half of
+# the words. A pipeline that is always slower than speech would be later and later.
+MOST_BEHIND_BYTES = 3 * RATE_HZ * PCM_BYTES_PER_SAMPLE
 MOST_KEYS = 64
 # Audio that waited for a busy loop goes on in one piece of at most 100 ms, so that the pipeline catches up.
 MOST_JOINED_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 10
@@ -91,7 +91,7 @@ class PhoneInput(DirectAudioInput):
         # Bytes that wait, and bytes dropped before them.
         self._behind = self._lost = 0
         self._news = asyncio.Event()
-        self._is_over = self._has_caught_up = False
+        self._is_over = False
         self._resampler: Resampler | None = None
         self._reader: asyncio.Task[None] | None = None
         self.dropped_ms = 0
@@ -124,8 +124,7 @@ class PhoneInput(DirectAudioInput):
 
     def _drop_oldest(self) -> None:
         # One piece may be long by itself: after a gap of the line it includes the filler.
-        limit = MOST_BEHIND_BYTES if self._has_caught_up else MOST_AT_START_BYTES
-        limit += max(len(piece) for piece in self._heard)
+        limit = MOST_BEHIND_BYTES + max(len(piece) for piece in self._heard)
         while self._behind > limit:
             oldest = self._heard.popleft()
             self._behind -= len(oldest)
@@ -183,7 +182,6 @@ class PhoneInput(DirectAudioInput):
             lost, self._lost = self._lost, 0
             return bytes(lost)
         if not self._heard or not self._is_piece():
-            self._has_caught_up = True
             return None
         pieces = [self._heard.popleft()]
         joined = len(pieces[0])

@@ -52,7 +52,9 @@ from parley.transports.webrtc.connection_state import is_over
 from parley.transports.webrtc.jitter_buffer import install
 
 # aiortc queues decoded frames of 20 ms without a bound.
-MAX_BACKLOG_FRAMES = 25
+# 3 s of the caller's audio. A busy host stops a process for a second or more, and an answer that comes late
+# is better than one to half of the words. A process that is always too slow would be later and later.
+MAX_BACKLOG_FRAMES = 150
 NO_VIDEO_S = 0.1
 VIDEO_WAIT_S = 2.0
 NO_AUDIO_S = 0.01

@@ -83,14 +83,14 @@ async def call(side: TwilioSide) -> AsyncIterator[tuple[PipelineWorker, Middle, 
         await stream.close()
 
 
-def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_the_rest():
+def test_a_pipeline_that_stood_still_hears_the_last_three_seconds_and_silence_for_the_rest():
     async def scenario() -> None:
         side = TwilioSide(audio_s=0)
         async with call(side) as (_, middle, transport, _told):
             at_ms = 0
-            for number in range(200):
+            for number in range(300):
                 if number == 50:
-                    middle.stands_s = 2.0
+                    middle.stands_s = 4.0
                 if number == 100:
                     side.send_event("dtmf", dtmf={"track": "inbound_track", "digit": "7"})
                 loud = bytes([0x10]) * 160
@@ -101,9 +101,9 @@ def test_a_pipeline_that_stood_still_hears_the_last_half_second_and_silence_for_
             await asyncio.sleep(0.1)
             pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
             # Samples are time; lost ones are silent.
-            assert len(pcm) == 200 * 160
+            assert len(pcm) == 300 * 160
             silent_ms = int((pcm == 0).sum()) // 8
-            assert 1_400 <= silent_ms <= 1_600
+            assert 900 <= silent_ms <= 1_100
             assert transport.input().dropped_ms == silent_ms
             assert [frame.button for _, frame in middle.passed if isinstance(frame, InputDTMFFrame)] == [
                 KeypadEntry.SEVEN
@@ -121,6 +121,23 @@ def test_a_call_that_takes_long_to_begin_loses_nothing_of_its_caller():
                 side.number += 1
                 side.incoming.put_nowait(audio(side.number, number * 20, bytes([0x10]) * 160))
                 await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+            pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
+            assert len(pcm) == 150 * 160 and (pcm != 0).all() and transport.input().dropped_ms == 0
+
+    virtual_time.run(scenario())
+
+
+def test_a_process_that_its_host_stops_for_two_seconds_hears_all_that_was_said_meanwhile():
+    async def scenario() -> None:
+        side = TwilioSide(audio_s=0)
+        async with call(side) as (_, middle, transport, _told):
+            for number in range(150):
+                side.number += 1
+                side.incoming.put_nowait(audio(side.number, number * 20, bytes([0x10]) * 160))
+                # All of the last two seconds arrives at once.
+                if number < 50:
+                    await asyncio.sleep(0.02)
             await asyncio.sleep(0.1)
             pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
             assert len(pcm) == 150 * 160 and (pcm != 0).all() and transport.input().dropped_ms == 0
