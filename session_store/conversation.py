@@ -695,7 +695,7 @@ class Conversation:
 
     @property
     def is_pending(self) -> bool:
-        """Whether records wait to be committed."""
+        """True while records wait to be committed."""
         return not self._idle.is_set()
 
     async def flushed(self) -> None:

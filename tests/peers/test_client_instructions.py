@@ -78,7 +78,8 @@ async def deployed(folder: Path, more: str = "") -> AsyncIterator[Deployed]:
         settings = f"{{name: refund, description: Refunds., url: '{hook.url}', parameters: {schema}}}"
         (folder / "own.yaml").write_text(
             f'bot: {{system_prompt: "{PROMPT}", greeting: "", greeting_again: ""}}\n'
-            "thinking:\n  llm: "
+            # On a busy machine an answer is late, and a filler would be said before it.
+            'thinking:\n  guard: {waiting: {filler: ""}}\n  llm: '
             f"{{name: openai_compatible, settings: {{base_url: '{llm.url}/v1', model: m}}}}\n"
             f"  tools: [{{name: webhook, settings: {settings}}}]\n"
             f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n{more}"

@@ -61,6 +61,7 @@ async def one_reply(call: FailoverCall) -> None:
     await asyncio.sleep(0.3)
 
 
+@pytest.mark.alone
 async def test_a_server_that_works_says_every_word_at_its_time():
     async with running_cartesia() as cartesia:
         call = call_with(cartesia.url)
