@@ -13,6 +13,7 @@ from parley.core.errors import ConfigError
 from parley.evals.abuse.registry import chosen
 from parley.evals.abuse.rounds import Rounds
 from parley.evals.chaos.observers import hung_collector, silent_scraper
+from parley.evals.chaos.stopped_server import stopped_server
 from parley.evals.chaos.workers import killed_worker, stopped_worker
 from parley.evals.crash.calls import PROXY, run_calls
 from parley.evals.crash.rounds import run as run_crash
@@ -108,6 +109,12 @@ ROWS: Sequence[ChaosRow] = (
         "SIGKILL of the server in the middle of phone calls",
         "every call goes on in its session, with no word lost or repeated",
         _killed_phone_server,
+    ),
+    ChaosRow(
+        "gateway-stopped",
+        "SIGSTOP of the server for 1 to 2.5 s during spoken questions, and SIGCONT",
+        "every question is understood as without the stop",
+        stopped_server,
     ),
     *(
         ChaosRow(name, failure, outcome, partial(_attack, name=name))
