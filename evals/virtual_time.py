@@ -59,6 +59,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
+    def stand_still(self, for_s: float) -> None:
+        """Let time pass in which nothing runs, as while the host stops the process."""
+        self._jumping.now_s += for_s
+
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """Run inline: a thread would not follow this loop's time."""
         future = self.create_future()

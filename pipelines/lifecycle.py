@@ -6,11 +6,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from loguru import logger
-from pipecat.audio.vad.vad_analyzer import VADAnalyzer
 from pipecat.frames.frames import EndFrame, ErrorFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
 from pipecat.services.llm_service import LLMService
@@ -47,12 +45,6 @@ from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.engine_names import EngineNames
 from parley.telemetry.usage_ledger import CallLedger
 
-# Pipecat reports five times a second, through the whole pipeline, that the caller goes on speaking. The
-# reports feed an idle timer that is not used here (ours reads the turns).
-SPEECH_ACTIVITY_S = 1.0
-# Speech without any audio for this long has ended: its transport sends nothing any more. With Pipecat's
-# default, 1 s, a process that its host has stopped, or a network without packets, cut a word in two.
-NO_AUDIO_S = 4.0
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
 LIMITED = "rate_limit_exceeded"
@@ -131,16 +123,6 @@ def call_worker(
             user_input_enabled=reads_rtvi,
         ),
         idle_timeout_secs=None,
-    )
-
-
-def voice_activity(analyzer: VADAnalyzer) -> VADProcessor:
-    """Return voice activity as a processor for the pipeline of a call."""
-    return VADProcessor(
-        vad_analyzer=analyzer,
-        speech_activity_period=SPEECH_ACTIVITY_S,
-        audio_idle_timeout=NO_AUDIO_S,
-        enable_direct_mode=True,
     )
 
 

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipecat.audio.vad.vad_analyzer import VADState
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     LLMMessagesAppendFrame,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         LLMAssistantAggregator,
         LLMUserAggregator,
     )
+    from pipecat.processors.audio.vad_processor import VADProcessor
     from pipecat.processors.frame_processor import FrameProcessor
     from pipecat.processors.frameworks.rtvi import RTVIProcessor
     from pipecat.processors.frameworks.rtvi.models import (
@@ -55,6 +57,20 @@ if TYPE_CHECKING:
 else:
     BaseClassifier = LLMAssistantAggregator = OpenAIRealtimeLLMService = RTVIProcessor = object
     STTService = TTSService = object
+
+# Voice activity.
+
+
+async def end_voice(processor: "VADProcessor") -> None:
+    """End the speech of a caller whose audio has ended.
+
+    Pipecat does it by a timer of its own only, which a stop of the process makes due.
+    """
+    controller = processor._vad_controller
+    if controller._vad_state is VADState.SPEAKING:
+        controller._vad_state = VADState.QUIET
+        await controller._call_event_handler("on_speech_stopped")
+
 
 # Services of vendors.
 

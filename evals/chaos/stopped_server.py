@@ -28,7 +28,7 @@ STOPS_S = (
     ("how do i change my address", 0.6, 2.5),
 )
 GREETING = "Hello there."
-QUIET_MS, GREETED_MS, ANSWERED_MS = 500, 20_000, 30_000
+QUIET_MS, GREETED_MS, ENDED_MS, ANSWERED_MS = 500, 20_000, 2_000, 30_000
 
 
 async def stopped_server(run: "ChaosRun") -> list[str]:
@@ -63,10 +63,14 @@ async def _understood(target: Target, question: Spoken, stop_s: tuple[float, flo
         await speaking
         ends_us = now_us() + ANSWERED_MS * 1000
         while now_us() < ends_us:
-            if turns := line.server_messages("turn")[before:]:
-                return " ".join(str(turn["user_text"]) for turn in turns)
+            if len(line.server_messages("turn")) > before:
+                break
             await asyncio.sleep(0.05)
-        raise PeerError(f"no turn after {question.text!r}")
+        # A question that was cut in two has another turn.
+        await line.wait_bot_quiet(ENDED_MS, ANSWERED_MS)
+        if not (turns := line.server_messages("turn")[before:]):
+            raise PeerError(f"no turn after {question.text!r}")
+        return " ".join(str(turn["user_text"]) for turn in turns)
     finally:
         await line.hang_up()
 

@@ -20,7 +20,7 @@ from parley.core.call_events import AnswerHeard
 from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
-from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
+from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.phone.answering_machine import Screening, open_screening
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
@@ -41,6 +41,7 @@ from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.processors.turns.audio_stop import AudioStop
 from parley.processors.turns.turn_events import publish_turns
@@ -141,7 +142,7 @@ async def _build(
             *([camera] if camera else []),
             *screening.tap,
             *front.echo,
-            voice_activity(turns.vad),
+            VoiceActivity(turns.vad),
         ],
         perception=[stt, AudioStop(), *privacy.stage, perception, *screening.detector],
         turns=[turns.user],

@@ -22,10 +22,11 @@ from parley.core.tiers import Tier
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.lifecycle import call_worker, voice_activity
+from parley.pipelines.lifecycle import call_worker
 from parley.pipelines.release import release_call
 from parley.pipelines.stages.shared import voice_detector
 from parley.pipelines.voice_bridges import VoiceBridge
+from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.speech.human_voice import HumanMicrophone, HumanWords
 from parley.session_store.conversation import Conversation
 from parley.session_store.tier_board import TierBoard
@@ -59,7 +60,7 @@ async def run_desk_call(
         stages: list[FrameProcessor] = [
             transport.input(),
             HumanMicrophone(bridge.to_caller.put),
-            voice_activity(voice_detector(engines, call, None, [])),
+            VoiceActivity(voice_detector(engines, call, None, [])),
             await engines.build_stt(audio_passthrough=False),
             HumanWords(partial(call.conversation.record_human, transport=call.transport)),
             output,

@@ -28,7 +28,7 @@ from parley.core.errors import ConfigError
 from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
-from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
+from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import DUPLEX
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
@@ -54,6 +54,7 @@ from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.duplex.question_filter import QuestionFilter
 from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.telemetry.turn_events import TurnLogWriter
 
@@ -178,7 +179,7 @@ async def _build(
             transport.input(),
             *camera_tap_of(watcher, passes_on=engines.sees),
             *front.echo,
-            voice_activity(voice_detector(engines, call, front.hosted, listeners)),
+            VoiceActivity(voice_detector(engines, call, front.hosted, listeners)),
         ],
         perception=[stt, *privacy.stage, perception],
         turns=[engine.user],

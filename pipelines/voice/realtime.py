@@ -30,7 +30,7 @@ from parley.pipelines.builder import Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
-from parley.pipelines.lifecycle import idle_keeper, run_call, voice_activity
+from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import REALTIME
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
@@ -45,6 +45,7 @@ from parley.pipelines.voice.echo import open_front_end
 from parley.processors.duplex.caller_turns import CallerTurns
 from parley.processors.duplex.services import RealtimeRow, TypedInput
 from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.processors.turns.turn_events import publish_service_turns
 from parley.telemetry.turn_events import TurnLogWriter
@@ -122,7 +123,7 @@ async def _build(
             transport.input(),
             *camera_tap_of(watcher, passes_on=False),
             *front.echo,
-            voice_activity(vad),
+            VoiceActivity(vad),
         ],
         perception=[],
         # Words come from the service: features of them are perceived after the turns.

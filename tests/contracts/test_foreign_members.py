@@ -122,6 +122,9 @@ DOORS: dict[str, tuple[Depended, ...]] = {
         Depended(OPENSSL, "OpenSSL.SSL:Context", ("_verify_helper",)),
     ),
     "processors/pipecat_internals.py": (
+        Depended(PIPECAT, "pipecat.utils.base_object:BaseObject", ("_call_event_handler",)),
+        Depended(PIPECAT, "pipecat.processors.audio.vad_processor:VADProcessor", ("_vad_controller",)),
+        Depended(PIPECAT, "pipecat.audio.vad.vad_controller:VADController", ("_vad_state",)),
         Depended(PIPECAT, "pipecat.services.websocket_service:WebsocketService", ("_reconnect_on_error",)),
         Depended(PIPECAT, "pipecat.services.llm_service:LLMService", ("_push_llm_text",)),
         Depended(PIPECAT, "pipecat.services.anthropic.llm:AnthropicLLMService", ("_client",)),

@@ -128,8 +128,10 @@ async def stopped_by_its_host(server: RunningServer, after_s: float) -> None:
     """Stop the process of a server for one and a half seconds, as a busy host does."""
     await asyncio.sleep(after_s)
     server.process.suspend()
-    await asyncio.sleep(1.5)
-    server.process.resume()
+    try:
+        await asyncio.sleep(1.5)
+    finally:
+        server.process.resume()
 
 
 @shared

@@ -52,8 +52,9 @@ from parley.transports.webrtc.connection_state import is_over
 from parley.transports.webrtc.jitter_buffer import install
 
 # aiortc queues decoded frames of 20 ms without a bound.
-# 3 s of the caller's audio. A busy host stops a process for a second or more, and an answer that comes late
-# is better than one to half of the words. A process that is always too slow would be later and later.
+# 3 s of a browser's audio. A busy host stops a process for a second or more, and an answer that comes late is
+# better than one to half of the words. A process that is always too slow would be later and later. Pipecat
+# drops all that waits once no frame was read for 2 s.
 MAX_BACKLOG_FRAMES = 150
 NO_VIDEO_S = 0.1
 VIDEO_WAIT_S = 2.0

@@ -77,12 +77,13 @@ def test_a_session_is_live_until_all_that_its_last_holder_recorded_is_stored(tmp
                 conversation.record(reply(conversation, "its last words"))
 
         holding = asyncio.create_task(hold())
-        while not opened.is_live(session_id):
-            await asyncio.sleep(0)
         pending_without_holder = 0
-        while opened.is_live(session_id):
-            pending_without_holder += opened.get(session_id) is None
-            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while not opened.is_live(session_id):
+                await asyncio.sleep(0)
+            while opened.is_live(session_id):
+                pending_without_holder += opened.get(session_id) is None
+                await asyncio.sleep(0)
         assert pending_without_holder
         [stored] = await opened.store.events(session_id, limit=10)
         assert stored.payload["text"] == "its last words"

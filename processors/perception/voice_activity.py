@@ -1,0 +1,71 @@
+"""Voice activity of a call, whose speech ends where no audio comes any more.
+
+A transport may stop sending within a word: its network is gone, its client sends nothing after a key is
+released. Pipecat's timer for this reads the clock. It also ends the speech of a process that its host stopped
+for a second, although the audio of that second is about to arrive, and so cuts a word in two. Here looks
+are counted instead of time: a process that was stopped has one look for all of the stop.
+
+Owns one task from the start of the call to its end.
+"""
+
+import asyncio
+
+from pipecat.audio.vad.vad_analyzer import VADAnalyzer
+from pipecat.frames.frames import CancelFrame, EndFrame, Frame, InputAudioRawFrame, StartFrame
+from pipecat.processors.audio.vad_processor import VADProcessor
+from pipecat.processors.frame_processor import FrameDirection
+
+from parley.processors.pipecat_internals import end_voice
+
+# Speech ends at this many looks in a row without new audio: 0.9 to 1 s after the last, within the second
+# for which a client's own end of a turn waits for it.
+LOOK_S, MOST_LOOKS = 0.1, 9
+# Pipecat reports every 0.2 s that the user still speaks; each report costs all processors of the call. The
+# reports feed an idle timer that is not used here (ours reads the turns).
+SPEECH_ACTIVITY_S = 1.0
+
+
+class VoiceActivity(VADProcessor):
+    """Processor of voice activity.
+
+    Args:
+        analyzer: finds the voice in the caller's audio.
+    """
+
+    def __init__(self, analyzer: VADAnalyzer) -> None:
+        super().__init__(
+            vad_analyzer=analyzer,
+            speech_activity_period=SPEECH_ACTIVITY_S,
+            audio_idle_timeout=0,
+            enable_direct_mode=True,
+        )
+        self._has_heard = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Pass the frame on and look for a voice in it."""
+        if isinstance(frame, InputAudioRawFrame):
+            self._has_heard = True
+        await super().process_frame(frame, direction)
+        if isinstance(frame, StartFrame) and self._looking is None:
+            self._looking = self.create_task(self._end_without_audio(), name="voice_activity.looks")
+        elif isinstance(frame, EndFrame | CancelFrame):
+            await self._stop_looking()
+
+    async def cleanup(self) -> None:
+        """End the task."""
+        await self._stop_looking()
+        await super().cleanup()
+
+    async def _stop_looking(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            await self.cancel_task(looking)
+
+    async def _end_without_audio(self) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            looks, self._has_heard = 0 if self._has_heard else looks + 1, False
+            if looks == MOST_LOOKS:
+                await end_voice(self)
