@@ -57,10 +57,8 @@ async def _understood(target: Target, question: Spoken, stop_s: tuple[float, flo
         if not await line.wait_bot_quiet(QUIET_MS, GREETED_MS):
             raise PeerError("the call has no greeting")
         before = len(line.server_messages("turn"))
-        speaking = asyncio.create_task(line.microphone.speak(question), name="chaos.question")
-        if stop_s is not None:
-            await _stop(target.pid, *stop_s)
-        await speaking
+        stops = () if stop_s is None else (stand_still(target.pid, *stop_s),)
+        await asyncio.gather(line.microphone.speak(question), *stops)
         ends_us = now_us() + ANSWERED_MS * 1000
         while now_us() < ends_us:
             if len(line.server_messages("turn")) > before:
@@ -75,7 +73,8 @@ async def _understood(target: Target, question: Spoken, stop_s: tuple[float, flo
         await line.hang_up()
 
 
-async def _stop(pid: int, after_s: float, long_s: float) -> None:
+async def stand_still(pid: int, after_s: float, long_s: float) -> None:
+    """Stop a process after a time, and let it go on, as a busy host does."""
     await asyncio.sleep(after_s)
     os.kill(pid, signal.SIGSTOP)
     try:

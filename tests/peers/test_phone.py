@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from parley.evals.chaos.stopped_server import stand_still
 from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC, Front, front_of
 from parley.evals.harness.phone_speech import packets, quiet, samples_of
 from tests.peers.llm_script import Turn
@@ -124,16 +125,6 @@ async def test_a_caller_asks_and_hears_the_answer(one_line: RunningServer):
         assert all(not each["payload"]["truncated"] for each in timeline if each["kind"] == "bot_turn")
 
 
-async def stopped_by_its_host(server: RunningServer, after_s: float) -> None:
-    """Stop the process of a server for one and a half seconds, as a busy host does."""
-    await asyncio.sleep(after_s)
-    server.process.suspend()
-    try:
-        await asyncio.sleep(1.5)
-    finally:
-        server.process.resume()
-
-
 @shared
 async def test_a_question_during_which_the_server_stands_still_is_understood_by_telephone(
     one_line: RunningServer,
@@ -143,7 +134,8 @@ async def test_a_question_during_which_the_server_stands_still_is_understood_by_
     async with front_of(server.url) as front:
         said = [*quiet(GREETED_S), *packets(say(QUESTION)), *quiet(8)]
         await asyncio.gather(
-            place(front.url, said, max_drain_s=0.5), stopped_by_its_host(server, GREETED_S + 0.6)
+            place(front.url, said, max_drain_s=0.5),
+            stand_still(server.process.pid, GREETED_S + 0.6, 1.5),
         )
     timeline, *_ = await timelines(server.url)
     asked = [each["payload"]["text"] for each in timeline if each["kind"] == "user_turn"]
@@ -159,7 +151,7 @@ async def test_a_question_during_which_the_server_stands_still_is_understood_in_
     async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
         async with greeted(client) as caller:
             caller.microphone.say(say(QUESTION) + bytes(32_000 * 8))
-            await stopped_by_its_host(server, 0.6)
+            await stand_still(server.process.pid, 0.6, 1.5)
             await caller.until(lambda: len(turns_of(caller)) >= 2)
             assert turns_of(caller)[1]["user_text"] == QUESTION.lower().rstrip("?")
 
