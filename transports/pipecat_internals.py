@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from aioice import stun
+from aioice import Connection, stun
 from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtcsctptransport import Chunk
@@ -255,7 +255,29 @@ def misordered_packets(sctp: RTCSctpTransport) -> int:
     return len(sctp._sack_misordered)
 
 
-# aioice's STUN messages.
+# aioice's datagrams and STUN messages.
+
+
+# Length of pylibsrtp's buffer.
+MOST_DATAGRAM_BYTES = 1_500
+
+
+def check_datagram_lengths() -> None:
+    """Make aioice drop datagrams whose length ends a call: empty ones, and those over the longest of media.
+
+    aioice passes on what is not STUN, from any address. aiortc reads the first byte before it knows the
+    sender, and copies the datagram to a buffer. Its reading ends with IndexError or ValueError, and the call
+    is silent from then on. The method is one of the class, and further calls change nothing.
+    """
+    Connection.data_received = _datagram_received  # type: ignore[method-assign]
+
+
+_pass_on = Connection.data_received
+
+
+def _datagram_received(agent: Connection, data: bytes, component: int) -> None:
+    if 0 < len(data) <= MOST_DATAGRAM_BYTES:
+        _pass_on(agent, data, component)
 
 
 def check_stun_lengths() -> None:

@@ -296,6 +296,12 @@ class Line:
             await self._connection.close()
 
     @property
+    def answered_sdp(self) -> str:
+        """The server's answer; empty before it came."""
+        description = self._connection.remoteDescription
+        return "" if description is None else str(description.sdp)
+
+    @property
     def alive(self) -> bool:
         """True while the media path is up."""
         return self._connection.connectionState == "connected"

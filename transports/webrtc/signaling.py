@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import CapacityError, ConfigError, PeerError
 from parley.transports.pipecat_internals import (
+    check_datagram_lengths,
     check_stun_lengths,
     emit,
     ice_transports,
@@ -123,6 +124,7 @@ class Signaling:
         building_s: float = BUILDING_S,
     ) -> None:
         check_stun_lengths()
+        check_datagram_lengths()
         self._on_call = on_call
         self._max_calls = max_calls
         self._ice_servers = [ice_server(url) for url in ice_servers or []]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import struct
 from contextlib import suppress
 
@@ -17,6 +18,8 @@ from parley.evals.fuzz.generate import Dice, payload
 from parley.evals.harness.webrtc_caller import Line
 
 OFFERS, DATAGRAMS, MESSAGES = 25, 400, 150
+# Share of conversations with datagrams whose call is up, and the time in which it has to hear the server.
+UP, SILENT_S = 0.5, 1.0
 # Share of the offers that a server may accept, each of which costs it a peer connection for a while.
 ACCEPTED = 0.1
 # The server takes no larger message of the data channel; larger ones break the negotiated size.
@@ -151,27 +154,48 @@ def datagram(dice: Dice) -> bytes:
 
 
 async def datagrams(conversation: FuzzConversation) -> None:
-    """Send datagrams to the port of a call that was offered and not connected."""
-    dice = conversation.dice
+    """Send datagrams of a stranger to the port of a call: one that is up, or was offered and is not."""
+    if conversation.dice.random() < UP:
+        await _datagrams_to_a_call(conversation)
+    else:
+        await _datagrams_to_an_offer(conversation)
+
+
+async def _datagrams_to_a_call(conversation: FuzzConversation) -> None:
+    line = Line(conversation.target.url)
+    try:
+        await line.dial()
+        await _send_datagrams(conversation, line.answered_sdp)
+        arrived = len(line.ears.arrivals.at_us)
+        await asyncio.sleep(SILENT_S)
+        if len(line.ears.arrivals.at_us) == arrived:
+            conversation.found(f"a call received no packet in {SILENT_S} s after datagrams of a stranger")
+    finally:
+        await line.hang_up()
+
+
+async def _datagrams_to_an_offer(conversation: FuzzConversation) -> None:
     body = {"type": "offer", "sdp": await _sdp()}
     async with conversation.run.client(conversation.address) as client:
         await conversation.note(json.dumps(body))
         async with client.post("/api/offer", json=body) as response:
             conversation.answered(response.status, "POST /api/offer")
             answer = await response.text()
-    if (found := CANDIDATE.search(answer.replace("\\r\\n", "\n"))) is None:
+    await _send_datagrams(conversation, answer.replace("\\r\\n", "\n"))
+
+
+async def _send_datagrams(conversation: FuzzConversation, sdp: str) -> None:
+    if (found := CANDIDATE.search(sdp)) is None:
         conversation.tally["no port"] += 1
         return
-    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-        asyncio.DatagramProtocol, remote_addr=(found[1], int(found[2]))
-    )
-    try:
+    # A socket of its own: asyncio's endpoints send no empty datagram.
+    with socket.socket(type=socket.SOCK_DGRAM) as stranger:
+        stranger.setblocking(False)
         for _ in range(DATAGRAMS):
-            data = datagram(dice)
+            data = datagram(conversation.dice)
             await conversation.note(data)
-            transport.sendto(data)
-    finally:
-        transport.close()
+            with suppress(BlockingIOError):
+                stranger.sendto(data, (found[1], int(found[2])))
 
 
 async def channel(conversation: FuzzConversation) -> None:

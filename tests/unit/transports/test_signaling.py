@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import re
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -352,6 +353,32 @@ async def test_stun_with_attributes_of_a_wrong_length_is_dropped(room: Room):
     finally:
         transport.close()
         loop.set_exception_handler(None)
+        await caller.hang_up()
+
+
+@pytest.mark.parametrize("datagram", [b"", bytes((0x80, 0x6F)) + bytes(1_499)], ids=["empty", "long"])
+async def test_a_datagram_of_a_stranger_does_not_end_a_call(room: Room, datagram: bytes):
+    caller = Caller()
+    sdp = await room.call(caller)
+    await caller.accept(sdp)
+    [connection] = room.connections
+    await until(lambda: connection.is_connected() and caller.channel.readyState == "open", within_s=20)
+    [host, port] = re.findall(r"a=candidate:\S+ 1 udp \d+ (\S+) (\d+) typ host", sdp["sdp"])[0]
+    heard = asyncio.Event()
+
+    @connection.event_handler("app-message")
+    async def on_message(*_arguments: object) -> None:
+        heard.set()
+
+    try:
+        # asyncio's own endpoints send no empty datagram.
+        with socket.socket(type=socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(datagram, (host, int(port)))
+        caller.channel.send('{"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {}}')
+        async with asyncio.timeout(10):
+            await heard.wait()
+        assert connection.pc.connectionState == "connected"
+    finally:
         await caller.hang_up()
 
 
