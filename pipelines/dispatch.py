@@ -337,7 +337,6 @@ async def open_transport(
         pictures_per_s=WATCHED_PER_S if watches else PICTURES_PER_S,
         longest_px=LONGEST_PX if sees else WATCHED_PX,
         vanish_ms=VANISH_MS,
-        jitter_buffer=engines.deployment.server.jitter_buffer,
         on_packet=live.on_packet,
         events=live.events,
     )

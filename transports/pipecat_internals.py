@@ -17,23 +17,27 @@ from functools import partial
 from typing import Any
 
 from aioice import Connection, stun
-from aiortc import RTCIceTransport, RTCPeerConnection, RTCSctpTransport
-from aiortc.rtcrtpreceiver import RTCRtpReceiver
+from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpCodecParameters, RTCSctpTransport
+from aiortc.rtcrtpreceiver import RTCRtpReceiver, StreamStatistics
 from aiortc.rtcsctptransport import Chunk
-from aiortc.rtp import RtpPacket
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
 from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection, SmallWebRTCTrack
 from pipecat.utils.base_object import BaseObject
+from pylibsrtp import Error as SrtpError
 
-# Member of aiortc's receiver; Pipecat replaces it for a shared screen in the same way.
-_JITTER_BUFFER = "_RTCRtpReceiver__jitter_buffer"
+# Members of aiortc's receiver: its codecs by payload type, its statistics by source, and its decoder.
+_CODECS = "_RTCRtpReceiver__codecs"
+_REMOTE_STREAMS = "_RTCRtpReceiver__remote_streams"
+_DECODER_THREAD = "_RTCRtpReceiver__decoder_thread"
+_DECODER_QUEUE = "_RTCRtpReceiver__decoder_queue"
 # Members of aiortc's peer connection: the sets of its transports. Those of ICE hold the sockets.
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
 
 HandlePacket = Callable[[bytes], Coroutine[Any, Any, None]]
 HandleMessage = Callable[[int, int, bytes], Coroutine[Any, Any, None]]
+TakeDatagram = Callable[[bytes], bool]
 
 
 # Pipecat's events. Its own subclasses declare and call them by these members. The public interface can only
@@ -156,12 +160,6 @@ def receiver_of(track: SmallWebRTCTrack) -> RTCRtpReceiver:
     return receiver
 
 
-def waiting_frames(track: SmallWebRTCTrack) -> int:
-    """Return how many decoded frames wait to be read; aiortc queues them without a bound and has no count."""
-    waiting: asyncio.Queue[Any] | None = getattr(track, "_queue", None)
-    return 0 if waiting is None else waiting.qsize()
-
-
 def cut_connection(connection: SmallWebRTCConnection) -> None:
     """Cut the references by which a closed connection refers to itself; it has no public method for it."""
     renegotiated: asyncio.Task[Any] | None = getattr(connection, "_renegotiation_task", None)
@@ -184,21 +182,86 @@ def stop_decoding(receiver: RTCRtpReceiver) -> None:
     receiver._enabled = False
 
 
-def payload_of(packet: RtpPacket) -> bytes:
-    """Return the payload without the header of its codec: aiortc's own jitter buffer reads this."""
-    data: bytes = packet._data  # type: ignore[attr-defined]  # set by the receiver
-    return data
+# Sources of one peer that are told apart. A browser has one; aiortc has no bound.
+MOST_SOURCES = 8
 
 
-def jitter_buffer_of(receiver: RTCRtpReceiver) -> object | None:
-    """Return the jitter buffer of a receiver; None when this version of aiortc keeps it somewhere else."""
-    buffer: object | None = getattr(receiver, _JITTER_BUFFER, None)
-    return buffer
+def tap_datagrams(receiver: RTCRtpReceiver, take: TakeDatagram) -> None:
+    """Offer each datagram of a receiver's line to ``take`` before aiortc queues it.
+
+    ``take`` returns False for one that has to go on. aioice looks up its method on the instance.
+    """
+    agent = receiver.transport.transport._connection
+    agent.data_received = partial(_offer_datagram, agent, take)  # type: ignore[method-assign]
 
 
-def set_jitter_buffer(receiver: RTCRtpReceiver, buffer: object) -> None:
-    """Make a receiver order its packets by a buffer of ours: aiortc's has one fixed delay."""
-    setattr(receiver, _JITTER_BUFFER, buffer)
+def untap_datagrams(receiver: RTCRtpReceiver) -> None:
+    """Restore the line's own way."""
+    vars(receiver.transport.transport._connection).pop("data_received", None)
+
+
+def _offer_datagram(agent: Connection, take: TakeDatagram, data: bytes, component: int) -> None:
+    # In bounds first: the length of a datagram is a stranger's choice.
+    if 0 < len(data) <= MOST_DATAGRAM_BYTES and not take(data):
+        _pass_on(agent, data, component)
+
+
+def codecs_of(receiver: RTCRtpReceiver) -> dict[int, RTCRtpCodecParameters]:
+    """Return the codecs by payload type; empty until the receiver has started, and filled then."""
+    codecs: dict[int, RTCRtpCodecParameters] = getattr(receiver, _CODECS)
+    return codecs
+
+
+def is_sender_of(receiver: RTCRtpReceiver, payload_type: int, ssrc: int) -> bool:
+    """Return whether packets of a source belong to a receiver, by the rules of aiortc's router.
+
+    The router itself adds each source that it is asked for, also those of strangers.
+    """
+    router = receiver.transport._rtp_router
+    known = router.ssrc_table.get(ssrc)
+    if known is not None:
+        return known is receiver
+    receivers = router.payload_type_table.get(payload_type, ())
+    return len(receivers) == 1 and receiver in receivers
+
+
+def unprotected(receiver: RTCRtpReceiver, data: bytes) -> bytes | None:
+    """Return an RTP packet without its protection; None for one of a stranger, or before there are keys."""
+    session = receiver.transport._rx_srtp
+    if session is None:
+        return None
+    try:
+        plain: bytes = session.unprotect(data)
+    except SrtpError:
+        return None
+    return plain
+
+
+def count_packet(receiver: RTCRtpReceiver, packet: Any, codec: RTCRtpCodecParameters) -> bool:
+    """Count a packet for the reports to the peer; False for one of too many sources.
+
+    Args:
+        receiver: of the packet.
+        packet: has ``ssrc``, ``sequence_number`` and ``timestamp``.
+        codec: of the packet.
+    """
+    streams: dict[int, StreamStatistics] = getattr(receiver, _REMOTE_STREAMS)
+    stream = streams.get(packet.ssrc)
+    if stream is None:
+        if len(streams) >= MOST_SOURCES:
+            return False
+        stream = streams[packet.ssrc] = StreamStatistics(codec.clockRate)
+        # By this table the sender's reports find the receiver.
+        receiver.transport._rtp_router.ssrc_table.setdefault(packet.ssrc, receiver)
+    stream.add(packet)
+    return True
+
+
+def stop_decoding_thread(receiver: RTCRtpReceiver) -> None:
+    """End the thread in which a receiver decodes, once it has started; the receiver then joins none."""
+    if getattr(receiver, _DECODER_THREAD) is not None:
+        getattr(receiver, _DECODER_QUEUE).put(None)
+        setattr(receiver, _DECODER_THREAD, None)
 
 
 # aiortc's data channel. It has no way to read more slowly, or to inspect a message before it is handled.
@@ -269,7 +332,7 @@ def check_datagram_lengths() -> None:
     sender, and copies the datagram to a buffer. Its reading ends with IndexError or ValueError, and the call
     is silent from then on. The method is one of the class, and further calls change nothing.
     """
-    Connection.data_received = _datagram_received  # type: ignore[method-assign]
+    Connection.data_received = _datagram_received  # type: ignore[method-assign, assignment]
 
 
 _pass_on = Connection.data_received

@@ -20,7 +20,6 @@ class TransportRequest:
         pictures_per_s: of a camera, where the transport chooses.
         longest_px: side to which a picture is scaled down before it goes on, where the transport chooses.
         vanish_ms: quiet time after which a peer counts as gone, where the transport can measure it.
-        jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_packet: called with the PCM of each packet of the bot's audio, where a transport reports playout;
             must not block.
         events: of the call, which are told how long the bot's audio takes to the ear.
@@ -28,7 +27,6 @@ class TransportRequest:
 
     sees: bool
     vanish_ms: int
-    jitter_buffer: bool
     on_packet: Callable[[bytes], None]
     events: CallEvents
     pictures_per_s: float = PICTURES_PER_S

@@ -24,7 +24,6 @@ TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
     {
         "speculation": (("thinking", "speculation", "on"), "off"),
         "speculation-on-partials": (("thinking", "speculation", "on"), "finals"),
-        "arrival": (("server", "jitter_buffer"), True),
         "masking": (("thinking", "guard", "waiting", "masking"), None),
         "barge-in": (("hearing", "barge_in"), None),
         IDLE_PROMPTS: (("bot", "idle"), None),

@@ -53,11 +53,6 @@ class ServerSettings(StrictModel):
         description="new sessions of one client address, by POST /api/sessions or by a call that names no "
         "session. This many at once, refilled over a minute; more get 429",
     )
-    jitter_buffer: bool = Field(
-        False,
-        description="buffer a browser's packets as aiortc does, 60 to 80 ms, for a consumer that needs an "
-        "even stream; a recogniser needs none",
-    )
     drain_s: float = Field(
         20.0,
         ge=0,

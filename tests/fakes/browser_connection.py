@@ -55,7 +55,6 @@ async def connected_client(
             on_track_status=nothing,
         ),
         on_packet=None,
-        jitter_buffer=True,
         on_first_word=on_first_word,
     )
     params = TransportParams(audio_in_sample_rate=RATE_HZ, audio_out_sample_rate=RATE_HZ)

@@ -13,11 +13,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-import numpy as np
-from aiortc import RTCRemoteInboundRtpStreamStats
+from aiortc import RTCRemoteInboundRtpStreamStats, RTCRtpCodecParameters
 from aiortc.mediastreams import MediaStreamError
-from av import AudioFrame, AudioResampler, VideoFrame
-from loguru import logger
+from av import VideoFrame
 from pipecat.frames.frames import (
     InputAudioRawFrame,
     OutputAudioRawFrame,
@@ -45,21 +43,15 @@ from pipecat.utils.shared import acquires, releases
 
 from parley.core.frame_facts import CAPTURED_S
 from parley.runtime.event_stream import CallEvents
-from parley.transports.pipecat_internals import last_ping_s, receiver_of, waiting_frames
+from parley.transports.pipecat_internals import last_ping_s, receiver_of
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S
 from parley.transports.webrtc.audio_track import PacedAudioTrack
+from parley.transports.webrtc.caller_audio import CallerAudio
 from parley.transports.webrtc.connection_state import is_over
-from parley.transports.webrtc.jitter_buffer import install
+from parley.transports.webrtc.rtp import RtpAudio, RtpReader
 
-# aiortc queues decoded frames of 20 ms without a bound.
-# 3 s of a browser's audio. A busy host stops a process for a second or more, and an answer that comes late is
-# better than one to half of the words. A process that is always too slow would be later and later. Pipecat
-# drops all that waits once no frame was read for 2 s.
-MAX_BACKLOG_FRAMES = 150
 NO_VIDEO_S = 0.1
 VIDEO_WAIT_S = 2.0
-NO_AUDIO_S = 0.01
-AUDIO_WAIT_S = 2.0
 # In the order in which both peers have made them.
 SOURCES = {
     AUDIO_TRANSCEIVER_INDEX: MIC_AUDIO_SOURCE,
@@ -75,7 +67,6 @@ class PacedWebRTCClient:
         connection: connection of the peer.
         callbacks: callbacks of the transport.
         on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
-        jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
         on_first_word: called when the first audio or message of the peer has come; must not block.
         pictures_per_s: of a camera; further ones are dropped before they are converted.
         longest_px: side to which a picture is scaled down before it goes on.
@@ -88,7 +79,6 @@ class PacedWebRTCClient:
         callbacks: SmallWebRTCCallbacks,
         *,
         on_packet: Callable[[bytes], None] | None,
-        jitter_buffer: bool,
         on_first_word: Callable[[], None] | None = None,
         pictures_per_s: float = PICTURES_PER_S,
         longest_px: int = LONGEST_PX,
@@ -98,7 +88,6 @@ class PacedWebRTCClient:
         self._picture_s, self._longest_px = 1 / pictures_per_s, longest_px
         self._callbacks: SmallWebRTCCallbacks | None = callbacks
         self._on_first_word = on_first_word
-        self._jitter_buffer = jitter_buffer
         self._on_packet = on_packet
         self._events = events
         self._is_closing = False
@@ -107,9 +96,8 @@ class PacedWebRTCClient:
         # None before the pipeline is built, and after it has ended.
         self._params: TransportParams | None = None
         self._input_rate_hz = self._output_rate_hz = self._channels = 0
-        self._layout = "mono"
-        self._resampler: AudioResampler | None = None
-        self._microphone: SmallWebRTCTrack | None = None
+        self._audio: CallerAudio | None = None
+        self._microphone: RtpReader | None = None
         self._cameras: dict[str, SmallWebRTCTrack | None] = {}
         self._paced: PacedAudioTrack | None = None
         self._last_media_s: float | None = None
@@ -126,8 +114,8 @@ class PacedWebRTCClient:
         self._channels = params.audio_in_channels
         self._input_rate_hz = params.audio_in_sample_rate or setup.audio_in_sample_rate
         self._output_rate_hz = params.audio_out_sample_rate or setup.audio_out_sample_rate
-        self._layout = "stereo" if self._channels == 2 else "mono"
-        self._resampler = AudioResampler("s16", self._layout, self._input_rate_hz)
+        if self._audio is None:
+            self._audio = CallerAudio(self._input_rate_hz, self._channels)
 
     @acquires("connection")
     async def connect(self) -> None:
@@ -159,9 +147,7 @@ class PacedWebRTCClient:
     async def _on_connected(self, connection: SmallWebRTCConnection) -> None:
         if not self._params or self._callbacks is None:
             return
-        self._microphone = connection.audio_input_track()
-        if self._microphone is not None and not self._jitter_buffer:
-            install(receiver_of(self._microphone))
+        self._read_microphone(connection.audio_input_track())
         self._cameras = {
             CAM_VIDEO_SOURCE: connection.video_input_track(),
             SCREEN_VIDEO_SOURCE: connection.screen_video_input_track(),
@@ -173,6 +159,17 @@ class PacedWebRTCClient:
             connection.replace_audio_track(self._paced)
         self._last_media_s = asyncio.get_running_loop().time()
         await self._callbacks.on_client_connected(connection)
+
+    def _read_microphone(self, track: SmallWebRTCTrack | None) -> None:
+        """Read the packets of a track, in place of an earlier one's."""
+        if self._microphone is not None:
+            self._microphone.detach()
+        self._microphone = None if track is None else RtpReader(receiver_of(track), self._take_packet)
+
+    def _take_packet(self, packet: RtpAudio, codec: RTCRtpCodecParameters) -> None:
+        if self._audio is not None:
+            self._last_media_s = asyncio.get_running_loop().time()
+            self._audio.take(packet, codec)
 
     async def _on_disconnected(self, _connection: SmallWebRTCConnection) -> None:
         self._stop_paced()
@@ -198,7 +195,7 @@ class PacedWebRTCClient:
             await self._callbacks.on_track_status(source, enabled)
 
     def _forget_tracks(self) -> None:
-        self._microphone = None
+        self._read_microphone(None)
         self._cameras = {}
 
     def _stop_paced(self) -> None:
@@ -223,45 +220,12 @@ class PacedWebRTCClient:
         return False
 
     async def read_audio_frame(self) -> AsyncGenerator[InputAudioRawFrame, None]:
-        loop = asyncio.get_running_loop()
-        # Audio that came in while the pipeline was being built is no sign of overload.
-        level = "DEBUG"
-        while True:
-            track = self._microphone
-            if track is None:
-                await asyncio.sleep(NO_AUDIO_S)
-                continue
-            try:
-                async with asyncio.timeout(AUDIO_WAIT_S):
-                    decoded = await track.recv()
-            except TimeoutError:
-                continue
-            except MediaStreamError:
-                # The track is over; a negotiation may bring another.
-                self._microphone = None
-                continue
-            if not isinstance(decoded, AudioFrame):
-                await asyncio.sleep(NO_AUDIO_S)
-                continue
+        """Yield the caller's sound, packet by packet."""
+        audio = self._audio
+        while audio is not None:
+            pcm = await audio.read()
             self._note_word()
-            for piece in self._at_input_rate(decoded):
-                self._last_media_s = loop.time()
-                frame = InputAudioRawFrame(
-                    audio=piece.to_ndarray().astype(np.int16).tobytes(),
-                    sample_rate=self._input_rate_hz,
-                    num_channels=self._channels,
-                )
-                frame.pts = decoded.pts
-                yield frame
-                await self._drop_backlog(level)
-                level = "WARNING"
-
-    def _at_input_rate(self, frame: AudioFrame) -> list[AudioFrame]:
-        """Return a decoded frame at the rate and with the channels of the pipeline."""
-        if frame.sample_rate == self._input_rate_hz and frame.layout.name == self._layout:
-            return [frame]
-        assert self._resampler is not None
-        return self._resampler.resample(frame)
+            yield InputAudioRawFrame(audio=pcm, sample_rate=self._input_rate_hz, num_channels=self._channels)
 
     async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
         """Yield pictures of a track, ``pictures_per_s``, converted in a thread, with their arrival.
@@ -298,17 +262,6 @@ class PacedWebRTCClient:
             CAPTURED_S.put(picture, now_s)
             picture.transport_source = video_source
             yield picture
-
-    async def _drop_backlog(self, level: str) -> None:
-        """Drop waiting frames when over ``MAX_BACKLOG_FRAMES`` wait: a late process continues with current
-        audio after a gap.
-        """
-        track = self._microphone
-        waiting = 0 if track is None else waiting_frames(track)
-        if track is None or waiting <= MAX_BACKLOG_FRAMES:
-            return
-        logger.log(level, f"dropping {waiting * 20} ms of input audio: this process is overloaded")
-        await track.discard_old_frames()
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         if not self.can_send or self._paced is None:
@@ -363,7 +316,7 @@ class PacedWebRTCClient:
         self._params = self._callbacks = None
         self._on_packet = self._on_first_word = self._events = None
         self._forget_tracks()
-        self._resampler = None
+        self._audio = None
 
     async def note_if_closed(self) -> None:
         """End the call of a peer that has hung up before its pipeline began."""

@@ -21,7 +21,6 @@ async def open_browser(
             video_in_sources={"camera": VideoInSourceParams()} if request.sees else {},
         ),
         vanish_ms=request.vanish_ms,
-        jitter_buffer=request.jitter_buffer,
         on_packet=request.on_packet,
         events=request.events,
         pictures_per_s=request.pictures_per_s,

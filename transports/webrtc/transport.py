@@ -8,7 +8,8 @@
    expires half a minute later. The watch is a task of the input transport and ends with it.
 4. The peer's reports about the line are read every ``REPORT_S``, in another task of the input transport. They
    give an estimate of the time that audio takes to the ear (``client_delay``).
-5. The caller's packets go on when they arrive: nothing is held back for a human listener (``jitter_buffer``).
+5. The caller's packets are read where they arrive, and go on at once (``rtp``, ``caller_audio``): nothing is
+   held back for a human listener, and no thread decodes.
 6. Of a camera some pictures a second go on, converted in a thread.
 7. A call that has ended is freed at once: the transport releases its pipeline (``ReleasesCall``), and audio
    is read without a task for each packet. The last of those would hold the receiver in a reference cycle.
@@ -175,7 +176,6 @@ class PacedWebRTCTransport(BaseTransport):
         vanish_ms: quiet time after which the peer counts as gone.
         on_packet: receives the PCM of every packet of bot audio as it leaves; must not block.
         on_first_word: called when the first audio or message of the peer has come; must not block.
-        jitter_buffer: leave the caller's packets in aiortc's jitter buffer.
     """
 
     def __init__(
@@ -187,7 +187,6 @@ class PacedWebRTCTransport(BaseTransport):
         vanish_ms: int = 3_500,
         on_packet: Callable[[bytes], None] | None = None,
         on_first_word: Callable[[], None] | None = None,
-        jitter_buffer: bool = False,
         pictures_per_s: float = PICTURES_PER_S,
         longest_px: int = LONGEST_PX,
     ) -> None:
@@ -204,7 +203,6 @@ class PacedWebRTCTransport(BaseTransport):
             on_packet=on_packet,
             events=events,
             on_first_word=on_first_word,
-            jitter_buffer=jitter_buffer,
             pictures_per_s=pictures_per_s,
             longest_px=longest_px,
         )

@@ -127,11 +127,11 @@ def test_words_of_yaml_that_older_loaders_take_for_booleans_are_words(tmp_path: 
     path = tmp_path / "words.yaml"
     path.write_text(
         "name: no\nthinking: {speculation: {on: off}}\n"
-        "server: {jitter_buffer: true}\nhearing: {echo_mode: on}\n"
+        "remembering: {extract_facts: true}\nhearing: {echo_mode: on}\n"
     )
     deployment = load_deployment(path)
     assert (deployment.name, deployment.thinking.speculation.on) == ("no", "off")
-    assert (deployment.server.jitter_buffer, deployment.hearing.echo_mode) == (True, "on")
+    assert (deployment.remembering.extract_facts, deployment.hearing.echo_mode) == (True, "on")
 
 
 def test_a_deployment_that_is_read_and_written_again_means_the_same(tmp_path: Path):

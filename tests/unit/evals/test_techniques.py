@@ -30,6 +30,6 @@ def test_what_a_deployment_leaves_to_its_recogniser_stays_so(tmp_path: Path):
 
 
 def test_several_are_switched_off_together(tmp_path: Path):
-    off = load_deployment(write(EMBEDDED, ["masking", "arrival"], tmp_path / "off.yaml"))
+    off = load_deployment(write(EMBEDDED, ["masking", "admission"], tmp_path / "off.yaml"))
     assert off.thinking.guard.waiting.masking is None
-    assert off.server.jitter_buffer
+    assert off.server.admission == "off"

@@ -1,46 +1,26 @@
 """The first audio or message of a WebRTC peer is reported, once."""
 
 import asyncio
-import fractions
-
-import numpy as np
-from aiortc.mediastreams import MediaStreamError
-from av import AudioFrame
 
 from tests import virtual_time
-from tests.fakes.browser_connection import RATE_HZ, connected_client
-
-FRAME_SAMPLES = 320
-
-
-class SilentMicrophone:
-    """Track that sends frames of silence, then ends."""
-
-    def __init__(self, frames: int) -> None:
-        self._left = frames
-
-    async def recv(self) -> AudioFrame:
-        if not self._left:
-            raise MediaStreamError
-        self._left -= 1
-        await asyncio.sleep(0.02)
-        frame = AudioFrame.from_ndarray(np.zeros((1, FRAME_SAMPLES), "<i2"), format="s16", layout="mono")
-        frame.sample_rate = RATE_HZ
-        frame.pts = 0
-        frame.time_base = fractions.Fraction(1, RATE_HZ)
-        return frame
+from tests.fakes.browser_connection import connected_client
+from tests.fakes.caller_line import CallerLine, rtp
 
 
-async def words_of(track: SilentMicrophone, *, messages: int = 0) -> int:
-    """Count the reports of a first word of a peer with this track and that many messages."""
+async def words_of(*, packets: int, messages: int = 0) -> int:
+    """Count the reports of a first word of a peer that sends so many packets of silence, then messages."""
     words: list[None] = []
-    client = await connected_client(microphone=track, on_first_word=lambda: words.append(None))
+    line = CallerLine()
+    client = await connected_client(microphone=line.track, on_first_word=lambda: words.append(None))
 
     async def read() -> None:
         async for _ in client.read_audio_frame():
             pass
 
     reading = asyncio.create_task(read())
+    for number in range(packets):
+        await asyncio.sleep(0.02)
+        line.send(rtp(number))
     await asyncio.sleep(1)
     for _ in range(messages):
         client.note_message()
@@ -51,15 +31,15 @@ async def words_of(track: SilentMicrophone, *, messages: int = 0) -> int:
 
 def test_media_are_a_first_word_silence_too():
     async def scenario() -> None:
-        assert await words_of(SilentMicrophone(frames=0)) == 0
-        assert await words_of(SilentMicrophone(frames=10)) == 1
+        assert await words_of(packets=0) == 0
+        assert await words_of(packets=10) == 1
 
     virtual_time.run(scenario())
 
 
 def test_a_message_is_a_first_word_without_media():
     async def scenario() -> None:
-        assert await words_of(SilentMicrophone(frames=0), messages=3) == 1
-        assert await words_of(SilentMicrophone(frames=10), messages=3) == 1
+        assert await words_of(packets=0, messages=3) == 1
+        assert await words_of(packets=10, messages=3) == 1
 
     virtual_time.run(scenario())

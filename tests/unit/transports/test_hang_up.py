@@ -36,7 +36,6 @@ async def connected() -> tuple[PacedWebRTCClient, RTCPeerConnection, dict[str, a
             on_track_status=nothing,
         ),
         on_packet=None,
-        jitter_buffer=True,
     )
     here = asyncio.Event()
 

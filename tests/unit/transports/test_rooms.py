@@ -36,7 +36,7 @@ async def main():
         arguments = TRANSPORTS.arguments_from(name, os.environ)
         assert TRANSPORTS.of_arguments(arguments).name == name
         request = TransportRequest(
-            sees=True, vanish_ms=1, jitter_buffer=False, on_packet=lambda pcm: None, events=CallEvents()
+            sees=True, vanish_ms=1, on_packet=lambda pcm: None, events=CallEvents()
         )
         transport = await TRANSPORTS.create(name, arguments, request)
         assert isinstance(transport, BaseTransport)
