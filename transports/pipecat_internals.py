@@ -21,6 +21,7 @@ from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpCodecParameters, RT
 from aiortc.rtcrtpreceiver import RTCRtpReceiver, StreamStatistics
 from aiortc.rtcsctptransport import Chunk
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection, SmallWebRTCTrack
 from pipecat.utils.base_object import BaseObject
@@ -79,6 +80,15 @@ async def queue_whole(output: BaseOutputTransport, frame: Frame) -> bool:
         return False
     await sender.handle_sync_frame(frame)
     return True
+
+
+def queued_frames(output: FrameProcessor) -> int:
+    """Return how many frames wait for the audio writer of an output, which has no count; 0 before it starts.
+
+    ``BaseTransport.output`` has the type of any processor: others have no queue.
+    """
+    sender = output._media_senders.get(None) if isinstance(output, BaseOutputTransport) else None
+    return 0 if sender is None else sender._audio_queue.qsize()
 
 
 class PromptSender(BaseOutputTransport.MediaSender):

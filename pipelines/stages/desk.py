@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, OutputAudioRawFrame, TTSSpeakFrame
+from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.call_events import (
     BotTurnEnded,
@@ -19,6 +20,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.human_tier import human_tier
+from parley.pipelines.live_pace import LivePace
 from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.filler_processor import Say
@@ -38,14 +40,15 @@ class DeskVoice:
         engines: of the process.
         call: the call.
         play: puts audio into the pipeline, before the output.
+        output: output of the call.
 
     Attributes:
         bridge: audio of the caller and of a human who speaks.
     """
 
-    def __init__(self, engines: Engines, call: Call, play: Say) -> None:
+    def __init__(self, engines: Engines, call: Call, play: Say, output: FrameProcessor) -> None:
         self._call, self._conversation = call, call.conversation
-        self._play, self._bridges = play, engines.bridges
+        self._play, self._output, self._bridges = play, output, engines.bridges
         self.bridge = VoiceBridge()
         self._human = human_tier(engines.deployment, call.conversation)
         self._offer = self._human.new_offer()
@@ -96,12 +99,14 @@ class DeskVoice:
 
     async def speak(self) -> None:
         """Play the voice of a human to the caller, until cancelled."""
+        pace = LivePace(self._output)
         while True:
             pcm, is_first = await self.bridge.to_play()
             if is_first:
                 # A phrase that is still spoken would delay the voice by its length for good.
                 self._call.live.input.put(InterruptionFrame())
             if self._conversation.tier.tier is Tier.HUMAN and not self._call.live.floor.holds_reply():
+                await pace.next(pcm)
                 await self._play(OutputAudioRawFrame(pcm, INPUT_RATE_HZ, 1))
 
     @property

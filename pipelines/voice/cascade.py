@@ -120,7 +120,7 @@ async def _build(
     background.append(specialists.run)
     if (watcher := watcher_of(engines, call)) is not None:
         background.append(watcher.run)
-    desk = DeskVoice(engines, call, entry.push_frame)
+    desk = DeskVoice(engines, call, entry.push_frame, transport.output())
     background += [desk.run, desk.speak]
     hearers = [specialists.hear, desk.bridge.hear]
     turns = turns_of(

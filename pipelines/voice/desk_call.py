@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from pipecat.frames.frames import EndFrame, OutputAudioRawFrame
+from pipecat.frames.frames import EndFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
@@ -21,8 +21,8 @@ from pipecat.workers.runner import WorkerRunner
 from parley.core.tiers import Tier
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
-from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import call_worker
+from parley.pipelines.live_pace import play_live
 from parley.pipelines.release import release_call
 from parley.pipelines.stages.shared import voice_detector
 from parley.pipelines.voice_bridges import VoiceBridge
@@ -80,7 +80,7 @@ async def run_desk_call(
                 watching = [
                     tasks.create_task(each, name="desk_call.watch")
                     for each in (
-                        _play(bridge, output),
+                        play_live(bridge.to_human, output),
                         _end_with_first(
                             worker,
                             bridge.ended.wait(),
@@ -97,12 +97,6 @@ async def run_desk_call(
                         watch.cancel()
         finally:
             await release_call(runner, worker, transport, call)
-
-
-async def _play(bridge: VoiceBridge, output: FrameProcessor) -> None:
-    """Play the caller's audio to the human, until cancelled."""
-    while True:
-        await output.queue_frame(OutputAudioRawFrame(await bridge.to_human.get(), INPUT_RATE_HZ, 1))
 
 
 async def _end_with_first(worker: PipelineWorker, *ends: Coroutine[Any, Any, object]) -> None:

@@ -140,7 +140,7 @@ async def _build(
     allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
     _, entry, exit_ = call.live.playout.taps()
     # A speech model answers what it hears, and cannot be kept from that: no human takes its calls over.
-    desk = DeskVoice(engines, call, entry.push_frame) if decides_itself else None
+    desk = DeskVoice(engines, call, entry.push_frame, transport.output()) if decides_itself else None
 
     def is_asked(question: LLMContextFrame) -> bool:
         return engine.is_asked(question) and (desk is None or desk.is_asked(question))
