@@ -46,7 +46,8 @@ from parley.runtime.event_stream import CallEvents
 
 HEARING = "hearing"
 # A recogniser in the cloud reports its first words 0.3 to 0.5 s after they began. A voice of this length
-# without any is checked.
+# without any is checked, where it came in as much time: what comes at once after a stop of this process is
+# news to the service too.
 WORDLESS_MS = 2_000
 # So is a voice that ended this long ago without words, unless it was shorter than any word.
 ANSWER_S, SHORTEST_MS = 0.8, 300
@@ -168,8 +169,9 @@ class FailoverSttService(FrameProcessor):
     async def _take_audio(self, frame: InputAudioRawFrame) -> None:
         if self._is_muted or frame.sample_rate != self._rate_hz:
             return
-        self._audio.add(frame.audio)
-        if self._state is Transcriber.SERVICE and self._audio.wordless_ms >= WORDLESS_MS:
+        self._audio.add(frame.audio, self._events.now_ms())
+        wordless_ms = min(self._audio.wordless_ms, self._audio.awaited_ms)
+        if self._state is Transcriber.SERVICE and wordless_ms >= WORDLESS_MS:
             self._check()
         await self._feed()
 

@@ -14,6 +14,9 @@ KEPT_S = 30
 BEFORE_MS = 250
 # The end of a voice is noticed up to this long after its last word.
 TAIL_MS = 600
+# Audio waits at most this long for the piece before it, in any network. After a longer time the process was
+# stopped, and it could receive no words either.
+MOST_GAP_MS = 200
 
 
 class UnsettledAudio:
@@ -34,7 +37,7 @@ class UnsettledAudio:
         self._from: int | None = None
         self._voice_end = 0
         self._in_voice = False
-        self._wordless = 0
+        self._wordless = self._awaited_ms = self._added_ms = 0
 
     @property
     def in_voice(self) -> bool:
@@ -51,13 +54,23 @@ class UnsettledAudio:
         """Voice since the last words."""
         return samples_to_ms(self._wordless // PCM_BYTES_PER_SAMPLE, self._rate_hz)
 
-    def add(self, pcm: bytes) -> None:
-        """Append audio."""
+    @property
+    def awaited_ms(self) -> int:
+        """Time for which the process has waited for words since the last ones, while the caller spoke.
+
+        It is less than ``wordless_ms`` where the audio came at once: a recogniser had no time to answer it.
+        """
+        return self._awaited_ms
+
+    def add(self, pcm: bytes, at_ms: int) -> None:
+        """Append audio that came at a time of the session."""
         self._kept += pcm
         self.position += len(pcm)
         del self._kept[: max(0, len(self._kept) - self._most)]
         if self._in_voice:
             self._wordless += len(pcm)
+            self._awaited_ms += min(at_ms - self._added_ms, MOST_GAP_MS)
+        self._added_ms = at_ms
 
     def voice_started(self, voiced_ms: int) -> None:
         """Note that a voice began ``voiced_ms`` ago."""
@@ -75,7 +88,7 @@ class UnsettledAudio:
 
     def words_came(self) -> None:
         """Note that the recogniser has reported words, final or not."""
-        self._wordless = 0
+        self._wordless = self._awaited_ms = 0
 
     def settle_words(self, position: int) -> None:
         """Note that the words up to a position are certain."""
@@ -88,7 +101,7 @@ class UnsettledAudio:
 
         A voice that goes on belongs to the next turn.
         """
-        self._wordless = 0
+        self._wordless = self._awaited_ms = 0
         if not self._in_voice:
             self._settle(self.position)
 

@@ -110,6 +110,20 @@ def test_a_service_that_is_slow_is_not_given_up(partial_s: float | None, final_s
     assert line.reasons() == [] and line.breaker.is_closed
 
 
+def test_a_service_has_time_to_answer_the_audio_of_a_stop_of_the_process():
+    stop_s, answer_s = 2.2, 0.4
+
+    async def script(line: RecogniserLine) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, virtual_time.VirtualLoop)
+        loop.call_later(0.5, lambda: loop.stand_still(stop_s))
+        await line.speaks(20)
+
+    line = play(0.5 - ONSET_MS / 1000 + stop_s + answer_s, 0.3, script)
+    assert line.finals() == ["hello"]
+    assert line.reasons() == [] and line.breaker.is_closed
+
+
 def test_a_voice_that_is_shorter_than_a_word_is_not_checked():
     line = play(None, None, lambda line: line.speaks(1, pause_ms=5_000))
     assert line.finals() == [] and line.reasons() == []

@@ -1,6 +1,6 @@
 """Audio that another recogniser has to hear, at positions that the tests choose."""
 
-from parley.processors.perception.unsettled_audio import BEFORE_MS, KEPT_S, UnsettledAudio
+from parley.processors.perception.unsettled_audio import BEFORE_MS, KEPT_S, MOST_GAP_MS, UnsettledAudio
 
 RATE_HZ = 16_000
 MS = RATE_HZ * 2 // 1000
@@ -11,12 +11,21 @@ class Line:
 
     def __init__(self) -> None:
         self.audio = UnsettledAudio(RATE_HZ)
-        self._number = 0
+        self._number = self._late_ms = 0
 
     def passes(self, ms: int) -> None:
         for _ in range(ms // 10):
-            self.audio.add(self._number.to_bytes(2, "little") * (5 * MS))
+            self.audio.add(self._number.to_bytes(2, "little") * (5 * MS), self._late_ms + self._number * 10)
             self._number += 1
+
+    def stops(self, ms: int) -> None:
+        """Stop the process: what is spoken meanwhile comes at once."""
+        self._late_ms += ms
+        at_ms = self._late_ms + self._number * 10
+        for _ in range(ms // 10):
+            self.audio.add(bytes(10 * MS), at_ms)
+        self._late_ms -= ms
+        self._number += ms // 10
 
     def speaks(self, ms: int) -> None:
         """Speak and pause: voice activity is certain after 100 ms, and its end after 200 ms."""
@@ -101,6 +110,17 @@ def test_voice_without_words_is_counted_until_words_come():
     line.audio.words_came()
     line.passes(500)
     assert line.audio.wordless_ms == 0
+
+
+def test_a_stop_of_the_process_is_no_time_in_which_words_could_come():
+    line = Line()
+    line.audio.voice_started(0)
+    line.passes(500)
+    line.stops(2_500)
+    assert line.audio.wordless_ms == 3_000
+    assert line.audio.awaited_ms <= 500 + MOST_GAP_MS
+    line.passes(1_000)
+    assert 1_500 <= line.audio.awaited_ms <= 1_500 + MOST_GAP_MS
 
 
 def test_the_audio_is_bounded_and_the_newest_is_kept():
