@@ -7,7 +7,7 @@ from pipecat.frames.frames import LLMRunFrame
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator, LLMUserAggregatorParams
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
-from pipecat.turns.user_stop import ExternalUserTurnStopStrategy, SpeechTimeoutUserTurnStopStrategy
+from pipecat.turns.user_stop import ExternalUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from parley.core.call_events import CallerJoined
@@ -18,9 +18,10 @@ from parley.pipelines.lifecycle import history_of
 from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from parley.processors.duplex.services import Opening, RealtimeRow, TurnSource
+from parley.processors.turns.silence_stop import SilenceStopStrategy
 
 # Silence after the end of a voice that ends a turn, where no service reports it: about that of providers.
-TURN_SILENCE_S = 0.6
+TURN_SILENCE_MS = 600
 
 GREET = (
     "The call begins now, and the person on the line has said nothing yet. Greet them with these words: {}"
@@ -132,11 +133,7 @@ def _strategies(turns: TurnSource) -> UserTurnStrategies:
     if turns is TurnSource.VOICE:
         return UserTurnStrategies(
             start=[VADUserTurnStartStrategy(enable_interruptions=False)],
-            stop=[
-                SpeechTimeoutUserTurnStopStrategy(
-                    user_speech_timeout=TURN_SILENCE_S, wait_for_transcript=False
-                )
-            ],
+            stop=[SilenceStopStrategy(TURN_SILENCE_MS)],
         )
     # A service that falls silent by itself sends the words of a turn before it reports its end.
     alone = turns is TurnSource.SERVICE_ALONE

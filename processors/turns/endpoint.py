@@ -19,6 +19,9 @@ like a filler. A run that believed the lower of the two, with a higher threshold
 had 4 cut-ins in 40 turns instead of 7. Its median was 769 ms instead of 577. The three changes were not
 measured separately. A policy may have the model run again while the turn stays open (``next_look_ms``). It
 may also request the end of the voice, which the same thread measures.
+
+A pause is as long as the audio of it that was heard (``HeardPause``). After a stop of the process, a decision
+that was due in that time waits for the audio of it.
 """
 
 import asyncio
@@ -57,6 +60,7 @@ from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.models.stt import Transcript
 from parley.models.turn import TurnCompleteness, TurnEstimate
 from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.processors.turns.heard_pause import HeardPause
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 from parley.turn_taking.endpointing.endpointer import EndpointPolicy
@@ -67,8 +71,9 @@ from parley.turn_taking.speculation import Guesser
 PRE_SPEECH_MS = 500
 # Marks a transcription whose words were not meant, and belong to no turn.
 NOT_MEANT = FrameFact[bool]("not_meant")
-# Wait for the last words after a caller has ended the turn explicitly.
-FINISH_MS = 1_000
+# Wait for the last words after a caller has ended the turn explicitly: looks, as a process that is stopped
+# has one for all of the stop.
+FINISH_LOOK_MS, FINISH_LOOKS = 100, 10
 # The same where the recogniser says that it owes words.
 MOST_OWED_S = 10.0
 
@@ -103,6 +108,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._guesser = guesser
         self._clock = clock or LoopClock()
         self._audio = bytearray()
+        self._pause = HeardPause(self._clock)
         self._voice = False
         # A turn is open; words outside of one belong to no question. An abandoned turn ends without an answer
         # when the voice ends.
@@ -170,6 +176,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self._drop_conclusions()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._voice = False
+            self._pause.begin()
             self._confirmed = bytes(self._audio)
             self._endpointer.on_voice_stopped(self._clock.now_ms(), silence_ms=int(frame.stop_secs * 1000))
             if self._is_abandoned:
@@ -248,7 +255,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._finisher = self.task_manager.create_task(self._finish(), f"{self}::finish")
 
     async def _finish(self) -> None:
-        await self._clock.sleep_until_ms(self._clock.now_ms() + FINISH_MS)
+        for _ in range(FINISH_LOOKS):
+            await self._clock.sleep_until_ms(self._clock.now_ms() + FINISH_LOOK_MS)
         if self._endpointer.is_owed:
             self._words_came.clear()
             try:
@@ -270,6 +278,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         keep = self._model.max_samples * PCM_BYTES_PER_SAMPLE if self._model else 0
         if not self._voice and self._endpointer.next_deadline_ms() is None:
             keep = PRE_SPEECH_MS * self._rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
+        self._pause.hear(pcm)
         self._audio += pcm
         if len(self._audio) > keep:
             del self._audio[: len(self._audio) - keep]
@@ -364,7 +373,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._events.publish(TurnEndDue(self._events.now_ms(), deadline_ms if is_due else None))
         if deadline_ms is None or not is_due:
             return
-        if deadline_ms <= self._clock.now_ms():
+        if deadline_ms <= self._clock.now_ms() and not self._pause.is_late(self._rate_hz):
             await self._decide()
             return
         look_ms = self._endpointer.next_look_ms() if self._model is not None else None
@@ -375,6 +384,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             await self._clock.sleep_until_ms(look_ms)
             self._look_again()
         await self._clock.sleep_until_ms(deadline_ms)
+        await self._pause.catch_up(self._rate_hz, due_ms=deadline_ms)
         self._timer = None
         await self._decide()
 

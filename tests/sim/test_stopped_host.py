@@ -58,3 +58,15 @@ def test_a_human_is_heard_without_the_delay_of_a_stop_a_second_after_it(
     assert 0 <= began_ms - spoke_ms[0] <= latest_ms
     assert ended_ms - began_ms == 400
     assert dropped_ms == [0] if stop_ms == 0 else STOP_MS - 250 <= dropped_ms[0] <= STOP_MS
+
+
+@pytest.mark.parametrize("stop_ms", [0, 900, 2_600])
+def test_a_stop_within_a_pause_of_the_caller_ends_no_turn(stop_ms: int, tmp_path: Path):
+    async def host(_running: RunningCall) -> None:
+        # The pause is 100 ms old when voice activity has confirmed it.
+        await asyncio.sleep(0.5 + 0.8 + 0.25)
+        stop_process(stop_ms)
+
+    caller = [silence(500), voice(800), silence(500), voice(800), silence(4_000)]
+    call = simulate(caller, tmp_path, completeness=(0.1, 0.1, 0.95), concurrently=host, talks_over=True)
+    assert [turn.user_text for turn in call.turns] == ["what is it what what is it what"]

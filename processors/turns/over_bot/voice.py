@@ -19,7 +19,8 @@ from parley.turn_taking.barge_in.speaker_level import SpeakerLevel
 from parley.turn_taking.barge_in.table import BargeInState, Decision
 
 # A voice lasts as long as its audio does. When voice activity is late by more than a window and a frame, a
-# voice that ended long ago may seem to continue: the decision about it waits, but no longer than this.
+# voice that ended long ago may seem to continue: the decision about it waits, but no longer than this from
+# the first look at it. After a stop of the process that is later than the decision was due.
 AUDIO_LATE_MS = 60
 AUDIO_WAIT_MS = 500
 LATE_LOOK_MS = 20
@@ -85,6 +86,8 @@ class VoiceOverBot:
         # Time at which the present voice was noticed, and the length of the audio judged by then.
         self._noticed_ms = (0, 0)
         self._not_before_ms = 0
+        # First look at a due decision about this voice that found the audio late.
+        self._late_from_ms: int | None = None
         # Time of the next check for the bot's own voice.
         self._look_ms: int | None = None
         events.subscribe(VoiceSuspected, self._on_voice_suspected)
@@ -193,6 +196,7 @@ class VoiceOverBot:
         return None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
 
     def _follow_audio(self) -> None:
+        self._late_from_ms = None
         self._noticed_ms = self._clock.now_ms(), self._heard_ms() if self._heard_ms is not None else 0
 
     def _is_audio_late(self, now_ms: int) -> bool:
@@ -202,7 +206,11 @@ class VoiceOverBot:
             return False
         noticed_ms, heard_ms = self._noticed_ms
         late_ms = (now_ms - noticed_ms) - (self._heard_ms() - heard_ms)
-        if late_ms <= AUDIO_LATE_MS or now_ms >= due_ms + AUDIO_WAIT_MS:
+        if late_ms <= AUDIO_LATE_MS:
+            return False
+        if now_ms >= due_ms and self._late_from_ms is None:
+            self._late_from_ms = now_ms
+        if self._late_from_ms is not None and now_ms >= max(due_ms, self._late_from_ms) + AUDIO_WAIT_MS:
             return False
         self._not_before_ms = now_ms + LATE_LOOK_MS
         return True

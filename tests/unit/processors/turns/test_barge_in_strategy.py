@@ -427,6 +427,27 @@ def test_a_hum_that_voice_activity_hears_late_is_not_taken_for_a_long_voice():
     assert play(scenario, heard_ms=lambda: heard[0]).of(ReplyCut) == []
 
 
+def test_a_hum_within_which_the_process_is_stopped_is_not_taken_for_a_long_voice():
+    heard = [0]
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("one")
+        await asyncio.sleep(0.128)
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, virtual_time.VirtualLoop)
+        loop.stand_still(2.5)
+        # The audio of that time is judged in 200 ms: 300 ms of the backchannel, and the silence after it.
+        await asyncio.sleep(0.1)
+        heard[0] += 460
+        await floor.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
+        await asyncio.sleep(0.1)
+        heard[0] += 2_240
+        await asyncio.sleep(2)
+
+    assert play(scenario, heard_ms=lambda: heard[0]).of(ReplyCut) == []
+
+
 def test_audio_that_does_not_come_at_all_is_not_waited_for_for_long():
     async def scenario(floor: Floor) -> None:
         floor.reply("one")

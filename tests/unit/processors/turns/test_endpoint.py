@@ -67,8 +67,8 @@ class Turn:
             self.stopped += 1
             await self.strategy.handle_user_turn_stopped()
 
-    async def request_end(self) -> None:
-        self.events.publish(TurnEndRequested(self.events.now_ms(), waits_for_words=False))
+    async def request_end(self, *, waits_for_words: bool = False) -> None:
+        self.events.publish(TurnEndRequested(self.events.now_ms(), waits_for_words=waits_for_words))
         # The strategy ends it in a task.
         await asyncio.sleep(0.001)
 
@@ -83,6 +83,12 @@ class Turn:
         for _ in range(duration_ms // 20):
             self.strategy.hear(bytes(640))
             await asyncio.sleep(0.02)
+
+    async def late_audio(self, duration_ms: int) -> None:
+        """Send audio at once, as after a stop of the process."""
+        for _ in range(duration_ms // 20):
+            self.strategy.hear(bytes(640))
+            await asyncio.sleep(0)
 
     async def say(self, sound: np.ndarray) -> None:
         """Send a voice, float32, (samples,), 16 kHz, in pieces of 20 ms."""
@@ -506,3 +512,91 @@ def test_the_end_of_the_voice_is_measured_once_in_a_pause():
     # Two looks at each of two pauses, and one measurement.
     assert len(turn.model.heard_samples) == 4
     assert policy.measured == 2
+
+
+def stop_process(for_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, virtual_time.VirtualLoop)
+    loop.stand_still(for_s)
+
+
+# The decision is due 640 ms after the voice. Audio of the pause before the stop, and the time for which the
+# loop brings other things first after it.
+@pytest.mark.parametrize(("before_ms", "first_s"), [(0, 0.0), (100, 0.0), (100, 0.04), (500, 0.04)])
+def test_a_stop_of_the_process_within_a_pause_ends_no_turn(before_ms: int, first_s: float):
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.fall_silent("i would like")
+        await turn.audio(before_ms)
+        stop_process(2.5)
+        await asyncio.sleep(first_s)
+        # The caller went on after a short pause.
+        await turn.late_audio(300)
+        await turn.give(VADUserStartedSpeakingFrame(start_secs=0.2))
+        await turn.late_audio(2_200 - before_ms)
+        assert turn.stopped == 0
+        await turn.speak(500)
+        await turn.fall_silent("to send money")
+        await turn.audio(1_000)
+
+    turn = play([0.2, 0.99], scenario)
+    assert turn.stopped == 1
+
+
+def test_a_pause_that_lasted_through_a_stop_of_the_process_ends_the_turn_with_its_audio():
+    ended_s: list[float] = []
+
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.fall_silent("what are your hours")
+        await turn.audio(100)
+        stop_process(2.5)
+        resumed_s = asyncio.get_running_loop().time()
+        await turn.late_audio(2_500)
+        while not turn.stopped:
+            await asyncio.sleep(0.01)
+        ended_s.append(asyncio.get_running_loop().time() - resumed_s)
+
+    play([0.99], scenario)
+    assert ended_s[0] <= 0.11
+
+
+def test_a_turn_ends_after_a_stop_of_the_process_that_no_audio_follows():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.fall_silent("what are your hours")
+        await turn.audio(100)
+        stop_process(2.5)
+        await asyncio.sleep(0.15)
+        assert turn.stopped == 1
+
+    play([0.99], scenario)
+
+
+def test_a_turn_ends_although_audio_of_its_pause_was_lost():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.fall_silent("what are your hours")
+        await turn.audio(20)
+        # Nothing comes for a while, and then what is spoken.
+        await asyncio.sleep(0.16)
+        stop_process(0.3)
+        await turn.audio(200)
+        assert turn.stopped == 1
+
+    play([0.99], scenario)
+
+
+def test_the_last_words_of_a_turn_that_the_caller_has_ended_are_awaited_through_a_stop_of_the_process():
+    async def scenario(turn: Turn) -> None:
+        await turn.speak(1_000)
+        await turn.request_end(waits_for_words=True)
+        await asyncio.sleep(0.3)
+        stop_process(2.0)
+        # The recogniser was stopped too.
+        await asyncio.sleep(0.5)
+        assert turn.stopped == 0
+        await turn.fall_silent("to send money")
+        assert turn.stopped == 1
+
+    play([0.2], scenario)
