@@ -45,7 +45,8 @@ from parley.turn_taking.duplex_policy import (
 )
 
 UNIT_MS = 80
-WAITING_MS = 2_000
+# As of a phone and of a browser: the audio of a process that its host had stopped comes at once.
+WAITING_MS = 3_000
 WAITING_EVENTS = 256
 
 _BotEvent = Callable[[DuplexPolicy, int], None]
