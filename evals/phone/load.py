@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import soxr
 
-from parley.core.errors import PeerError
 from parley.core.media import float_to_pcm16, pcm16_to_float
-from parley.evals.harness.launcher import PRODUCT, Server, child, launched
+from parley.evals.harness.crowd import MARGIN_S, measured
+from parley.evals.harness.launcher import PRODUCT, Server, launched
 from parley.evals.harness.progress import say
 from parley.evals.harness.questions import LONG_SPEECH
 from parley.evals.harness.voices import synthesised
@@ -52,7 +52,6 @@ SERVERS = {
     "parley": (PRODUCT, ""),
     "parley_faked": (FAKED_SERVER, 'hearing: {echo_mode: "off"}\n'),
 }
-MARGIN_S = 15.0
 
 
 async def measure(
@@ -65,13 +64,20 @@ async def measure(
     """
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     length_s = calls * APART_S + SETTLE_S + seconds + MARGIN_S
-    words, pcm = await asyncio.to_thread(_words, length_s)
+    words, pcm = await asyncio.to_thread(words_of, length_s)
     audio = folder / "words.pcm"
     await asyncio.to_thread(audio.write_bytes, pcm)
     found: dict[str, Any] = {}
     for system in systems:
-        async with _serving(system, calls, words, audio, folder) as server:
-            found[system] = await _measured(server, calls, seconds)
+        async with serving(system, calls, words, audio, folder) as server:
+            found[system] = await measured(
+                server,
+                "parley.evals.phone.crowd",
+                (server.url, str(calls), str(seconds)),
+                calls=calls,
+                seconds=seconds,
+                start_s=calls * (APART_S + SPEECH_S) + SETTLE_S,
+            )
         say(f"{system}: {json.dumps(found[system])}")
     judged = found.get(JUDGED, {})
     return {
@@ -86,36 +92,9 @@ async def measure(
     }
 
 
-async def _measured(server: Server, calls: int, seconds: int) -> dict[str, Any]:
-    async with child("parley.evals.phone.crowd", server.url, str(calls), str(seconds)) as crowd:
-        assert crowd.stdout is not None
-        try:
-            async with asyncio.timeout(calls * (APART_S + SPEECH_S) + SETTLE_S):
-                await _line(crowd.stdout, "measuring")
-            begun_s, begun_cpu_s = time.perf_counter(), server.cpu_s() or 0.0
-            async with asyncio.timeout(seconds + MARGIN_S):
-                await _line(crowd.stdout, "measured")
-            cpu_s, wall_s = (server.cpu_s() or 0.0) - begun_cpu_s, time.perf_counter() - begun_s
-            async with asyncio.timeout(60):
-                found: dict[str, Any] = json.loads(await _line(crowd.stdout))
-        except (TimeoutError, json.JSONDecodeError) as error:
-            raise PeerError(f"the callers returned no result: {error!r}") from error
-    return {
-        **found,
-        "cpu_percent": round(100 * cpu_s / wall_s, 1),
-        "cpu_percent_per_call": round(100 * cpu_s / wall_s / calls, 2),
-    }
-
-
-async def _line(stream: asyncio.StreamReader, expected: str | None = None) -> str:
-    line = (await stream.readline()).decode().strip()
-    if not line or (expected is not None and line != expected):
-        raise PeerError(f"the callers reported {line[:200]!r}")
-    return line
-
-
 @asynccontextmanager
-async def _serving(system: str, calls: int, words: str, audio: Path, folder: Path) -> AsyncIterator[Server]:
+async def serving(system: str, calls: int, words: str, audio: Path, folder: Path) -> AsyncIterator[Server]:
+    """Run a system for so many calls, whose greeting is ``words``; those of the players are in ``audio``."""
     if system in SERVERS:
         program, more = SERVERS[system]
         deployment = folder / f"{system}.yaml"
@@ -133,7 +112,7 @@ async def _serving(system: str, calls: int, words: str, audio: Path, folder: Pat
         yield server
 
 
-def _words(length_s: float) -> tuple[str, bytes]:
+def words_of(length_s: float) -> tuple[str, bytes]:
     """Return a text of at least this length, and its sound: 16-bit PCM at 8 kHz."""
     voice = TTS.create("flite", FliteSettings())
     sound = pcm16_to_float(synthesised(voice, LONG_SPEECH))

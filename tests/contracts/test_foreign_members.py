@@ -200,6 +200,10 @@ DOORS: dict[str, tuple[Depended, ...]] = {
     "evals/library_internals.py": (
         Depended(AIORTC, "aiortc.rtcrtpreceiver:RTCRtpReceiver", ("_handle_rtp_packet",)),
         Depended(AIORTC, "aiortc.rtcrtpreceiver", ("_data",)),
+        Depended(AIORTC, "aiortc.rtcrtpsender:RTCRtpSender", ("_ssrc",)),
+        Depended(AIORTC, "aiortc.rtcicetransport:RTCIceTransport", ("_connection",)),
+        Depended(AIORTC, "aiortc.rtcdtlstransport:RTCDtlsTransport", ("_tx_srtp",)),
+        Depended(AIOICE, "aioice.ice:Connection", ("_nominated",)),
         Depended(
             PIPECAT,
             "pipecat.services.tts_service:TTSService",

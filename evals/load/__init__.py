@@ -1,0 +1,1 @@
+"""Number of calls that one server holds, with callers that cost little."""
