@@ -65,6 +65,11 @@ TURN_END = FrameFact[int]("turn_end")
 # Reason with which a stopping server ends its calls, and the close frame of their sockets.
 SHUTDOWN = "server_shutdown"
 STOPPING = (1012, "the server is stopping")
+# Reasons with which a server ends the call of a client, and a sentence for readers.
+REFUSED = "unreadable_messages", "many messages in a row were refused"
+UNREAD = "messages_not_read", "the client did not read what it was sent"
+TIMED_OUT = "timeout", "the time of the client is over"
+BROKEN = "error", "the server has failed"
 SAMPLE_BYTES = {Codec.PCM16: 2, Codec.FLOAT32: 4, Codec.PCMU: 1, Codec.PCMA: 1}
 
 

@@ -52,6 +52,11 @@ TOKEN_KINDS = (
 )
 
 
+def count_ends(events: CallEvents, metrics: ServerMetrics) -> None:
+    """Count the end of a call or conversation that its server ends."""
+    events.subscribe(CallEnding, lambda event: metrics.counter(d.CALL_ENDS, event.reason).inc())
+
+
 class CallMetrics:
     """Observer of one call (``runtime.observers.CallObserver``).
 
@@ -109,7 +114,7 @@ class CallMetrics:
         events.subscribe(EngineUsed, self._on_engine_used)
         events.subscribe(TurnPriced, self._on_turn_priced)
         events.subscribe(EngineFailed, self._on_engine_failed)
-        events.subscribe(CallEnding, self._on_call_ending)
+        count_ends(events, metrics)
         events.subscribe(QuestionSent, self._on_question_sent)
         events.subscribe(FallbackAnswers, self._on_fallback_answers)
         events.subscribe(EngineFailedOver, self._on_engine_failed_over)
@@ -228,6 +233,3 @@ class CallMetrics:
 
     def _on_engine_failed(self, event: EngineFailed) -> None:
         self._metrics.counter(d.FAILURES, OTHER if event.stage is None else event.stage).inc()
-
-    def _on_call_ending(self, event: CallEnding) -> None:
-        self._metrics.counter(d.CALL_ENDS, event.reason).inc()

@@ -85,7 +85,9 @@ TTS_GENERATION = _histogram(
 # Of turns.
 CALLS = _counter("parley_calls_total", "calls that began", "transport", "mode")
 CALLS_OPEN = _gauge("parley_calls_open", "calls that are running", "transport", "mode")
-CALL_ENDS = _counter("parley_call_ends_total", "calls that the server ended, by its reason", "reason")
+CALL_ENDS = _counter(
+    "parley_call_ends_total", "calls and conversations that the server ended, by its reason", "reason"
+)
 TURNS = _counter("parley_turns_total", "turns of callers with words")
 VOICE_TO_VOICE = _histogram(
     "parley_voice_to_voice_seconds",

@@ -22,18 +22,20 @@ from loguru import logger
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from parley.configs.deployment import Deployment
+from parley.core.call_events import CallEnding
 from parley.core.errors import AgentError
 from parley.core.grants import ANONYMOUS
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
-from parley.pipelines.lifecycle import USED_UP
+from parley.pipelines.lifecycle import LOST, USED_UP
 from parley.pipelines.phone.relay_control import End, RelayControl
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.heard_answers import note_heard
 from parley.processors.turns.idle import SILENCE
 from parley.protocols import twilio_relay as relay
-from parley.protocols.client_protocol import SHUTDOWN, ProtocolError
+from parley.protocols.client_protocol import REFUSED, SHUTDOWN, STOPPING, ProtocolError
+from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments
@@ -43,14 +45,14 @@ from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.prompt import BY_DEPLOYMENT
+from parley.telemetry.call_metrics import count_ends
+from parley.telemetry.metrics import ServerMetrics
 
 # Longest wait for the first message, for a message of a caller who says nothing, and for Twilio to take one.
 SETUP_S, SILENT_S, SEND_S = 10.0, 900.0, 10.0
 # Pause after which pressed keys are a turn.
 KEYS_S = 2.0
 MOST_REFUSED, MOST_KEYS = 20, 40
-# Reason of an end because of such messages.
-UNREADABLE = "unreadable_messages"
 # A slow voice says two words in a second. It begins after a moment.
 WORDS_PER_S, VOICE_BEGINS_S, LONGEST_LAST_S = 2.0, 1.0, 30.0
 # WebSocket close codes (RFC 6455, 7.4.1; 12.2).
@@ -64,6 +66,7 @@ async def hold_relay(
     phones: PhoneSessions,
     arguments: PhoneArguments,
     *,
+    metrics: ServerMetrics,
     stopping: asyncio.Event,
 ) -> None:
     """Hold one phone call as text.
@@ -74,6 +77,7 @@ async def hold_relay(
         conversations: sessions of this process.
         phones: sessions of phone calls.
         arguments: of the call.
+        metrics: of the process; the end of the call is counted.
         stopping: set when the server stops.
     """
     assert deployment.phone is not None
@@ -95,6 +99,7 @@ async def hold_relay(
         used_up=tenants.used_up(ANONYMOUS),
         goodbye=tenants.settings.phrase,
     )
+    count_ends(call.events, metrics)
     try:
         if await call.open():
             await phones.hold_text(arguments.phone, call.hold)
@@ -116,6 +121,9 @@ class RelayCall:
         stopping: set when the server stops.
         used_up: set when the call is to end after a goodbye; None: never.
         goodbye: last words of such a call.
+
+    Attributes:
+        events: of the call: its end, where this side decided it.
     """
 
     def __init__(
@@ -144,8 +152,9 @@ class RelayCall:
         self._keys = ""
         self._refused = 0
         self._code = DONE
-        # Of the end, where this side decided it.
-        self._reason = ""
+        self.events = CallEvents()
+        # Reason and message of the end, where this side decided it.
+        self._why: tuple[str, str] | None = None
 
     async def open(self) -> bool:
         """Wait for the first message; return whether it is that of this call."""
@@ -167,7 +176,10 @@ class RelayCall:
         try:
             return await self._hold(conversation)
         finally:
-            _note(conversation, Kind.LEFT, payload | ({"reason": self._reason} if self._reason else {}))
+            if self._why is not None:
+                self.events.publish(CallEnding(self.events.now_ms(), *self._why))
+                payload["reason"] = self._why[0]
+            _note(conversation, Kind.LEFT, payload)
 
     async def _hold(self, conversation: Conversation) -> bool:
         await self._greet(conversation)
@@ -188,13 +200,14 @@ class RelayCall:
                 if lost in done or stopping in done:
                     # Another process has the session, or this one ends: Twilio asks what follows.
                     self._code = RESTART
-                    self._reason = SHUTDOWN if stopping in done else ""
+                    is_lost = conversation.lost.is_set()
+                    self._why = (LOST, str(conversation.loss)) if is_lost else (SHUTDOWN, STOPPING[1])
                     return False
                 if ended in done:
                     return True
                 if reading not in done:
                     if not self._keys:
-                        self._reason = SILENCE[0]
+                        self._why = SILENCE
                         await self._send(relay.end())
                         return True
                     await self._press_all(conversation)
@@ -275,7 +288,7 @@ class RelayCall:
         await self._stop_answer()
         self._control.begin(text)
         # An end that was about to be sent is taken back.
-        self._reason = ""
+        self._why = None
         self._answering = asyncio.create_task(
             self._answer(conversation.session_id, text), name="relay.answer"
         )
@@ -303,7 +316,7 @@ class RelayCall:
         """End the call after a goodbye when its tenant has used up a limit."""
         await self._used_up.wait()
         await self._stop_answer()
-        await self._say_last(self._goodbye, End(relay.end(), USED_UP[0]))
+        await self._say_last(self._goodbye, End(relay.end(), USED_UP))
 
     async def _say_last(self, text: str, ending: End) -> None:
         """Say the last words of the session, and end it."""
@@ -313,7 +326,7 @@ class RelayCall:
     async def _end_after(self, said: str, ending: End) -> None:
         """End the session when the words have been spoken."""
         await asyncio.sleep(min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S))
-        self._reason = ending.reason
+        self._why = ending.why
         await self._send(ending.message)
         self._ended.set()
 
@@ -340,7 +353,7 @@ class RelayCall:
                 self._refused += 1
                 logger.warning(f"a message of ConversationRelay is skipped: {error}")
                 if self._refused > MOST_REFUSED:
-                    self._code, self._reason = WRONG, UNREADABLE
+                    self._code, self._why = WRONG, REFUSED
                     return None
                 continue
             if event is not None:

@@ -28,7 +28,7 @@ from parley.serving.gateway.phone.carriers.twilio_relay import TO_PERSON
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 
 # Reason of an end after which Twilio dials the person. Whether they take the call is not known here.
-PASSED_ON = "passed_on"
+PASSED_ON = "passed_on", "the caller has been passed on to a person"
 
 
 class End(NamedTuple):
@@ -36,11 +36,11 @@ class End(NamedTuple):
 
     Attributes:
         message: to Twilio.
-        reason: as in ``CallEnding``.
+        why: reason and message of ``CallEnding``.
     """
 
     message: str
-    reason: str
+    why: tuple[str, str]
 
 
 class RelayControl:
@@ -84,7 +84,7 @@ class RelayControl:
     def begin(self, said: str) -> None:
         """Take a turn of the caller: it decides anew, and a farewell ends the call after its answer."""
         is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(said)
-        self.ending = End(relay.end(), FAREWELL[0]) if is_leaving else None
+        self.ending = End(relay.end(), FAREWELL) if is_leaving else None
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
@@ -113,7 +113,7 @@ class RelayControl:
 
     async def _hang_up(self, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.ending is None:
-            self.ending = End(relay.end(), BY_MODEL[0])
+            self.ending = End(relay.end(), BY_MODEL)
         return {"status": "the call ends after your next words: say goodbye"}
 
     async def _press(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
-from parley.core.call_events import CallEvent, TextGiven, TierChanged
+from parley.core.call_events import CallEnding, CallEvent, TextGiven, TierChanged
 from parley.core.client_rules import ClientRules
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
@@ -36,7 +36,7 @@ from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
 from parley.pipelines.human_tier import human_tier
-from parley.pipelines.lifecycle import EXPIRED, OVER_LIMIT
+from parley.pipelines.lifecycle import EXPIRED, LIMITED, LOST, OVER_LIMIT
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import Spoken, open_speech
 from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
@@ -65,12 +65,13 @@ from parley.protocols.chat_ws import (
     prefill_done,
     streaming_message,
 )
-from parley.protocols.client_protocol import STOPPING, Message, ProtocolError
+from parley.protocols.client_protocol import BROKEN, REFUSED, SHUTDOWN, STOPPING, Message, ProtocolError
 from parley.runtime.event_stream import CallEvents, EventQueue
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.history import DisplayedMessage, Parting
+from parley.telemetry.call_metrics import count_ends
 from parley.transports.websocket.messages import ChatSocketTuning, MessageSocket
 from parley.transports.websocket.session import SocketPeer
 
@@ -157,6 +158,9 @@ class _Talk:
         # deployment's.
         self._instruction: str | None = None
         self.events = CallEvents()
+        count_ends(self.events, engines.metrics)
+        # Reason of the end, where this side decided it; the first one holds.
+        self.ended_by: str | None = None
         self._human = human_tier(engines.deployment, conversation)
         # Words of a human for this client; its protocol delivers them only as an answer.
         self._given: EventQueue[CallEvent] = self.events.open_queue(TextGiven, size=MOST_GIVEN)
@@ -167,6 +171,29 @@ class _Talk:
     def is_lost(self) -> bool:
         """True when another process holds the session."""
         return self._conversation.lost.is_set()
+
+    def end(self, reason: str, message: str) -> None:
+        """Note that this side ends the conversation, with the reason and the message of ``CallEnding``."""
+        if self.ended_by is None:
+            self.ended_by = reason
+            self.events.publish(CallEnding(self.events.now_ms(), reason, message))
+
+    def end_as(self, failed: AgentError) -> None:
+        """Note that a failure or a refusal ends the conversation."""
+        if self.is_lost:
+            self.end(LOST, str(self._conversation.loss))
+        elif isinstance(failed, ProtocolError):
+            self.end(LIMITED if failed.code == LIMITED else REFUSED[0], str(failed))
+        else:
+            self.end(BROKEN[0], str(failed))
+
+    def note_left(self) -> None:
+        """Note the reason for which no more is read of the client, where it is one of this side."""
+        if self._socket.given_up is not None:
+            self.end(*self._socket.given_up)
+        elif self._engines.shutdown.stopping.is_set():
+            # Its socket was closed here.
+            self.end(SHUTDOWN, STOPPING[1])
 
     # Questions.
 
@@ -192,7 +219,7 @@ class _Talk:
 
     def _check_allowance(self) -> None:
         if not self._engines.answering.usage.has_request(self._rules.counted):
-            raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
+            raise ProtocolError(OVER_LIMIT, code=LIMITED)
 
     async def _begin(
         self, asked: ChatParts, shown: list[DisplayedMessage], last: DisplayedMessage
@@ -521,8 +548,8 @@ async def hold_chat(
             engines.answering.memory() as memory,
         ):
             talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
-            call_id = uuid.uuid4().hex
-            _note(conversation, Kind.JOINED, call_id)
+            payload = {"transport": TRANSPORT, "call_id": uuid.uuid4().hex}
+            _note(conversation, Kind.JOINED, payload)
             watches = [
                 asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost"),
                 asyncio.create_task(_end_when_expired(rules, socket), name="chat.grants"),
@@ -531,10 +558,24 @@ async def hold_chat(
                 run = _chat if protocol == "chat" else _stream
                 with conversation.reporting(talk.events, speaks=False):
                     code, reason = await run(talk, socket, engines, facts or {})
+                if socket.given_up is not None:
+                    talk.end(*socket.given_up)
+            except AgentError as failed:
+                talk.end_as(failed)
+                raise
+            except asyncio.CancelledError:
+                # The server did not wait any longer.
+                talk.end(SHUTDOWN, STOPPING[1])
+                raise
+            except Exception:
+                talk.end(*BROKEN)
+                raise
             finally:
                 for watch in watches:
                     watch.cancel()
-                _note(conversation, Kind.LEFT, call_id)
+                if talk.ended_by is not None:
+                    payload["reason"] = talk.ended_by
+                _note(conversation, Kind.LEFT, payload)
     except AgentError as failed:
         await socket.send(error(str(failed)))
         code, reason = close_of(failed)
@@ -549,8 +590,8 @@ async def hold_chat(
 async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any]) -> None:
     """End a client, even an idle one, when another call takes its session or the session is deleted."""
     await conversation.lost.wait()
-    await socket.send(error(str(conversation.loss), "session_lost"))
-    socket.give_up(1011, "session_lost")
+    await socket.send(error(str(conversation.loss), LOST))
+    socket.give_up(1011, LOST, why=(LOST, str(conversation.loss)))
 
 
 async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any]) -> None:
@@ -562,7 +603,7 @@ async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any
     await asyncio.sleep(max(0.0, expires_s - time.time()))
     kind, why = EXPIRED
     await socket.send(error(why, kind))
-    socket.give_up(1008, kind)
+    socket.give_up(1008, kind, why=EXPIRED)
 
 
 async def _chat(
@@ -573,17 +614,22 @@ async def _chat(
     try:
         request = await socket.next(settings.open_s)
     except TimeoutError:
-        await socket.send(error(f"no request arrived within {settings.open_s:g} s"))
+        why = f"no request arrived within {settings.open_s:g} s"
+        talk.end("timeout", why)
+        await socket.send(error(why))
         return 1000, "timeout"
     if request is None:
+        talk.note_left()
         return 1000, ""
     try:
         question = await talk.unless_halted(talk.begin(request))
         await socket.send({**_prefilled(talk, question), **facts})
         await socket.send(await talk.respond(question, speaks=question.given.speaks))
     except _HaltedError:
+        talk.note_left()
         return 1000, "stopped"
     except AgentError as failed:
+        talk.end_as(failed)
         code = failed.code if isinstance(failed, ProtocolError) else ""
         await socket.send(error(str(failed), code))
         return close_of(failed)
@@ -607,12 +653,16 @@ async def _stream(
                 within_s = settings.idle_s if socket.has_spoken else settings.open_s
                 message = await _next(socket, within_s, stopping)
             except _StoppingError:
+                talk.end(SHUTDOWN, STOPPING[1])
                 return STOPPING
             except TimeoutError:
+                talk.end("timeout", f"no message came within {within_s:g} s")
                 elapsed_s = asyncio.get_running_loop().time() - began_s
                 await socket.send({"type": "timeout", "elapsed_s": round(elapsed_s, 1)})
                 return 1000, "timeout"
             if message is None or isinstance(message, Close):
+                if message is None:
+                    talk.note_left()
                 return 1000, ""
             try:
                 question = await _next_step(talk, socket, message, question)
@@ -699,9 +749,9 @@ def _prefilled(talk: _Talk, question: _Question) -> Message:
     )
 
 
-def _note(conversation: Conversation, kind: Kind, call_id: str) -> None:
-    payload = {"transport": TRANSPORT, "call_id": call_id}
-    conversation.record(conversation.draft(kind, "system", payload, key=f"{kind.value}.{call_id}"))
+def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, str]) -> None:
+    key = f"{kind.value}.{payload['call_id']}"
+    conversation.record(conversation.draft(kind, "system", dict(payload), key=key))
 
 
 def close_of(failed: AgentError) -> tuple[int, str]:

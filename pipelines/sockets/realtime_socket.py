@@ -437,6 +437,11 @@ async def run_socket_session(
         await actor.act(session.requested)
         await session.attend(actor.act)
 
+    @transport.event_handler("on_client_disconnected")
+    async def on_disconnected(_transport: SocketTransport, _client: object) -> None:
+        if session.ended is not None and not ends:
+            call.events.publish(CallEnding(call.events.now_ms(), *session.ended))
+
     run = run_duplex if mode == "duplex" else run_conversation
     try:
         await run(engines, transport, call)

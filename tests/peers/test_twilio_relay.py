@@ -258,7 +258,37 @@ async def test_who_asks_for_a_person_in_words_is_passed_on(url: str):
     assert said[-1][1].startswith("One moment")
 
 
+async def counted(url: str, reason: str) -> float:
+    """Return the number of ends with a reason that the server has counted."""
+    async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+        lines = (await client.get("/metrics")).text.splitlines()
+    begins = f'parley_call_ends_total{{reason="{reason}"}} '
+    return sum(float(line.removeprefix(begins)) for line in lines if line.startswith(begins))
+
+
+async def until_counted(url: str, reason: str, count: float) -> None:
+    """Wait for a number of ends; the text of the metrics is renewed once in a while."""
+    async with asyncio.timeout(20):
+        while await counted(url, reason) != count:
+            await asyncio.sleep(0.2)
+
+
+async def test_a_call_whose_session_is_deleted_ends_with_that_reason(url: str):
+    before = await counted(url, "session_lost")
+    async with Twilio(url, "CA14").connected() as line:
+        await line.spoken()
+        await line.say("What do I pay in October?")
+        await line.spoken()
+        async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+            session = await session_with(client, "What do I pay in October?")
+            assert (await client.delete(f"/api/sessions/{session}")).status_code == 204
+        with pytest.raises(ConnectionClosed):
+            await line.next()
+    await until_counted(url, "session_lost", before + 1)
+
+
 async def test_a_farewell_ends_the_call_after_its_answer(url: str):
+    before = await counted(url, "farewell")
     twilio = Twilio(url, "CA10")
     async with twilio.connected() as line:
         await line.spoken()
@@ -270,6 +300,7 @@ async def test_a_farewell_ends_the_call_after_its_answer(url: str):
         assert asyncio.get_running_loop().time() - began_s > 5
     assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
     assert (await reasons(url, "Thank you, goodbye."))[-1] == "farewell"
+    await until_counted(url, "farewell", before + 1)
 
 
 async def test_a_caller_who_goes_on_after_a_farewell_is_not_cut_off(url: str):

@@ -19,6 +19,7 @@ from parley.serving.gateway.app import create_app
 from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.settings import ServerTuning
+from parley.telemetry.metrics import ServerMetrics
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import TOKEN
 from tests.peers.session_gateway import served
@@ -34,7 +35,7 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
     """
     (folder / "own.yaml").write_text(configuration)
     deployment = load_deployment(folder / "own.yaml")
-    shutdown = Shutdown()
+    shutdown, metrics = Shutdown(), ServerMetrics()
     answering = await LlmRuntime.load(deployment, plan_answering(deployment))
     try:
         async with open_conversations(deployment, answering) as conversations:
@@ -48,7 +49,13 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
             async def run_call(arguments: Any) -> None:
                 assert phones is not None
                 await hold_relay(
-                    deployment, answering, conversations, phones, arguments, stopping=shutdown.stopping
+                    deployment,
+                    answering,
+                    conversations,
+                    phones,
+                    arguments,
+                    metrics=metrics,
+                    stopping=shutdown.stopping,
                 )
 
             app = create_app(
@@ -65,6 +72,7 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
                 operator_token=TOKEN,
                 usage=answering.usage,
                 shutdown=shutdown,
+                metrics=metrics,
             )
             async with served(app) as server:
                 yield f"http://127.0.0.1:{server.port}"

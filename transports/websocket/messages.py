@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from loguru import logger
 from pydantic import Field
 
-from parley.protocols.client_protocol import Message, ProtocolError, written
+from parley.protocols.client_protocol import REFUSED, UNREAD, Message, ProtocolError, written
 from parley.runtime.busy_time import Metered
 from parley.runtime.loop_clock import LoopClock
 from parley.transports.client_budget import ClientBudget, ClientShare
@@ -74,6 +74,8 @@ class MessageSocket(Generic[T]):
         has_spoken: a message was accepted.
         gone: set when the other side is gone.
         stopped: set when a stop came after the message taken last, also when it came before that was taken.
+        given_up: reason with which this side gave the client up, and a sentence for readers; None: it did
+            not.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class MessageSocket(Generic[T]):
         self._on_first_message = on_first_message
         self.gone = asyncio.Event()
         self.stopped = asyncio.Event()
+        self.given_up: tuple[str, str] | None = None
         self._peer = peer
         self._read_message = read
         self._is_stop = is_stop
@@ -136,14 +139,21 @@ class MessageSocket(Generic[T]):
                     went_out = await self._peer.send(text)
             except TimeoutError:
                 logger.warning("a client of a chat socket does not read, disconnecting it")
-                self.give_up(1013, "what you were sent was not read")
+                self.give_up(1013, "what you were sent was not read", why=UNREAD)
                 return
         if not went_out:
             self._leave()
 
-    def give_up(self, code: int, reason: str) -> None:
-        """Give the client up: nothing more is read from it or sent to it."""
+    def give_up(self, code: int, reason: str, *, why: tuple[str, str]) -> None:
+        """Give the client up: nothing more is read from it or sent to it.
+
+        Args:
+            code, reason: of the close frame.
+            why: reason of the end, and a sentence for readers.
+        """
         self._close = self._close or (code, reason)
+        if not self.gone.is_set():
+            self.given_up = why
         self._leave()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
@@ -213,7 +223,8 @@ class MessageSocket(Generic[T]):
         self._refusals += 1
         await self.send({"type": "error", "error": str(refusal), "code": refusal.code})
         if self._refusals >= self._settings.most_refusals:
-            self.give_up(1008, f"{self._refusals} messages in a row were refused: {refusal}")
+            reason = f"{self._refusals} messages in a row were refused: {refusal}"
+            self.give_up(1008, reason, why=REFUSED)
 
     def _leave(self) -> None:
         if not self.gone.is_set():

@@ -32,6 +32,10 @@ from parley.core.strict_model import StrictModel
 from parley.core.token_bucket import TokenBucket
 from parley.core.tuning import tuned
 from parley.protocols.client_protocol import (
+    BROKEN,
+    REFUSED,
+    TIMED_OUT,
+    UNREAD,
     Action,
     Began,
     Begin,
@@ -158,6 +162,7 @@ class SocketCall:
         lead_ms: time by which the bot's audio leaves before it is due.
         requested: all settings that the client has requested, merged.
         gone: set when the other side is gone.
+        ended: reason with which this side ended the call, and a sentence for readers; None: it did not.
         began: set when the client has sent all that it requires before the conversation begins.
     """
 
@@ -177,6 +182,7 @@ class SocketCall:
         self.lead_ms = self.settings.lead_ms
         self.requested = SessionUpdate()
         self.gone = asyncio.Event()
+        self.ended: tuple[str, str] | None = None
         self.began = asyncio.Event()
         # Set when something new is in the line.
         self.spoke = asyncio.Event()
@@ -239,8 +245,9 @@ class SocketCall:
             self._spoke_us = now_us
         left_s = limit_s - (now_us - self._spoke_us) / 1_000_000
         if left_s <= 0:
-            self.over("timeout", f"nothing was said for {limit_s:g} s")
-            self._hang_up()
+            message = f"nothing was said for {limit_s:g} s"
+            self.over("timeout", message)
+            self._hang_up(("timeout", message))
         elif not self.gone.is_set():
             # One timer for the length of a call, instead of one for each message.
             self._quiet_timer = asyncio.get_running_loop().call_later(left_s, self._look_for_words)
@@ -303,11 +310,18 @@ class SocketCall:
 
     def _late(self) -> None:
         if not self.began.is_set():
-            self.over("timeout", f"nothing was prepared within {self.settings.prepare_s:g} s")
-            self._hang_up()
+            message = f"nothing was prepared within {self.settings.prepare_s:g} s"
+            self.over("timeout", message)
+            self._hang_up(("timeout", message))
 
-    def _hang_up(self) -> None:
-        """Send the messages that are queued for the client, and accept nothing more."""
+    def _hang_up(self, why: tuple[str, str] | None = None) -> None:
+        """Send the messages that are queued for the client, and accept nothing more.
+
+        Args:
+            why: reason of this side for the end, as ``ended``; the first end decides.
+        """
+        if not self.gone.is_set():
+            self.ended = why
         self._is_held = False
         self.gone.set()
         self.spoke.set()
@@ -332,7 +346,7 @@ class SocketCall:
             # The boundary of one client: its call ends, and the code that reports to it goes on.
             logger.opt(exception=error).error(f"a client of {self.protocol.name}: {type(error).__name__}")
             self._close = (1011, "an event could not be reported to the client")
-            self._hang_up()
+            self._hang_up(BROKEN)
         else:
             if messages and self._has_spoken:
                 # A client that receives messages takes part; for one that has never sent any, the first
@@ -365,7 +379,7 @@ class SocketCall:
             logger.warning(f"a client of {self.protocol.name} does not read, disconnecting it")
             self._outbox.clear()
             self._close = (1013, "what you were sent was not read")
-            self._hang_up()
+            self._hang_up(UNREAD)
         self._unsent.set()
 
     # Messages from the client.
@@ -389,6 +403,7 @@ class SocketCall:
             # The boundary of one client: its call ends, and no other one does.
             logger.opt(exception=error).error(f"a client of {self.protocol.name}: {type(error).__name__}")
             self._close = (1011, "the message could not be handled")
+            self._hang_up(BROKEN)
         finally:
             self._hang_up()
 
@@ -421,7 +436,7 @@ class SocketCall:
         self._post(self.protocol.refused(refusal))
         if self._refusals >= self.settings.most_refusals:
             self._close = (1008, f"{self._refusals} messages in a row were refused: {refusal}")
-            self._hang_up()
+            self._hang_up(REFUSED)
 
     async def _do(self, action: Action) -> None:
         # Pictures that come with the sound of a unit are for engines with vision; others take the sound
@@ -487,6 +502,8 @@ class SocketCall:
 
     def _time_out(self) -> None:
         self.over("timeout")
+        if not self.gone.is_set():
+            self.ended = TIMED_OUT
         # After the last message: nothing is sent to a client that is gone.
         self.gone.set()
         self.spoke.set()
@@ -523,6 +540,7 @@ class SocketCall:
                     return
         except TimeoutError:
             self._close = (1013, "what you were sent was not read")
+            self._hang_up(UNREAD)
         finally:
             self._hang_up()
             code, reason = self._close or (1000, "")

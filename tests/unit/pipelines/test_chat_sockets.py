@@ -118,6 +118,20 @@ class World:
     model: ScriptedLanguageModel
     held: "asyncio.Task[None]"
     hold: Callable[[Client, str | None], "asyncio.Task[None]"]
+    engines: Engines
+
+    def ends(self) -> dict[str, float]:
+        """Return the counted ends by reason."""
+        lines = self.engines.metrics.render("")[0].decode().splitlines()
+        counted = [line.split('"') for line in lines if line.startswith("parley_call_ends_total{")]
+        return {reason: float(number.removeprefix("}")) for _, reason, number in counted}
+
+    async def reasons(self) -> list[str | None]:
+        """Return the reason of each end in the sessions; None where the client ended it."""
+        store = self.conversations.store
+        kept = [each.id for each in await store.sessions(limit=9)]
+        ends = [event for each in kept for event in await self.events(each, Kind.LEFT)]
+        return [event.payload.get("reason") for event in ends]
 
     async def over(self) -> tuple[int, str]:
         async with asyncio.timeout(30):
@@ -179,7 +193,7 @@ async def world(
                 )
 
             client = Client()
-            yield World(client, conversations, model, hold(client, None), hold)
+            yield World(client, conversations, model, hold(client, None), hold, engines)
     finally:
         await conversations.close()
         await store.close()
@@ -344,6 +358,50 @@ async def test_a_client_that_sends_nothing_that_can_be_read_is_given_up(tmp_path
         assert len(run.client.of("error")) == 3
 
 
+@pytest.mark.parametrize(
+    ("protocol", "settings", "script", "messages", "reason"),
+    [
+        ("chat", {"open_s": 0.1}, ANSWER, [], "timeout"),
+        ("streaming", {"open_s": 0.1}, ANSWER, [], "timeout"),
+        ("streaming", {"most_refusals": 3}, ANSWER, ["{no json"] * 3, "unreadable_messages"),
+        ("chat", {}, ANSWER, [{"messages": [{"role": "user", "content": " "}]}], "unreadable_messages"),
+        ("chat", {}, (EngineError("it broke", engine="scripted"),), [{"messages": [HELLO]}], "error"),
+        ("chat", {}, ANSWER, [{"messages": [HELLO]}], None),
+        ("streaming", {}, ANSWER, [{"type": "close"}], None),
+    ],
+)
+async def test_an_end_that_the_server_decides_has_its_reason_in_the_session_and_the_metrics(
+    tmp_path: Path,
+    protocol: Literal["chat", "streaming"],
+    settings: dict[str, Any],
+    script: Script,
+    messages: list[Any],
+    reason: str | None,
+):
+    async with world(tmp_path, script, protocol=protocol, **settings) as run:
+        for message in messages:
+            run.client.say_text(message if isinstance(message, str) else json.dumps(message))
+        await run.over()
+        assert await run.reasons() == [reason]
+        assert run.ends() == ({} if reason is None else {reason: 1})
+
+
+async def test_a_client_that_reads_nothing_or_whose_server_stops_has_that_reason(tmp_path: Path):
+    async with world(tmp_path, protocol="chat", send_s=0.2) as run:
+        run.client.reads.clear()
+        run.client.say(messages=[HELLO])
+        await run.over()
+        assert run.ends() == {"messages_not_read": 1}
+        second = Client()
+        held = run.hold(second, None)
+        run.engines.shutdown.stopping.set()
+        # The server closes its socket.
+        second.leave()
+        await held
+        assert run.ends() == {"messages_not_read": 1, "server_shutdown": 1}
+        assert set(await run.reasons()) == {"messages_not_read", "server_shutdown"}
+
+
 async def test_more_messages_than_may_wait_are_refused(tmp_path: Path):
     async with world(tmp_path, ("We ", HANG), most_waiting=2) as run:
         run.client.say(type="prefill", messages=[HELLO])
@@ -362,6 +420,7 @@ async def test_a_client_whose_grants_end_is_sent_away_while_it_asks_nothing(tmp_
     async with world(tmp_path, rules=rules) as run:
         assert "grants of this client have expired" in (await run.client.until("error"))["error"]
         assert (await run.over())[0] == 1008
+        assert run.ends() == {"grants_expired": 1} and await run.reasons() == ["grants_expired"]
 
 
 async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(tmp_path: Path):
@@ -371,6 +430,7 @@ async def test_a_session_that_is_deleted_ends_the_conversation_with_the_reason(t
         # The same for a client that asks nothing.
         assert "was deleted" in (await run.client.until("error"))["error"]
         assert (await run.over())[0] == 1011
+        assert run.ends() == {"session_lost": 1}
 
 
 async def test_instructions_of_a_client_are_not_those_of_the_next_one_of_the_session(tmp_path: Path):

@@ -45,6 +45,8 @@ class Caller(Client):
     session: SocketCall
     call: "asyncio.Task[None]"
     events: list[Event]
+    # Metrics of the process after the call, as they are read.
+    metrics: str
 
     async def prepare(self, **config: Any) -> dict[str, Any]:
         self.say(type="prepare", config=config)
@@ -114,6 +116,7 @@ async def call(
                 caller.leave()
                 async with asyncio.timeout(10):
                     await caller.call
+        caller.metrics = engines.metrics.render("")[0].decode()
         caller.events = await conversations.store.events(conversation.session_id, limit=1_000)
     left = {task.get_name() for task in asyncio.all_tasks() - before}
     assert not left, left
@@ -131,6 +134,31 @@ def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path
     [reply] = [event for event in events if event.kind is Kind.BOT_TURN]
     assert reply.payload["truncated"]
     assert events[-1].kind is Kind.LEFT
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [("time", "timeout"), ("refusals", "unreadable_messages"), ("leave", None)]
+)
+def test_an_end_by_the_server_has_its_reason_in_the_session_and_the_metrics(
+    tmp_path: Path, end: str, reason: str | None
+):
+    async def scenario() -> Caller:
+        async with call(tmp_path) as caller:
+            await caller.prepare()
+            if end == "refusals":
+                for _ in range(caller.session.settings.most_refusals):
+                    caller.say(type="no such message")
+            if end != "leave":
+                # The page names no length: the call ends after the longest one.
+                await asyncio.wait_for(caller.session.gone.wait(), 120)
+                await asyncio.wait({caller.call})
+        return caller
+
+    caller = virtual_time.run(scenario())
+    [left] = [event for event in caller.events if event.kind is Kind.LEFT]
+    assert left.payload.get("reason") == reason
+    counted = f'parley_call_ends_total{{reason="{reason}"}} 1'
+    assert (counted in caller.metrics) == (reason is not None)
 
 
 def test_an_answer_is_told_to_its_end_and_the_next_question_is_heard(tmp_path: Path):
