@@ -7,7 +7,8 @@ the links by which a session is read without a credential (``share_links``), and
 readers noted (``comments``); they are deleted with their session. ``retention`` holds the time by which
 retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and ``tenant_report`` says
 which reports of it are counted (``tenant_use``). ``used_token`` holds the tokens that have begun a
-conversation (``used_tokens``).
+conversation (``used_tokens``), and ``token_request`` counts the model requests of tokens with a total
+(``token_requests``).
 """
 
 import sqlalchemy as sa
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0011"
+HEAD = "0012"
 
 metadata = sa.MetaData()
 
@@ -192,6 +193,17 @@ used_token_table = sa.Table(
     sa.Column("token_id", sa.String(32), primary_key=True),
     # Process that used it up.
     sa.Column("taker", sa.String(16), nullable=False),
+    # When the row may be deleted.
+    sa.Column("until_us", sa.BigInteger, nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
+
+token_request_table = sa.Table(
+    "token_request",
+    metadata,
+    # Of a token and of those that renew it.
+    sa.Column("budget", sa.String(32), primary_key=True),
+    sa.Column("requests", sa.BigInteger, nullable=False),
     # When the row may be deleted.
     sa.Column("until_us", sa.BigInteger, nullable=False, index=True),
     sqlite_with_rowid=False,

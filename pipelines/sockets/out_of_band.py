@@ -42,13 +42,13 @@ class OutOfBandAnswers:
         self._report = report
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, request: OutOfBandRequest) -> None:
+    async def begin(self, request: OutOfBandRequest) -> None:
         """Begin an answer, which is reported when it is complete.
 
         Raises:
             ProtocolError: the client has used up its turns.
         """
-        if not self._engines.answering.usage.try_take(self._call.rules.counted):
+        if not await self._engines.answering.usage.try_take(self._call.rules.counted):
             raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
         task = asyncio.create_task(self._answer(request), name="answer.out_of_band")
         self._tasks.add(task)

@@ -203,7 +203,7 @@ class _ActionHandler:
             case CreateResponse():
                 await self._respond(action)
             case OutOfBandRequest():
-                self._aside.begin(action)
+                await self._aside.begin(action)
             case EndTurn():
                 await self._end_turn()
             case CancelResponse():

@@ -31,9 +31,9 @@ class OmniAllowance:
         self._ends: list[CallEnding] = []
         call.events.subscribe(CallEnding, self._ends.append)
 
-    def take_turn(self, question: LLMContextFrame) -> bool:
+    async def take_turn(self, question: LLMContextFrame) -> bool:
         """Count a turn of the caller; return False when there is none left."""
-        is_taken = self._usage.try_take(self._call.rules.counted)
+        is_taken = await self._usage.try_take(self._call.rules.counted)
         # An end that has begun already reports its reason: expired grants, for example, which permit no turns
         # either.
         if not is_taken and not self._is_asked(question) and not self._ends:

@@ -16,6 +16,8 @@ from parley.processors.duplex.realtime import ServiceGate
 # From an error of the service to the end of the call, for words that it has transcribed meanwhile.
 LATE_WORDS_MS = 1_000
 FAILED = "service_failed", "the realtime service of this server has failed; try again in a moment"
+# Turns that wait for their count; the store takes seconds for one at most.
+MOST_UNCOUNTED = 16
 
 
 class ServiceEnding:
@@ -79,30 +81,48 @@ class ServiceAllowance:
     """Counter of a client's turns that ends the call when it has none left.
 
     Speech goes to the service as it comes, and the service answers it by itself. Only the end of the call
-    stops it.
+    stops it. ``run`` is its caller's task.
     """
 
     def __init__(self, engines: Engines, call: Call, ending: ServiceEnding) -> None:
         self._usage, self._call, self._ending = engines.answering.usage, call, ending
         self._over_limit = engines.deployment.remembering.gate.over_limit
         self._ends: list[CallEnding] = []
+        # Turns to be counted, in order: true for one without which the call ends.
+        self._turns: asyncio.Queue[bool] = asyncio.Queue(MOST_UNCOUNTED)
         call.events.subscribe(TurnEnded, self._on_turn_ended)
         call.events.subscribe(CallEnding, self._ends.append)
 
+    async def run(self) -> None:
+        """Count turns; end the call at the first one too many."""
+        while True:
+            is_needed = await self._turns.get()
+            if not await self._usage.try_take(self._call.rules.counted) and is_needed:
+                self._end()
+
+    def take_typed(self, text: str) -> float:
+        """Count a text. The service answers it, so an accepted one counts as a turn.
+
+        Returns:
+            Seconds to wait before it may be sent again; 0 when it is accepted.
+        """
+        wait_s = self._call.conversation.take_typed(text)
+        if not wait_s:
+            self._count(is_needed=False)
+        return wait_s
+
     def _on_turn_ended(self, _event: TurnEnded) -> None:
+        self._count(is_needed=True)
+
+    def _count(self, *, is_needed: bool) -> None:
+        if self._turns.full():
+            # The store has not answered for that many.
+            self._end()
+        else:
+            self._turns.put_nowait(is_needed)
+
+    def _end(self) -> None:
         call = self._call
-        if not self._usage.try_take(call.rules.counted) and not self._ends:
+        if not self._ends:
             call.events.publish(CallEnding(call.events.now_ms(), LIMITED, OVER_LIMIT))
             self._ending.over("its client has no turns left", says=self._over_limit, is_failure=False)
-
-
-def take_typed(engines: Engines, call: Call, text: str) -> float:
-    """Count a text. The service answers it, so an accepted one counts as a turn.
-
-    Returns:
-        Seconds to wait before it may be sent again; 0 when it is accepted.
-    """
-    wait_s = call.conversation.take_typed(text)
-    if not wait_s:
-        engines.answering.usage.try_take(call.rules.counted)
-    return wait_s

@@ -1,6 +1,6 @@
 """Stages that every voice pipeline makes of the same parts, each with the events of its call."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -142,7 +142,7 @@ def commit_gate(
     perception: Perception,
     asking: Clarification | None,
     *,
-    take_turn: Callable[[LLMContextFrame], bool],
+    take_turn: Callable[[LLMContextFrame], Awaitable[bool]],
     answers: Answers | None = None,
     camera: CallerCamera | None = None,
 ) -> CommitGate:

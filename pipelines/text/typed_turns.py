@@ -241,7 +241,7 @@ async def ask(
     rules = rules or answering.rules()
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
-        unasked.enter_context(answering.usage.take(rules.counted))
+        unasked.enter_context(await answering.usage.take(rules.counted))
         wait_s = conversation.take_typed("\n".join((text, *(each.text for each in tools.uses))))
         if wait_s:
             raise ShareError(

@@ -17,7 +17,6 @@ apologises, and the call ends.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -33,7 +32,7 @@ from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import REALTIME
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
-from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding, take_typed
+from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding
 from parley.pipelines.stages.shared import (
     camera_tap_of,
     closed_on_failure,
@@ -135,6 +134,9 @@ async def _build(
         # Its frames come again from the replies.
         unseen=[service],
     )
+    ending = ServiceEnding(call, model.gate, engines.deployment.thinking.guard.apology)
+    ending.follow(service, row.name)
+    allowance = ServiceAllowance(engines, call, ending)
     takes_text = row.typing is not TypedInput.NONE
     worker = build(
         engines,
@@ -143,15 +145,12 @@ async def _build(
         stages,
         output_rate_hz=CLOUD_VOICE_RATE_HZ,
         refuses_text="" if takes_text else f"{row.name} takes no typed words in a call. Please say it.",
-        take_typed=partial(take_typed, engines, call),
+        take_typed=allowance.take_typed,
         greets=False,
     )
     publish_service_turns(events, user, call.live.input.flush)
-    ending = ServiceEnding(call, model.gate, engines.deployment.thinking.guard.apology)
-    ending.follow(service, row.name)
-    ServiceAllowance(engines, call, ending)
     ServiceStart(call, start, model.watch)
-    tasks = [model.watch.run(ending.unanswered), ending.run(), specialists.run()]
+    tasks = [model.watch.run(ending.unanswered), ending.run(), allowance.run(), specialists.run()]
     if watcher is not None:
         tasks.append(watcher.run())
     return Built(worker, caller, tuple(tasks))

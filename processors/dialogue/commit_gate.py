@@ -142,7 +142,7 @@ class CommitGate(FrameProcessor):
         perceive: Perceive | None = None,
         asking: Clarification | None = None,
         answers: Answers | None = None,
-        take_turn: Callable[[LLMContextFrame], bool] | None = None,
+        take_turn: Callable[[LLMContextFrame], Awaitable[bool]] | None = None,
         has_turn: Callable[[], bool] | None = None,
         own_instructions: Sequence[str] = (),
         camera: CallerCamera | None = None,
@@ -261,7 +261,7 @@ class CommitGate(FrameProcessor):
             # A human took the session while the turn was being committed.
             self._events.publish(QuestionDropped(self._events.now_ms()))
             return
-        if self._take_turn is None or self._take_turn(frame):
+        if self._take_turn is None or await self._take_turn(frame):
             if self._events.has_subscribers(QuestionSent):
                 self._events.publish(QuestionSent(self._events.now_ms(), _words_of(frame.context)))
             await self.push_frame(frame)

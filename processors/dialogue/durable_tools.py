@@ -23,7 +23,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -62,7 +62,7 @@ from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.memory import has_client_text, text_in
 
-TakeRequest = Callable[[ClientRules], bool]
+TakeRequest = Callable[[ClientRules], Awaitable[bool]]
 # Payload of a TOOL_CALL whose result comes in a later request of the client.
 HANDED_OVER = "handed_over"
 # As JSON, in ASCII. More than a model can use, and far below the limit of the store for one event.
@@ -408,7 +408,7 @@ class DurableTools:
 
     async def _answer(self, offer: _Offer, params: FunctionCallParams) -> None:
         exchange, tool = offer.exchange, self._tools.get(params.function_name)
-        if self._take_request is not None and not self._take_request(offer.rules):
+        if self._take_request is not None and not await self._take_request(offer.rules):
             await self._refuse(offer, params)
             return
         # Text of a client may have come since the tools were offered, also over another transport.

@@ -302,10 +302,10 @@ def create_app(
         if human_desk is not None:
             human_desk.start()
         if conversations is not None:
-            usage.tenants.start(conversations.store, keys.tenants)
+            usage.start(conversations.store, keys.tenants)
         yield
         await drain()
-        await usage.tenants.close()
+        await usage.close()
         if human_desk is not None:
             await human_desk.close()
         await asyncio.to_thread(audit.close)

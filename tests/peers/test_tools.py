@@ -22,6 +22,7 @@ from pipecat.services.llm_service import LLMService
 
 from parley.configs.deployment import Deployment
 from parley.configs.load import parse_settings
+from parley.core.client_rules import ClientRules
 from parley.models.tools.webhook import WebhookSettings, WebhookTool
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from parley.processors.dialogue import durable_tools
@@ -291,7 +292,11 @@ async def test_a_tool_for_whose_result_no_request_is_left_is_not_run_and_the_mod
     provider: Provider, tmp_path: Path
 ):
     left = [True]
-    limits = {"take_request": lambda _rules: left.pop() if left else False}
+
+    async def take_request(_rules: ClientRules) -> bool:
+        return left.pop() if left else False
+
+    limits = {"take_request": take_request}
     async with talking(tmp_path / "s.db", provider, TEA, MILK, SAY, limits=limits) as talk:
         await talk.ask()
         await talk.answered(3)
@@ -305,7 +310,11 @@ async def test_a_tool_for_whose_result_no_request_is_left_is_not_run_and_the_mod
 async def test_a_model_that_goes_on_calling_without_a_request_left_is_not_asked_again(
     provider: Provider, tmp_path: Path
 ):
-    limits = {"take_request": lambda _rules: False}
+
+    async def take_request(_rules: ClientRules) -> bool:
+        return False
+
+    limits = {"take_request": take_request}
     async with talking(tmp_path / "s.db", provider, TEA, MILK, SAY, limits=limits) as talk:
         await talk.ask()
         async with asyncio.timeout(DONE_S):

@@ -1,8 +1,8 @@
 """Usage of one client: sessions and turns per minute, model requests in all, and concurrent calls.
 
 A turn is counted when a model is requested to answer it. Further requests within it, after tool results, are
-not counted as turns; the total of a token (``Grants.max_requests``) counts every request. Totals are kept in
-the memory of this process: another process, or a restart, begins anew.
+not counted as turns; the total of a token (``Grants.max_requests``) counts every request. Totals are
+counted over all processes (``request_budgets``).
 
 Usage is counted by identity (``core.grants``): by owner for an application and its users, by address for an
 anonymous client. The operator is not counted, nor is an identity without owner and address (a call on this
@@ -15,19 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from loguru import logger
+
 from parley.core.errors import StoreUnavailableError
-from parley.core.grants import ClientIdentity, Grants
+from parley.core.grants import ClientIdentity
+from parley.serving.gateway.auth.request_budgets import RequestBudgets
 from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.limits import Rate, ShareError, Slot
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
+from parley.session_store.store import SessionStore
+from parley.session_store.token_requests import TokenRequests
 
 # Share of the lines for one address whose client presents no key.
 ADDRESS_LINES = 0.75
 # Share of a minute's turns that may be taken at once: 60 of 240 by default.
 REQUESTS_AT_ONCE = 0.25
-# Number of token totals that are kept, some 20 MB, and how long after its last request one is kept: longer
-# than any token is valid.
-MOST_BUDGETS, BUDGET_S = 100_000, 8 * 86_400.0
 
 
 class RequestRate:
@@ -65,67 +67,6 @@ class RequestRate:
         return (identity.owner, self._key_per_minute) if identity.is_application else (identity.address, None)
 
 
-class RequestBudgets:
-    """Total model requests of tokens that carry a limit.
-
-    Args:
-        most: number of totals that are kept. A token with a further one gets no request until some are
-            removed, because one that is removed early could be spent again.
-        wall_s: Unix time.
-    """
-
-    def __init__(self, *, most: int = MOST_BUDGETS, wall_s: Callable[[], float] = time.time) -> None:
-        self._most = most
-        self._wall_s = wall_s
-        # Requests of each token and the time of the last one, the least recently used first.
-        self._spent: dict[str, tuple[int, float]] = {}
-
-    def check(self, grants: Grants) -> None:
-        """Check that a request is left.
-
-        Raises:
-            ShareError: none is left, or too many totals are kept.
-        """
-        total = grants.max_requests
-        if total is None:
-            return
-        spent, _ = self._spent.get(grants.budget, (0, 0.0))
-        if spent >= total:
-            raise ShareError(
-                f"this token has used its {total} model requests; get another token",
-                limit=total,
-                retry_s=None,
-            )
-        if grants.budget not in self._spent and len(self._spent) >= self._most:
-            self._forget()
-            if len(self._spent) >= self._most:
-                raise ShareError(
-                    "too many tokens with a request limit are in use, try again later", limit=self._most
-                )
-
-    def take(self, grants: Grants) -> None:
-        """Count a request.
-
-        Raises:
-            ShareError: as ``check`` does.
-        """
-        self.check(grants)
-        if grants.max_requests is not None:
-            spent, _ = self._spent.pop(grants.budget, (0, 0.0))
-            self._spent[grants.budget] = spent + 1, self._wall_s()
-
-    def put_back(self, grants: Grants) -> None:
-        """Take back the count of a request that was not made."""
-        if grants.max_requests is not None and grants.budget in self._spent:
-            spent, at_s = self._spent[grants.budget]
-            self._spent[grants.budget] = max(0, spent - 1), at_s
-
-    def _forget(self) -> None:
-        before_s = self._wall_s() - BUDGET_S
-        while self._spent and next(iter(self._spent.values()))[1] < before_s:
-            del self._spent[next(iter(self._spent))]
-
-
 class UsageLimits:
     """Rates of every client, totals of tokens, and limits of tenants.
 
@@ -155,7 +96,22 @@ class UsageLimits:
             full="over {limit} new sessions a minute from this address, try again later",
         )
 
-    def take(self, identity: ClientIdentity) -> Slot:
+    def start(self, store: SessionStore, tenants: Mapping[str, str]) -> None:
+        """Begin to count in the store; the owner calls ``close``.
+
+        Args:
+            store: open.
+            tenants: as for ``Tenants.start``.
+        """
+        self._budgets.start(TokenRequests(store))
+        self.tenants.start(store, tenants)
+
+    async def close(self) -> None:
+        """Report to the store what is left."""
+        await self._budgets.close()
+        await self.tenants.close()
+
+    async def take(self, identity: ClientIdentity) -> Slot:
         """Count one turn in every count that it is part of or, where one of them refuses it, in none.
 
         Returns:
@@ -163,17 +119,23 @@ class UsageLimits:
 
         Raises:
             ShareError: the client has used up its rate, its tenant a limit, or its grants have ended.
+            StoreUnavailableError: the total of its token cannot be counted.
         """
         self.tenants.check_turn(identity)
-        return self._take(identity)
+        return await self._take(identity)
 
-    def _take(self, identity: ClientIdentity) -> Slot:
+    async def _take(self, identity: ClientIdentity) -> Slot:
         limits = self._limits(identity)
         for client, limit in limits:
             self._requests.check(client, limit=limit)
-        self._budgets.take(identity.grants)
         for client, limit in limits:
             self._requests.take(client, limit=limit)
+        try:
+            await self._budgets.take(identity.grants)
+        except BaseException:
+            for client, limit in limits:
+                self._requests.put_back(client, limit=limit)
+            raise
         return Slot(partial(self._put_back, identity, limits))
 
     def _put_back(self, identity: ClientIdentity, limits: Sequence[tuple[str, int]]) -> None:
@@ -181,11 +143,12 @@ class UsageLimits:
         for client, limit in limits:
             self._requests.put_back(client, limit=limit)
 
-    def try_take_further(self, identity: ClientIdentity) -> bool:
+    async def try_take_further(self, identity: ClientIdentity) -> bool:
         """Count a model request after a tool result; return whether the client may have it."""
         try:
-            self._budgets.take(identity.grants)
-        except ShareError:
+            await self._budgets.take(identity.grants)
+        except (ShareError, StoreUnavailableError) as error:
+            _log_uncounted(error)
             return False
         return True
 
@@ -211,14 +174,16 @@ class UsageLimits:
             return False
         return True
 
-    def try_take(self, identity: ClientIdentity) -> bool:
+    async def try_take(self, identity: ClientIdentity) -> bool:
         """Count one turn of a running call if the client may have it; return whether it may.
 
-        A limit of the client's tenant does not refuse it: such a call is ended, or goes on (``Tenants``).
+        A limit of the client's tenant does not refuse it: such a call is ended, or goes on (``Tenants``). A
+        store that does not answer refuses a turn of a token with a total.
         """
         try:
-            self._take(identity)
-        except ShareError:
+            await self._take(identity)
+        except (ShareError, StoreUnavailableError) as error:
+            _log_uncounted(error)
             return False
         return True
 
@@ -252,6 +217,11 @@ class UsageLimits:
         self.tenants.check_session(identity)
         self._sessions.take(identity)
         return Slot(partial(self._sessions.put_back, identity))
+
+
+def _log_uncounted(error: Exception) -> None:
+    if isinstance(error, StoreUnavailableError):
+        logger.warning(f"a request of a token with a total is refused: {error}")
 
 
 @contextmanager

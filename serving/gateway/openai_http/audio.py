@@ -152,7 +152,7 @@ class OpenAiAudio:
             data, options = await self._upload(request)
             # It took its time: calls may have come meanwhile.
             self._check_room(identity, uses_recogniser=True)
-            job = self._take(identity)
+            job = await self._take(identity)
         is_json = options.form in ("json", "verbose_json")
         chunks = self._transcribed(data, options, job)
         media_type = "application/json" if is_json else "text/plain; charset=utf-8"
@@ -175,11 +175,11 @@ class OpenAiAudio:
             raise CapacityError("the server is busy with calls, which come first; try again later", limit=0)
         self._usage.check(identity)
 
-    def _take(self, identity: ClientIdentity) -> Slot:
+    async def _take(self, identity: ClientIdentity) -> Slot:
         """Take a place among the requests under way, and count a turn of the client."""
         job = self._jobs.take(_key_of(identity))
         try:
-            self._usage.take(identity)
+            await self._usage.take(identity)
         except BaseException:
             job.give_back()
             raise
@@ -190,7 +190,7 @@ class OpenAiAudio:
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._settings.audio_job_s
-        with self._take(identity):
+        with await self._take(identity):
             async with aclosing(self._speak(text, kind)) as pieces:
                 async for piece in pieces:
                     yield piece

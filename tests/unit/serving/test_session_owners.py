@@ -44,7 +44,7 @@ class Typed:
         pictures: Sequence[PictureFile] = (),
     ) -> AsyncGenerator[TurnEvent, None]:
         if self._usage is not None:
-            self._usage.take(identity)
+            await self._usage.take(identity)
         self.identities.append(identity)
         yield TurnEvent("done", {"text": "yes"})
 

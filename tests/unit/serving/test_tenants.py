@@ -200,14 +200,14 @@ async def test_tokens_and_cost_of_a_tenant_are_counted_over_both_gateways(
         first.usage.tenants.spend(identity, **used)
         # At once where it was used, and elsewhere with the next report.
         with pytest.raises(TenantLimitError, match=limit):
-            first.usage.take(identity)
+            await first.usage.take(identity)
         await first.usage.tenants.report()
         refused = await second.start("acme")
         assert refused.status_code == 429 and limit in refused.json()["error"]
         with pytest.raises(TenantLimitError, match=limit):
             second.usage.check(identity)
         # A running call is ended, or goes on; its turns are answered until then.
-        assert second.usage.try_take(identity)
+        assert await second.usage.try_take(identity)
         first.usage.check(first.identity("blue"))
         assert (await second.limits("acme"))[limit] == pytest.approx(float(next(iter(used.values()))))
 

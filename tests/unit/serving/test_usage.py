@@ -6,7 +6,8 @@ import pytest
 
 from parley.core.errors import KeyReusedError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
-from parley.serving.gateway.auth.usage import BUDGET_S, CallShares, RequestBudgets, UsageLimits, unless_stored
+from parley.serving.gateway.auth.request_budgets import BUDGET_S, RequestBudgets
+from parley.serving.gateway.auth.usage import CallShares, UsageLimits, unless_stored
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
@@ -18,10 +19,10 @@ USER = ClientIdentity(owner=f"{'k' * 32}:ann", address="203.0.113.7")
 OPERATOR = ClientIdentity(is_operator=True, address="203.0.113.7")
 
 
-def taken(usage: UsageLimits, identity: ClientIdentity, *, most: int = 10_000) -> int:
+async def taken(usage: UsageLimits, identity: ClientIdentity, *, most: int = 10_000) -> int:
     for number in range(most):
         try:
-            usage.take(identity)
+            await usage.take(identity)
         except ShareError:
             return number
     return most
@@ -30,11 +31,11 @@ def taken(usage: UsageLimits, identity: ClientIdentity, *, most: int = 10_000) -
 def test_an_address_makes_a_quarter_of_its_requests_at_once_and_the_rest_over_a_minute():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
-        assert taken(usage, STRANGER) == 60
-        assert taken(usage, NEIGHBOUR) == 60
+        assert await taken(usage, STRANGER) == 60
+        assert await taken(usage, NEIGHBOUR) == 60
         await asyncio.sleep(10)
         # Without a limit 338 were possible in ten seconds.
-        assert taken(usage, STRANGER) == 40
+        assert await taken(usage, STRANGER) == 40
 
     run(scenario())
 
@@ -43,7 +44,7 @@ def test_a_grant_replaces_the_limit_of_the_deployment():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
         narrow = ClientIdentity(owner=USER.owner, grants=Grants(turns_per_minute=8))
-        assert taken(usage, narrow) == 2
+        assert await taken(usage, narrow) == 2
 
     run(scenario())
 
@@ -56,8 +57,8 @@ def test_users_of_a_key_have_limits_of_their_own_within_that_of_the_key():
             )
         )
         other = ClientIdentity(owner=f"{KEY.owner}:bob")
-        assert taken(usage, USER) == 15
-        assert taken(usage, other) == 5
+        assert await taken(usage, USER) == 15
+        assert await taken(usage, other) == 5
 
     run(scenario())
 
@@ -69,12 +70,12 @@ def test_what_the_limit_of_a_key_refuses_is_taken_from_none_of_its_users():
                 {"clients": {"key": {"turns_per_minute": 60}, "user": {"turns_per_minute": 4}}}
             )
         )
-        assert taken(usage, KEY) == 15
+        assert await taken(usage, KEY) == 15
         with pytest.raises(ShareError, match="over 60"):
-            usage.take(USER)
+            await usage.take(USER)
         # One turn of the key has come back; the user's own was not spent by the refusal.
         await asyncio.sleep(1)
-        usage.take(USER)
+        await usage.take(USER)
 
     run(scenario())
 
@@ -83,8 +84,8 @@ def test_a_turn_that_is_given_back_is_not_counted():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
         for _ in range(1_000):
-            usage.take(USER).give_back()
-        assert taken(usage, USER) == 15
+            (await usage.take(USER)).give_back()
+        assert await taken(usage, USER) == 15
 
     run(scenario())
 
@@ -93,7 +94,7 @@ def test_the_operator_and_a_call_on_this_machine_are_not_counted():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
         for identity in (OPERATOR, ClientIdentity()):
-            assert taken(usage, identity, most=1_000) == 1_000
+            assert await taken(usage, identity, most=1_000) == 1_000
 
     run(scenario())
 
@@ -180,10 +181,10 @@ def test_looking_counts_nothing_and_what_is_refused_is_not_counted():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
         assert all(usage.has_request(STRANGER) for _ in range(1_000))
-        assert sum(usage.try_take(STRANGER) for _ in range(1_000)) == 60
+        assert sum([await usage.try_take(STRANGER) for _ in range(1_000)]) == 60
         assert not usage.has_request(STRANGER) and usage.has_request(NEIGHBOUR)
         await asyncio.sleep(0.25)
-        assert usage.try_take(STRANGER)
+        assert await usage.try_take(STRANGER)
 
     run(scenario())
 
@@ -193,10 +194,10 @@ def test_grants_end_in_a_call_too():
         now_s = 1_000.0
         usage = UsageLimits(ServerTuning(), wall_s=lambda: now_s)
         identity = ClientIdentity(owner=USER.owner, grants=Grants(expires_s=1_001.0))
-        usage.take(identity)
+        await usage.take(identity)
         now_s = 1_001.0
         with pytest.raises(ShareError, match="have expired"):
-            usage.take(identity)
+            await usage.take(identity)
 
     run(scenario())
 
@@ -208,12 +209,12 @@ def spender(budget: str, total: int) -> ClientIdentity:
 def test_a_total_ends_the_turns_of_its_token_and_of_no_other():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
-        assert taken(usage, spender("a", 5)) == 5
+        assert await taken(usage, spender("a", 5)) == 5
         assert not usage.has_request(spender("a", 5))
         # The rate has returned all of them by now; the total returns none.
         await asyncio.sleep(3_600)
-        assert taken(usage, spender("a", 5)) == 0
-        assert usage.try_take(spender("b", 5))
+        assert await taken(usage, spender("a", 5)) == 0
+        assert await usage.try_take(spender("b", 5))
 
     run(scenario())
 
@@ -222,11 +223,11 @@ def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
         client = spender("a", 3)
-        usage.take(client)
-        assert [usage.try_take_further(client) for _ in range(3)] == [True, True, False]
+        await usage.take(client)
+        assert [await usage.try_take_further(client) for _ in range(3)] == [True, True, False]
         with pytest.raises(ShareError, match="has used its 3 model requests"):
-            usage.take(client)
-        assert all(usage.try_take_further(USER) for _ in range(1_000))
+            await usage.take(client)
+        assert all([await usage.try_take_further(USER) for _ in range(1_000)])
 
     run(scenario())
 
@@ -234,24 +235,26 @@ def test_requests_after_tool_results_are_part_of_a_total_and_of_no_rate():
 def test_a_turn_that_no_model_was_asked_for_is_given_back_to_its_total():
     async def scenario() -> None:
         usage = UsageLimits(ServerTuning())
-        usage.take(spender("a", 1)).give_back()
+        (await usage.take(spender("a", 1))).give_back()
         assert usage.has_request(spender("a", 1))
         # Requests that the rate refuses are taken from no total.
-        assert taken(usage, spender("b", 1_000)) == 15
-        assert usage.try_take_further(spender("b", 16)) and not usage.try_take_further(spender("b", 16))
+        assert await taken(usage, spender("b", 1_000)) == 15
+        assert await usage.try_take_further(spender("b", 16)) and not await usage.try_take_further(
+            spender("b", 16)
+        )
 
     run(scenario())
 
 
-def test_a_total_that_is_counted_is_not_forgotten_for_others():
+async def test_a_total_that_is_counted_is_not_forgotten_for_others():
     now = [0.0]
     budgets = RequestBudgets(most=2, wall_s=lambda: now[0])
     for budget in "ab":
-        budgets.take(spender(budget, 1).grants)
+        await budgets.take(spender(budget, 1).grants)
     with pytest.raises(ShareError, match="too many tokens"):
-        budgets.take(spender("c", 1).grants)
+        await budgets.take(spender("c", 1).grants)
     with pytest.raises(ShareError):
-        budgets.take(spender("a", 1).grants)
+        await budgets.take(spender("a", 1).grants)
     # No token of that time is valid any more.
     now[0] = BUDGET_S + 1
-    budgets.take(spender("c", 1).grants)
+    await budgets.take(spender("c", 1).grants)

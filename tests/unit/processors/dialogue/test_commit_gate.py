@@ -101,7 +101,7 @@ def play(
 ) -> Bench:
     left = [turns]
 
-    def take_turn(_question: LLMContextFrame) -> bool:
+    async def take_turn(_question: LLMContextFrame) -> bool:
         if left[0] is not None:
             left[0] -= 1
         return left[0] is None or left[0] >= 0
