@@ -22,6 +22,10 @@ from parley.session_store.store import SessionStore
 from tests import virtual_time
 
 
+async def _granted(_identity: object) -> bool:
+    return True
+
+
 async def _fails(*_given: object, **_named: object) -> str:
     raise ValueError("a fault of a vendor's library")
 
@@ -31,7 +35,7 @@ def test_an_answer_that_fails_in_any_way_is_reported_and_counted(tmp_path: Path)
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         reported: list[Happening] = []
         used: list[EngineUsed] = []
-        answering = SimpleNamespace(infer=_fails, usage=SimpleNamespace(try_take=lambda _who: True))
+        answering = SimpleNamespace(infer=_fails, usage=SimpleNamespace(try_take=_granted))
         deployment = SimpleNamespace(bot=SimpleNamespace(system_prompt=""))
         engines: Any = SimpleNamespace(answering=answering, deployment=deployment)
         try:
@@ -39,7 +43,7 @@ def test_an_answer_that_fails_in_any_way_is_reported_and_counted(tmp_path: Path)
                 call = Call(conversation, "webrtc", LiveCall(conversation.clock))
                 call.events.subscribe(EngineUsed, used.append)
                 answers = OutOfBandAnswers(cast(Engines, engines), call, reported.append)
-                answers.begin(OutOfBandRequest("one", "Name the mood.", (("user", "glad"),)))
+                await answers.begin(OutOfBandRequest("one", "Name the mood.", (("user", "glad"),)))
                 while not reported:
                     await asyncio.sleep(0)
                 await answers.close()
