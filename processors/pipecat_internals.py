@@ -11,8 +11,9 @@ name when a version of Pipecat has lost it. How to upgrade it: docs/how-to/upgra
 The module imports no service: the deployment decides which of them a process needs. It holds no state.
 """
 
+import asyncio
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipecat.audio.vad.vad_analyzer import VADState
@@ -24,6 +25,7 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.utils.string import TextPartForConcatenation
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 if TYPE_CHECKING:
     from pipecat.classifiers.base_classifier import (
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
         LLMUserAggregator,
     )
     from pipecat.processors.audio.vad_processor import VADProcessor
-    from pipecat.processors.frame_processor import FrameProcessor
+    from pipecat.processors.frame_processor import FrameProcessor, FrameProcessorSetup
     from pipecat.processors.frameworks.rtvi import RTVIProcessor
     from pipecat.processors.frameworks.rtvi.models import (
         LLMFunctionCallResultData,
@@ -49,14 +51,14 @@ if TYPE_CHECKING:
     )
     from pipecat.services.llm_service import LLMService
     from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
-    from pipecat.services.stt_service import STTService
+    from pipecat.services.stt_service import STTService, WebsocketSTTService
     from pipecat.services.tts_service import TTSService
     from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
 
     from parley.processors.dialogue.engine_llm import ReadAheadFrame
 else:
     BaseClassifier = LLMAssistantAggregator = OpenAIRealtimeLLMService = RTVIProcessor = object
-    STTService = TTSService = object
+    STTService = TTSService = WebsocketSTTService = object
 
 # Voice activity.
 
@@ -126,6 +128,88 @@ class VoiceEdges(STTService):
 
     async def _handle_vad_user_stopped_speaking(self, frame: VADUserStoppedSpeakingFrame) -> None:
         await self.voice_stopped(frame)
+
+
+class SocketRecogniser(WebsocketSTTService):
+    """Mixin: the WebSocket of a recogniser, which the base class opens again when it is lost.
+
+    A message that ``take_message`` cannot read counts as a lost connection.
+    """
+
+    # Receives until the connection ends for good.
+    receiving: "asyncio.Task[None] | None" = None
+
+    @abstractmethod
+    def address(self) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers of a request for a connection."""
+
+    @abstractmethod
+    async def connected(self) -> None:
+        """Begin a stream: a connection is open, the first or another one."""
+
+    @abstractmethod
+    async def take_message(self, message: str | bytes) -> None:
+        """Handle a message of the server.
+
+        Raises:
+            PeerError: it is none of the protocol.
+        """
+
+    @abstractmethod
+    async def keep_alive(self) -> None:
+        """Send silence: the caller's audio has been muted for ``keepalive_timeout``."""
+
+    async def send_messages(self, messages: Iterable[bytes]) -> bool:
+        """Send messages in order; return False when there is no connection."""
+        if self._websocket is None:
+            return False
+        try:
+            for message in messages:
+                await self._websocket.send(message)
+        except ConnectionClosed:
+            return False
+        return True
+
+    async def setup(self, setup: "FrameProcessorSetup") -> None:  # type: ignore[override]  # as Pipecat's own
+        await super().setup(setup)
+        await self._connect()
+
+    async def _connect(self) -> None:
+        await self._connect_websocket()
+        await super()._connect()
+        if self.receiving is None:
+            self.receiving = self.create_task(self._receive_task_handler(self._report_error), "receiver")
+
+    async def _disconnect(self) -> None:
+        await super()._disconnect()
+        receiving, self.receiving = self.receiving, None
+        if receiving is not None:
+            await self.cancel_task(receiving)
+        await self._disconnect_websocket()
+
+    async def _connect_websocket(self) -> None:
+        url, headers = self.address()
+        try:
+            self._websocket = await self._websocket_connect(url, additional_headers=headers)
+        except (OSError, TimeoutError, WebSocketException) as error:
+            self._websocket = None
+            await self.push_error(f"no connection to {url}: {error}", exception=error)
+            return
+        await self.connected()
+
+    async def _disconnect_websocket(self) -> None:
+        websocket, self._websocket = self._websocket, None
+        if websocket is not None:
+            await websocket.close()
+
+    async def _send_keepalive(self, silence: bytes) -> None:
+        await self.keep_alive()
+
+    async def _receive_messages(self) -> None:
+        if self._websocket is None:
+            raise ConnectionError("no connection")
+        async for message in self._websocket:
+            await self.take_message(message)
 
 
 def record_audio_usage(service: "STTService", audio: bytes) -> None:

@@ -5,6 +5,9 @@ without any words is a suspicion: of the service, or of the voice, which may be 
 recogniser then hears the same audio; when it finds words, the service has failed, and when it finds none
 before ``CHECK_S`` the service goes on. After a failure the embedded one transcribes to the end of the call.
 
+Words that one of the two owes are reported to later processors (``WordsOwedFrame``) until they have come, or
+neither of the two finds any.
+
 ``UnsettledAudio`` keeps what the caller said since the last final word. It is played to the embedded
 recogniser first, so the words of the turn in progress are neither lost nor doubled. The service runs apart
 from the pipeline (``NestedService``), and audio that came before its connection is sent to it first.
@@ -41,6 +44,7 @@ from parley.core.failover import CircuitBreaker, FailoverReason
 from parley.processors.nested_service import NestedService
 from parley.processors.perception.engine_stt import BEGAN_S
 from parley.processors.perception.hosted_words import hosted_words
+from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.perception.unsettled_audio import UnsettledAudio
 from parley.runtime.event_stream import CallEvents
 
@@ -122,6 +126,8 @@ class FailoverSttService(FrameProcessor):
         self._probe_end: asyncio.TimerHandle | None = None
         # Words of the voice have come, final or not.
         self._has_words = False
+        # Words were reported as owed; those that are none, because the voice was a noise.
+        self._is_owed = self._owes_noise = False
         # Loop time at which the kept audio was played, and how long ago its first sample came.
         self._played: tuple[float, float] | None = None
         self._news = asyncio.Event()
@@ -231,6 +237,7 @@ class FailoverSttService(FrameProcessor):
     def _clear_noise(self) -> None:
         """Go on with the service: the voice had no words."""
         self._audio.settle_turn()
+        self._owes_noise = self._is_owed
         self._clear()
 
     def _clear(self) -> None:
@@ -290,6 +297,9 @@ class FailoverSttService(FrameProcessor):
 
     async def _follow(self) -> None:
         """Open and close the recognisers as the state requires."""
+        if self._owes_noise:
+            self._owes_noise = False
+            await self._report_owed(False)
         if self._state is Transcriber.SERVICE:
             await self._close_embedded()
             return
@@ -335,6 +345,7 @@ class FailoverSttService(FrameProcessor):
             await embedded.open(self.processor_setup)
         except EngineError as error:
             self._on_embedded_error(error)
+            await self._report_owed(False)
             return
         # From here on without a wait: audio that comes meanwhile has its turn after this.
         pcm, loop_s = self._audio.take(), asyncio.get_running_loop().time()
@@ -344,6 +355,9 @@ class FailoverSttService(FrameProcessor):
             # A voice may be about to be detected.
             self._embedded_has = max(0, self._audio.bytes_to(self._audio.position, -ONSET_MS))
             await self._feed()
+            if self._state is Transcriber.EMBEDDED:
+                # The service owed words that this one does not look for.
+                await self._report_owed(False)
             return
         await embedded.send(VADUserStartedSpeakingFrame())
         await embedded.send(InputAudioRawFrame(pcm, self._rate_hz, 1))
@@ -368,6 +382,8 @@ class FailoverSttService(FrameProcessor):
             return
         if isinstance(frame, STTMetadataFrame):
             await self.push_frame(frame)
+        if isinstance(frame, WordsOwedFrame):
+            await self._report_owed(frame.is_owed)
         if not isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame) or not frame.text.strip():
             return
         self._audio.words_came()
@@ -387,8 +403,11 @@ class FailoverSttService(FrameProcessor):
         await self.push_frame(frame)
 
     async def _on_embedded_output(self, frame: Frame) -> None:
-        if isinstance(frame, STTMetadataFrame) and self._state is Transcriber.EMBEDDED:
-            await self.push_frame(frame)
+        if self._state is Transcriber.EMBEDDED:
+            if isinstance(frame, STTMetadataFrame):
+                await self.push_frame(frame)
+            if isinstance(frame, WordsOwedFrame):
+                await self._report_owed(frame.is_owed)
         if not isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame) or not frame.text.strip():
             return
         if self._state is Transcriber.SERVICE:
@@ -397,6 +416,12 @@ class FailoverSttService(FrameProcessor):
         self._fail(FailoverReason.SILENT, "it found no words in a voice that has some")
         self._restore_beginning(frame)
         await self.push_frame(frame)
+
+    async def _report_owed(self, is_owed: bool) -> None:
+        """Report to later processors, once, that words are owed, or that none are."""
+        if is_owed is not self._is_owed:
+            self._is_owed = is_owed
+            await self.push_frame(WordsOwedFrame(is_owed))
 
     def _restore_beginning(self, frame: TranscriptionFrame | InterimTranscriptionFrame) -> None:
         """Give the words of kept audio the moment at which it came, not that at which it was played."""

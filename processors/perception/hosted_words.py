@@ -1,8 +1,9 @@
 """Words of a recogniser in the cloud, with their times and speakers.
 
-Deepgram sends a message with words, Soniox a list of tokens, which are parts of words. Both count time from
-the beginning of the sound that they were sent, and number the speakers when they are asked to (``speakers``
-of their rows). A recogniser of another kind gives no words here. Pure.
+Deepgram sends a message with words, Soniox a list of tokens, which are parts of words, and the recogniser of
+Kyutai is a service of ours that gives words of this kind. All count time from the beginning of the sound that
+they were sent. Deepgram and Soniox number the speakers when they are asked to (``speakers`` of their rows). A
+recogniser of another kind gives no words here. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,6 +41,8 @@ class SpeakerStretch:
 
 def hosted_words(result: object) -> tuple[HostedWord, ...]:
     """Return the words of a result; none when it has none with times."""
+    if isinstance(result, tuple):
+        return tuple(each for each in result[:_MOST_WORDS] if isinstance(each, HostedWord))
     if isinstance(result, list):
         return tuple(_of_tokens(result[:_MOST_WORDS]))
     alternatives = getattr(getattr(result, "channel", None), "alternatives", None)

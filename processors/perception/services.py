@@ -1,4 +1,4 @@
-"""Speech-to-text services that Pipecat ships, as rows.
+"""Speech-to-text services, of Pipecat and of ours, as rows.
 
 The rows decide nothing about turns. Every service here passes transcripts to the user aggregator, and streams
 over a socket that the service owns and closes with the pipeline. Engines of this machine are in
@@ -7,12 +7,17 @@ over a socket that the service owns and closes with the pipeline. Engines of thi
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from parley.core.errors import ConfigError
 from parley.core.registry import Registry, Row
 from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
 
 if TYPE_CHECKING:
     from pipecat.services.stt_service import STTService
+
+# Key of the configurations that come with moshi-server.
+KYUTAI_OPEN_KEY = "public_token"
 
 STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
     "stt service",
@@ -21,6 +26,7 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
             f"{__name__}:Deepgram", "cloud, streaming", extra="deepgram", env=("DEEPGRAM_API_KEY",)
         ),
         "soniox": Row(f"{__name__}:Soniox", "cloud, streaming", env=("SONIOX_API_KEY",)),
+        "kyutai": Row(f"{__name__}:Kyutai", "your own moshi-server, streaming, word times"),
     },
 )
 
@@ -113,4 +119,38 @@ class Soniox(ServiceRow[SonioxSettings]):
                 language_hints=hints or None,
                 enable_speaker_diarization=self.settings.speakers,
             ),
+        )
+
+
+class KyutaiSettings(RowSettings):
+    """Settings of Kyutai's moshi-server.
+
+    Attributes:
+        url: address of its streaming recognition.
+        api_key_env: the environment variable that holds one of its ``authorized_ids``; null: the id
+            ``public_token`` of the configurations that come with the server.
+        delay_ms: delay of its model: 500 for ``stt-1b-en_fr``, 2500 for ``stt-2.6b-en``.
+    """
+
+    url: str = Field(default="ws://localhost:8080/api/asr-streaming", pattern=r"^wss?://")
+    api_key_env: str | None = None
+    delay_ms: int = Field(default=500, ge=80, le=5_000)
+
+
+class Kyutai(ServiceRow[KyutaiSettings]):
+    """Streaming recognition by an own server; sends partials and word times."""
+
+    name = "kyutai"
+    settings_type = KyutaiSettings
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
+        """Build the service; see ``ServiceRow.build``."""
+        self.check()
+        from parley.processors.perception.kyutai_stt import KyutaiSttService
+
+        env = self.settings.api_key_env
+        return KyutaiSttService(
+            self.settings.url,
+            KYUTAI_OPEN_KEY if env is None else secret(self.name, env),
+            delay_ms=self.settings.delay_ms,
         )

@@ -143,6 +143,22 @@ DOORS: dict[str, tuple[Depended, ...]] = {
         ),
         Depended(
             PIPECAT,
+            "pipecat.services.stt_service:WebsocketSTTService",
+            (
+                "_websocket",
+                "_websocket_connect",
+                "_connect",
+                "_disconnect",
+                "_connect_websocket",
+                "_disconnect_websocket",
+                "_receive_task_handler",
+                "_receive_messages",
+                "_report_error",
+                "_send_keepalive",
+            ),
+        ),
+        Depended(
+            PIPECAT,
             "pipecat.services.tts_service:TTSService",
             (
                 "_handle_aggregated_text",

@@ -14,12 +14,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from http import HTTPStatus
+from typing import TypeVar
 
 import numpy as np
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+Recogniser = TypeVar("Recogniser", bound="CloudRecogniser")
 KEY = "secret"
 WORD_MS = 200
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
@@ -79,6 +81,9 @@ class CloudRecogniser(ABC):
         self.url = ""
         self.connections = 0
 
+    # Path of its address.
+    path = ""
+
     @abstractmethod
     def knows(self, request: Request) -> bool:
         """Return whether a client has the key."""
@@ -107,11 +112,12 @@ class CloudRecogniser(ABC):
             return
         try:
             await self.open(client)
-            await self._listen(client)
+            await self.listen(client)
         except ConnectionClosed:
             pass
 
-    async def _listen(self, client: ServerConnection) -> None:
+    async def listen(self, client: ServerConnection) -> None:
+        """Recognise the audio of one connection."""
         words: list[HeardWord] = []
         heard = loud = settled = 0
         async for message in client:
@@ -226,8 +232,8 @@ class Deepgram(CloudRecogniser):
 
 @asynccontextmanager
 async def running_recogniser(
-    kind: type[CloudRecogniser], fault: RecogniserFault = RecogniserFault.NONE, *, cut_words: int = 0
-) -> AsyncIterator[CloudRecogniser]:
+    kind: type[Recogniser], fault: RecogniserFault = RecogniserFault.NONE, *, cut_words: int = 0
+) -> AsyncIterator[Recogniser]:
     """Run a server on a port of its own."""
     state, over = kind(fault, cut_words), asyncio.Event()
 
@@ -244,7 +250,8 @@ async def running_recogniser(
         state.hold, "127.0.0.1", 0, process_request=check, close_timeout=0.2, open_timeout=None
     ) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        state.url = f"ws://127.0.0.1:{_closed_port() if fault is RecogniserFault.REFUSED else port}"
+        closed = fault is RecogniserFault.REFUSED
+        state.url = f"ws://127.0.0.1:{_closed_port() if closed else port}{state.path}"
         try:
             yield state
         finally:

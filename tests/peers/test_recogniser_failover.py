@@ -1,4 +1,4 @@
-"""Pipecat's services of Soniox and Deepgram against servers of their protocols: whose words count."""
+"""Recognisers that are services against servers of their protocols: whose words count."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,12 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.processors.perception.services import STT_SERVICES, DeepgramSettings, SonioxSettings
+from parley.processors.perception.services import (
+    STT_SERVICES,
+    DeepgramSettings,
+    KyutaiSettings,
+    SonioxSettings,
+)
 from parley.processors.service_rows import ServiceRow
 from tests.fakes.cloud_recognisers import (
     KEY,
@@ -26,6 +31,7 @@ from tests.fakes.cloud_recognisers import (
     Soniox,
     running_recogniser,
 )
+from tests.fakes.moshi_server import MoshiServer
 from tests.fakes.recogniser_line import EMBEDDED, RecogniserLine
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import running_server
@@ -44,6 +50,7 @@ ONSET_MS, END_MS = 120, 200
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SONIOX_API_KEY", KEY)
     monkeypatch.setenv("DEEPGRAM_API_KEY", KEY)
+    monkeypatch.setenv("MOSHI_KEY", KEY)
 
 
 def new_breaker() -> CircuitBreaker:
@@ -55,6 +62,8 @@ def row_of(server: CloudRecogniser) -> ServiceRow[Any]:
     if isinstance(server, Deepgram):
         pytest.importorskip("deepgram", reason="needs the extra 'deepgram'")
         return STT_SERVICES.create("deepgram", DeepgramSettings(base_url=server.url))
+    if isinstance(server, MoshiServer):
+        return STT_SERVICES.create("kyutai", KyutaiSettings(url=server.url, api_key_env="MOSHI_KEY"))
     return STT_SERVICES.create("soniox", SonioxSettings(url=server.url))
 
 
@@ -68,7 +77,10 @@ def line_to(server: CloudRecogniser, breaker: CircuitBreaker | None = None) -> R
     return RecogniserLine(row.name, build, breaker or new_breaker())
 
 
-@pytest.mark.parametrize("kind", [Soniox, Deepgram])
+KINDS = [Soniox, Deepgram, MoshiServer]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_service_that_works_transcribes_everything(kind: type[CloudRecogniser]):
     async with running_recogniser(kind) as server:
         line = line_to(server)
@@ -82,20 +94,38 @@ async def test_a_service_that_works_transcribes_everything(kind: type[CloudRecog
     assert line.reasons() == [] and line.breaker.is_closed
 
 
-@pytest.mark.parametrize("kind", [Soniox, Deepgram])
+FAULTS = [
+    (RecogniserFault.REFUSED, 0, FailoverReason.ERROR),
+    (RecogniserFault.UNAUTHORIZED, 0, FailoverReason.ERROR),
+    (RecogniserFault.TOO_MANY, 0, FailoverReason.ERROR),
+    (RecogniserFault.HANDSHAKE_HANGS, 0, FailoverReason.SILENT),
+    (RecogniserFault.HANGS, 0, FailoverReason.SILENT),
+    (RecogniserFault.NO_FINALS, 0, FailoverReason.SILENT),
+    (RecogniserFault.CUT, 2, FailoverReason.ERROR),
+    (RecogniserFault.GARBAGE, 0, None),
+    (RecogniserFault.LIMITED, 0, None),
+    (RecogniserFault.FLAPS, 0, None),
+]
+# Faults that concern the protocol; the others are those of any WebSocket.
+OF_PROTOCOL = (
+    RecogniserFault.NO_FINALS,
+    RecogniserFault.CUT,
+    RecogniserFault.GARBAGE,
+    RecogniserFault.LIMITED,
+)
+
+
+def repeats(kind: type[CloudRecogniser], fault: RecogniserFault) -> bool:
+    """Return whether a test shows again what it shows with another service."""
+    return kind is MoshiServer and fault not in OF_PROTOCOL
+
+
 @pytest.mark.parametrize(
-    ("fault", "cut_words", "reason"),
+    ("kind", "fault", "cut_words", "reason"),
     [
-        (RecogniserFault.REFUSED, 0, FailoverReason.ERROR),
-        (RecogniserFault.UNAUTHORIZED, 0, FailoverReason.ERROR),
-        (RecogniserFault.TOO_MANY, 0, FailoverReason.ERROR),
-        (RecogniserFault.HANDSHAKE_HANGS, 0, FailoverReason.SILENT),
-        (RecogniserFault.HANGS, 0, FailoverReason.SILENT),
-        (RecogniserFault.NO_FINALS, 0, FailoverReason.SILENT),
-        (RecogniserFault.CUT, 2, FailoverReason.ERROR),
-        (RecogniserFault.GARBAGE, 0, None),
-        (RecogniserFault.LIMITED, 0, None),
-        (RecogniserFault.FLAPS, 0, None),
+        pytest.param(kind, *fault, marks=[pytest.mark.slow] if repeats(kind, fault[0]) else [])
+        for kind in KINDS
+        for fault in FAULTS
     ],
 )
 async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and_each_once(

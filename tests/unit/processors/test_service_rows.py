@@ -115,7 +115,7 @@ def test_a_missing_package_is_named_with_its_extra(registry: Registry[ServiceRow
 
 
 def test_an_unknown_service_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="deepgram, soniox"):
+    with pytest.raises(ConfigError, match="deepgram, kyutai, soniox"):
         STT_SERVICES.factory("ears")
 
 
@@ -138,6 +138,7 @@ def test_a_row_that_needs_something_shared_says_so(registry: Registry[ServiceRow
         "groq",
         "deepgram",
         "soniox",
+        "kyutai",
         "cartesia",
     ],
 )

@@ -18,9 +18,10 @@ from pipecat.services.stt_service import STTService
 from parley.core.call_events import EngineFailedOver
 from parley.core.failover import CircuitBreaker, FailoverReason
 from parley.processors.perception.failover_stt import ANSWER_S, FINAL_S, PROBE_S, WORDLESS_MS
+from parley.processors.perception.owed_words import WordsOwedFrame
 from tests import virtual_time
 from tests.fakes.recogniser_line import EMBEDDED, ONSET_MS, RecogniserLine
-from tests.voices import silence
+from tests.voices import silence, tone
 
 COOL_DOWN_MS = 60_000
 
@@ -31,13 +32,23 @@ class SlowSttService(STTService):
     Args:
         partial_s: from the onset of a voice to its partial word; None for none.
         final_s: from the end of a voice to its final word; None for none.
+        owes: it reports that it owes the words of a voice that is over.
+        fails_s: from the end of a voice to an error; None for none.
     """
 
-    def __init__(self, partial_s: float | None, final_s: float | None) -> None:
+    def __init__(
+        self,
+        partial_s: float | None,
+        final_s: float | None,
+        *,
+        owes: bool = False,
+        fails_s: float | None = None,
+    ) -> None:
         super().__init__(
             ttfs_p99_latency=0.3, settings=STTSettings(model=None, language=None), audio_passthrough=False
         )
         self._partial_s, self._final_s = partial_s, final_s
+        self._owes, self._fails_s = owes, fails_s
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         yield None
@@ -46,12 +57,24 @@ class SlowSttService(STTService):
         await super().process_frame(frame, direction)
         if isinstance(frame, VADUserStartedSpeakingFrame) and self._partial_s is not None:
             self.create_task(self._give(self._partial_s, InterimTranscriptionFrame("hello", "", "")))
-        if isinstance(frame, VADUserStoppedSpeakingFrame) and self._final_s is not None:
+        if not isinstance(frame, VADUserStoppedSpeakingFrame):
+            return
+        if self._owes:
+            await self.push_frame(WordsOwedFrame(True))
+        if self._final_s is not None:
             self.create_task(self._give(self._final_s, TranscriptionFrame("hello", "", "")))
+        if self._fails_s is not None:
+            self.create_task(self._fail(self._fails_s))
 
     async def _give(self, after_s: float, frame: Frame) -> None:
         await asyncio.sleep(after_s)
         await self.push_frame(frame)
+        if self._owes and isinstance(frame, TranscriptionFrame):
+            await self.push_frame(WordsOwedFrame(False))
+
+    async def _fail(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        await self.push_error("no more")
 
 
 def play(
@@ -60,10 +83,12 @@ def play(
     script: Callable[[RecogniserLine], Awaitable[None]],
     *,
     has_failed: bool = False,
+    owes: bool = False,
+    fails_s: float | None = None,
 ) -> RecogniserLine:
     async def run() -> RecogniserLine:
         async def build() -> FrameProcessor:
-            return SlowSttService(partial_s, final_s)
+            return SlowSttService(partial_s, final_s, owes=owes, fails_s=fails_s)
 
         breaker = CircuitBreaker(max_failures=1, cool_down_ms=COOL_DOWN_MS)
         if has_failed:
@@ -146,3 +171,50 @@ def test_a_silent_call_does_not_keep_the_probe_from_others():
     assert probes == [False, True]
     # The service has worked since: the other call's probe is no longer needed.
     assert line.finals() == ["hello"] and line.breaker.is_closed
+
+
+def owed(line: RecogniserLine) -> list[bool | str]:
+    """Return reports of owed words, and the words, in their order."""
+    kinds = WordsOwedFrame | TranscriptionFrame
+    return [
+        frame.is_owed if isinstance(frame, WordsOwedFrame) else frame.text
+        for _, frame in line.heard.frames
+        if isinstance(frame, kinds)
+    ]
+
+
+def test_words_that_a_service_owes_are_reported():
+    line = play(0.3, 0.5, lambda line: line.speaks(4), owes=True)
+    assert owed(line) == [True, "hello", False]
+
+
+def test_words_are_owed_until_the_next_recogniser_has_found_them():
+    line = play(None, None, lambda line: line.speaks(4), owes=True)
+    assert line.reasons() == [FailoverReason.SILENT]
+    assert owed(line) == [True, " ".join(EMBEDDED[:4]), False]
+
+
+def test_words_of_the_next_recogniser_are_owed_in_later_turns_too():
+    async def script(line: RecogniserLine) -> None:
+        await line.speaks(4)
+        await line.speaks(2)
+
+    line = play(None, None, script)
+    assert owed(line)[-3:] == [True, " ".join(EMBEDDED[:2]), False]
+
+
+def test_a_noise_owes_no_words():
+    async def script(line: RecogniserLine) -> None:
+        await line.worker.queue_frame(VADUserStartedSpeakingFrame())
+        await line.sends(tone(1_000, level=0.002))
+        await line.worker.queue_frame(VADUserStoppedSpeakingFrame())
+        await line.sends(silence(5_000))
+
+    line = play(None, None, script, owes=True)
+    assert line.reasons() == [] and owed(line) == [True, False]
+
+
+def test_a_service_that_fails_while_it_owes_words_passes_the_debt_on():
+    line = play(None, None, lambda line: line.speaks(4), fails_s=0.2, owes=True)
+    assert line.reasons() == [FailoverReason.ERROR]
+    assert owed(line) == [True, " ".join(EMBEDDED[:4]), False]
