@@ -58,7 +58,7 @@ class Line:
             await self.worker.queue_frame(InputAudioRawFrame(pcm[start : start + 640], RATE_HZ, 1))
 
     async def until(self, kind: type[Frame], count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(10):
             while len(self.heard.of(kind)) < count:
                 await asyncio.sleep(0.005)
 
@@ -67,8 +67,10 @@ class Line:
         await runner.add_workers(self.worker)
 
         async def run_script() -> None:
-            await script()
-            await self.worker.queue_frame(CancelFrame())
+            try:
+                await script()
+            finally:
+                await self.worker.queue_frame(CancelFrame())
 
         async with asyncio.timeout(30):
             await asyncio.gather(runner.run(), run_script())
@@ -171,7 +173,7 @@ async def test_a_server_without_a_free_place_is_an_error():
         line = Line(server.url)
 
         async def script() -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(10):
                 while not line.upstream.of(ErrorFrame):
                     await asyncio.sleep(0.005)
 
