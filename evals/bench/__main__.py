@@ -18,6 +18,7 @@ BENCHMARKS: Mapping[str, str] = {
     "gateway": "parley.evals.bench.gateway.__main__",
     "kv_cache": "parley.evals.bench.kv_cache.__main__",
     "omni_memory": "parley.evals.bench.omni_memory",
+    "packet_loss": "parley.evals.bench.packet_loss",
     "phone_noise": "parley.evals.bench.phone_noise",
     "recorder": "parley.evals.bench.recorder",
     "scheduler": "parley.evals.bench.scheduler",

@@ -8,16 +8,16 @@ their header and their protection here, and leave in groups, a fifth of the call
 are not decoded and not even unprotected: the header of SRTP is in the clear (RFC 3711), and a packet of
 speech is longer than one of silence.
 
-A caller speaks for ``TURN_S`` of ``CYCLE_S``; ``typed`` has it type the question as well, for a server whose
-voice activity detection is a fake. The time of an answer runs from the last packet of the question, or from
-the typed text, to the first packet of speech. ``own_late_ms`` is the lateness of the callers' own packets.
+A caller asks one question each ``CYCLE_S``, a third of which it takes; with ``--typed`` it types the question
+as well, for a server whose voice activity detection is a fake. The time of an answer runs from the last
+packet of the question, or from the typed text, to the first packet of speech. ``own_late_ms`` is the lateness
+of the callers' own packets.
 """
 
 import argparse
 import asyncio
 import json
 import struct
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -266,4 +266,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

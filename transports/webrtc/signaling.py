@@ -17,6 +17,7 @@ candidates.
 """
 
 import asyncio
+import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -49,6 +50,10 @@ BUILDING, BUILDING_S = 4, 5.0
 RENEGOTIATIONS, RENEGOTIATIONS_S = 20, 60.0
 # Candidates trickled to one peer connection; a browser has two to ten for each of its addresses.
 MAX_CANDIDATES = 100
+# Browsers send a copy of each packet in the next one (in-band forward error correction) only when the answer
+# asks for it (RFC 7587, 6.1), and while they are told of losses. aiortc's answer leaves all parameters out.
+OPUS_MAP = re.compile(r"a=rtpmap:(\d+) opus/48000/2\r\n")
+COPIES = r"a=fmtp:\g<1> minptime=10;useinbandfec=1\r\n"
 # An offer whose peer never connects holds a pipeline; the stock 60 s are too long for that.
 CONNECT_TIMEOUT_S = 15.0
 HANG_UP_S = 3.0
@@ -428,7 +433,7 @@ def _answer(connection: SmallWebRTCConnection) -> dict[str, str]:
     answer: dict[str, str] | None = connection.get_answer()
     if answer is None:
         raise PeerError("the connection produced no answer")
-    return answer
+    return {**answer, "sdp": OPUS_MAP.sub(rf"\g<0>{COPIES}", answer["sdp"])}
 
 
 async def _stop_transports(connection: RTCPeerConnection, *, within_s: float) -> None:

@@ -356,6 +356,16 @@ async def test_stun_with_attributes_of_a_wrong_length_is_dropped(room: Room):
         await caller.hang_up()
 
 
+async def test_a_browser_is_asked_for_copies_of_its_packets(room: Room):
+    caller = Caller()
+    answer = await room.call(caller)
+    [payload_type] = re.findall(r"a=rtpmap:(\d+) opus/48000/2\r\n", answer["sdp"])
+    assert f"\r\na=fmtp:{payload_type} minptime=10;useinbandfec=1\r\n" in answer["sdp"]
+    # A peer reads it as it reads a browser's.
+    await caller.accept(answer)
+    await caller.hang_up()
+
+
 @pytest.mark.parametrize("datagram", [b"", bytes((0x80, 0x6F)) + bytes(1_499)], ids=["empty", "long"])
 async def test_a_datagram_of_a_stranger_does_not_end_a_call(room: Room, datagram: bytes):
     caller = Caller()
