@@ -5,7 +5,7 @@ stereo, and the samples have to be resampled: for 20 ms at 16 kHz that takes twi
 us, and 23 here). The wrapper also has no way to conceal a lost packet, or to decode the copy of it that
 the next one may carry (in-band forward error correction, RFC 6716, 2.1.7).
 
-The library is the one inside PyAV's wheel, or else the system's. ``is_available`` tells whether there is one.
+The library is the one inside PyAV's wheel, or else the system's; ``is_available`` is False without either.
 The functions and their constants: https://opus-codec.org/docs/opus_api-1.5/group__opus__decoder.html.
 """
 
@@ -26,14 +26,16 @@ STEPS_PER_S = 400
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
+def _library() -> ctypes.PyDLL | None:
     folder = Path(av.__file__).parent
     bundled = [*folder.with_name("av.libs").glob("libopus*.so*"), *folder.glob(".dylibs/libopus*.dylib")]
     for path in (*map(str, bundled), ctypes.util.find_library("opus")):
         if path is None:
             continue
         try:
-            library = ctypes.CDLL(path)
+            # Unlike CDLL it keeps the interpreter lock: these calls take 20 us, and to get the lock back
+            # from a busy thread takes 5 ms.
+            library = ctypes.PyDLL(path)
             library.opus_decode.argtypes = (
                 ctypes.c_void_p,
                 ctypes.c_char_p,

@@ -157,7 +157,8 @@ async def gateway(
             hang_up_s=server.hang_up_s,
         ),
     )
-    gate.start()
+    if is_bounded:
+        gate.start()
     try:
         async with returning_memory(app.state.calls):
             yield http_server(app, deployment.server)

@@ -47,7 +47,7 @@ class LiveAudio:
         self._pieces: deque[bytes] = deque()
         self._news = asyncio.Event()
         self._waiting_bytes = 0
-        # Least that has waited, and what was taken, since delay and jitter were last told apart.
+        # Least that has waited, and what was taken, since the last look for a delay.
         self._least_bytes = self._taken_bytes = 0
         self.dropped_ms = self._logged_ms = 0
 
@@ -92,7 +92,7 @@ class LiveAudio:
         self.dropped_ms += samples_to_ms(dropped // PCM_BYTES_PER_SAMPLE, INPUT_RATE_HZ)
 
     def _log(self) -> None:
-        # Once in a second of a call at most.
+        # Twice in a second of a call at most.
         dropped_ms, self._logged_ms = self.dropped_ms - self._logged_ms, self.dropped_ms
         if dropped_ms:
             logger.warning(f"dropped {dropped_ms} ms of the voice of {self._speaker}: the audio was late")

@@ -130,6 +130,10 @@ class VoiceEdges(STTService):
         await self.voice_stopped(frame)
 
 
+# A recogniser that does not read for so long has failed; its messages are dropped, and words stay away.
+SEND_S = 2.0
+
+
 class SocketRecogniser(WebsocketSTTService):
     """Mixin: the WebSocket of a recogniser, which the base class opens again when it is lost.
 
@@ -160,13 +164,14 @@ class SocketRecogniser(WebsocketSTTService):
         """Send silence: the caller's audio has been muted for ``keepalive_timeout``."""
 
     async def send_messages(self, messages: Iterable[bytes]) -> bool:
-        """Send messages in order; return False when there is no connection."""
+        """Send messages in order; return False without a connection, or when the server does not read."""
         if self._websocket is None:
             return False
         try:
-            for message in messages:
-                await self._websocket.send(message)
-        except ConnectionClosed:
+            async with asyncio.timeout(SEND_S):
+                for message in messages:
+                    await self._websocket.send(message)
+        except (ConnectionClosed, TimeoutError):
             return False
         return True
 

@@ -72,7 +72,7 @@ def marker_message(number: int) -> bytes:
 
 
 def read_asr_message(data: bytes | str) -> AsrMessage | None:
-    """Return a message of the server; None for a kind that tells nothing here.
+    """Return a message of the server; None for a kind that is not used here.
 
     Raises:
         PeerError: this is no message of the protocol.

@@ -192,7 +192,7 @@ def stop_decoding(receiver: RTCRtpReceiver) -> None:
     receiver._enabled = False
 
 
-# Sources of one peer that are told apart. A browser has one; aiortc has no bound.
+# Sources of one peer that are counted. A browser has one at a time; aiortc has no bound.
 MOST_SOURCES = 8
 
 
@@ -205,9 +205,12 @@ def tap_datagrams(receiver: RTCRtpReceiver, take: TakeDatagram) -> None:
     agent.data_received = partial(_offer_datagram, agent, take)  # type: ignore[method-assign]
 
 
-def untap_datagrams(receiver: RTCRtpReceiver) -> None:
-    """Restore the line's own way."""
-    vars(receiver.transport.transport._connection).pop("data_received", None)
+def untap_datagrams(receiver: RTCRtpReceiver, take: TakeDatagram) -> None:
+    """Restore the line's own way, unless another function than ``take`` was put in meanwhile."""
+    attributes = vars(receiver.transport.transport._connection)
+    tap = attributes.get("data_received")
+    if isinstance(tap, partial) and tap.args[1] is take:
+        del attributes["data_received"]
 
 
 def _offer_datagram(agent: Connection, take: TakeDatagram, data: bytes, component: int) -> None:
@@ -247,8 +250,8 @@ def unprotected(receiver: RTCRtpReceiver, data: bytes) -> bytes | None:
     return plain
 
 
-def count_packet(receiver: RTCRtpReceiver, packet: Any, codec: RTCRtpCodecParameters) -> bool:
-    """Count a packet for the reports to the peer; False for one of too many sources.
+def count_packet(receiver: RTCRtpReceiver, packet: Any, codec: RTCRtpCodecParameters) -> None:
+    """Count a packet for the reports to the peer. Of too many sources the one is forgotten that came first.
 
     Args:
         receiver: of the packet.
@@ -258,13 +261,15 @@ def count_packet(receiver: RTCRtpReceiver, packet: Any, codec: RTCRtpCodecParame
     streams: dict[int, StreamStatistics] = getattr(receiver, _REMOTE_STREAMS)
     stream = streams.get(packet.ssrc)
     if stream is None:
+        table = receiver.transport._rtp_router.ssrc_table
         if len(streams) >= MOST_SOURCES:
-            return False
+            oldest = next(iter(streams))
+            del streams[oldest]
+            table.pop(oldest, None)
         stream = streams[packet.ssrc] = StreamStatistics(codec.clockRate)
         # By this table the sender's reports find the receiver.
-        receiver.transport._rtp_router.ssrc_table.setdefault(packet.ssrc, receiver)
+        table.setdefault(packet.ssrc, receiver)
     stream.add(packet)
-    return True
 
 
 def stop_decoding_thread(receiver: RTCRtpReceiver) -> None:

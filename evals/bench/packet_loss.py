@@ -2,9 +2,10 @@
 
 Recordings of the report side (``evals.human``, to be fetched before) are encoded by Opus as a browser does
 it, lose packets by Gilbert's model, and go through the call's own receiver (``transports.webrtc
-.caller_audio``) and the embedded recogniser. ``left out``: the receiver sees no gap, as before it concealed
-any. ``concealed``: the packets carry no copies. ``copied``: each carries a copy of the one before, as those
-of Chrome do. Output: word errors. A simulator result: nothing arrives late.
+.caller_audio``) and the embedded recogniser. ``left out``: the receiver sees no gap, as when a lost packet is
+not noticed. ``concealed``: the same packets, whose gaps it sees. ``copied``: each packet carries a copy of
+the one before, as those of Chrome do, which takes some of its bits. Output: word errors. A simulator result:
+libopus is in place of the browser, and nothing arrives late.
 """
 
 import argparse
@@ -116,7 +117,7 @@ async def measure(count: int, seed: int) -> dict[str, Any]:
     recogniser = STT.create("moonshine_tiny")
     rows: list[dict[str, Any]] = []
     for loss, burst in LINES:
-        for how in HOW if loss else HOW[-1:]:
+        for how in HOW if loss else HOW[1:]:
             errors, words = await _errors(recogniser, chosen, loss, burst, how, seed)
             percent = round(100 * errors / max(1, words), 1)
             rows.append({"loss": loss, "burst": burst, "how": how, "word_errors_percent": percent})
@@ -134,7 +135,7 @@ async def _errors(
 ) -> tuple[int, int]:
     errors = words = 0
     for number, utterance in enumerate(chosen):
-        packets = encoded(utterance.at_rate(BROWSER_HZ), has_copies=how != "concealed")
+        packets = encoded(utterance.at_rate(BROWSER_HZ), has_copies=how == "copied")
         lost = losses(len(packets), loss, burst, random.Random(f"{seed} {number}"))
         pcm = await received(packets, lost, sees_gaps=how != "left out")
         reference = normalised(utterance.text, utterance.language)

@@ -12,7 +12,8 @@ answers is over 1.5 times that of the first step. The knee is the largest N with
 ``parley`` is the whole product. ``parley_faked`` has no echo control, a fake of voice activity detection that
 never hears anything, and a voice that repeats from memory: the cost of a call whose engines are elsewhere.
 ``stock`` (Pipecat's own transport, with nothing else in its pipeline) and ``aiortc`` (which sends the
-caller's sound back) do less than either, and answer nothing. By phone they are those of ``evals.phone load``.
+caller's sound back) have neither turns nor sessions, answer nothing, and encode all the time: Parley encodes
+its voice alone. By phone they are those of ``evals.phone load``.
 ``--cores`` puts the server and its engine processes on so many processors and the callers on the others.
 """
 
@@ -32,10 +33,13 @@ from parley.evals.harness.crowd import measured
 from parley.evals.harness.launcher import PRODUCT, Server, launched
 from parley.evals.harness.progress import say
 from parley.evals.harness.report import add_outputs, markdown, picture, run_command
+from parley.evals.load.browsers import ANSWERED_US, CYCLE_S
 from parley.evals.load.ramp import LATE_MS, STEPS, Step, knee
 from parley.evals.phone import load as phone
 from parley.evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
 
+# A question of each caller, and its answer.
+LEAST_S = CYCLE_S + ANSWERED_US / 1e6
 KINDS = ("browser", "phone", "text", "socket")
 SYSTEMS = {
     "browser": ("parley", "parley_faked", "stock", "aiortc"),
@@ -45,7 +49,9 @@ SYSTEMS = {
 }
 PLAYERS = ("stock", "aiortc")
 FAKED_SERVER = ("-m", "parley.evals.harness.product_server", "--faked")
-START_S = 120.0
+START_S = 60.0
+# For each browser, which are dialled one after the other.
+DIALLED_S = 1.0
 # Of the words that a player plays to each caller, a third of the time.
 TURN_S = 5.0
 
@@ -58,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--kind", choices=KINDS, default="browser")
     parser.add_argument("--systems", nargs="+", help="systems to measure; default: all of the kind")
     parser.add_argument("--steps", nargs="+", type=positive, default=STEPS, help="numbers of calls")
-    parser.add_argument("--seconds", type=positive, default=30, help="length of a step")
+    parser.add_argument("--seconds", type=positive, default=30, help=f"length of a step, over {LEAST_S:g}")
     parser.add_argument("--cores", type=positive, help="processors of the server; default: all, shared")
     parser.add_argument("--out-dir", type=Path, default=Path("out/load"))
     parser.add_argument("--picture", type=Path, help="draw lateness and processor's time over the calls")
@@ -137,7 +143,8 @@ async def run_step(kind: str, system: str, server: Server, calls: int, seconds: 
     Raises:
         PeerError: the callers end without a result.
     """
-    module, arguments, start_s = "parley.evals.load.browsers", [server.url, str(calls), str(seconds)], START_S
+    module, arguments = "parley.evals.load.browsers", [server.url, str(calls), str(seconds)]
+    start_s = START_S + calls * DIALLED_S
     if kind == "browser":
         arguments += [str(folder), *(["--typed"] if system == "parley_faked" else [])]
     elif kind == "phone":
@@ -179,6 +186,8 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ConfigError: a system is unknown.
     """
+    if given.seconds <= LEAST_S:
+        raise ConfigError(f"a step takes more than {LEAST_S:g} s: a question of each caller and its answer")
     known = SYSTEMS[given.kind]
     systems = given.systems or known
     for system in systems:
@@ -237,6 +246,7 @@ def table(result: dict[str, Any]) -> str:
         "core %",
         "% a call",
         "callers' core %",
+        "callers late p99 ms",
     )
     rows: list[tuple[object, ...]] = []
     for system, figures in result["systems"].items():
@@ -254,6 +264,7 @@ def table(result: dict[str, Any]) -> str:
                     each.get("cpu_percent"),
                     each.get("cpu_percent_per_call"),
                     each.get("own_cpu_percent"),
+                    step.own_late_ms,
                 )
             )
     knees = ", ".join(f"{system} {figures['knee']}" for system, figures in result["systems"].items())

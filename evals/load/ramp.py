@@ -7,6 +7,8 @@ from typing import Any
 STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 200, 250, 300)
 # Where a kind has packets of the bot's voice, the bound of the p99 of their lateness.
 LATE_MS: Mapping[str, float] = {"browser": 20.0, "phone": 10.0}
+# Callers that are later than this themselves measure their own machine.
+MOST_OWN_LATE_MS = 5.0
 # Bound of the p95 of the time to an answer, against that of the first step.
 ANSWER_RATIO = 1.5
 
@@ -36,12 +38,21 @@ class Step:
         found: float | None = (self.figures.get("answer_ms") or {}).get("p95")
         return found
 
+    @property
+    def own_late_ms(self) -> float:
+        """p99 of the lateness of the callers' own packets."""
+        return float((self.figures.get("own_late_ms") or {}).get("p99", 0.0))
+
     def fault(self, kind: str, first: "Step") -> str:
         """Return why the server did not keep up, measured against the first step; empty when it did."""
         if self.figures["held"] < self.calls:
             return f"{self.calls - self.figures['held']} calls not held {' '.join(self.figures['refused'])}"
         if unanswered := self.figures.get("unanswered", 0):
             return f"{unanswered} questions unanswered"
+        if "answer_ms" in self.figures and not self.answer_ms:
+            return "no question was judged"
+        if self.own_late_ms > MOST_OWN_LATE_MS:
+            return f"undecided: the callers' own packets were {self.own_late_ms} ms late (p99)"
         most_ms = LATE_MS.get(kind)
         if most_ms is not None and (self.late_ms is None or self.late_ms > most_ms):
             return f"p99 of lateness {self.late_ms} ms (at most {most_ms:g})"

@@ -43,8 +43,8 @@ class Typist:
         self.refused = ""
         self.is_up = asyncio.Event()
 
-    async def type_turns(self, url: str, first_s: float) -> None:
-        """Ask over HTTP until cancelled."""
+    async def type_turns(self, url: str, begin: asyncio.Event, first_s: float) -> None:
+        """Ask over HTTP from the beginning of the measurement until cancelled."""
         async with aiohttp.ClientSession(url) as client:
             async with client.post("/api/sessions") as response:
                 if response.status != 201 and response.status != 200:
@@ -52,6 +52,7 @@ class Typist:
                     return
                 session_id = (await response.json())["id"]
             self.is_up.set()
+            await begin.wait()
             await asyncio.sleep(first_s)
             while True:
                 async with asyncio.timeout(ANSWERED_S):
@@ -63,12 +64,12 @@ class Typist:
                 self.answers.append((begun_s, taken_s if is_answered else None))
                 await asyncio.sleep(max(0.0, CYCLE_S - taken_s))
 
-    async def call(self, url: str, first_s: float) -> None:
-        """Hold a call over a socket until cancelled."""
+    async def call(self, url: str, begin: asyncio.Event, first_s: float) -> None:
+        """Hold a call over a socket until cancelled; ask from the beginning of the measurement."""
         address = f"{url.replace('http', 'ws', 1)}/v1/realtime?model=parley"
         async with connect(address, max_size=None, compression=None) as socket, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_silence(socket), name="load.silence")
-            tasks.create_task(self._ask(socket, first_s), name="load.ask")
+            tasks.create_task(self._ask(socket, begin, first_s), name="load.ask")
             async for text in socket:
                 self._take(json.loads(text))
 
@@ -79,8 +80,8 @@ class Typist:
             pieces += 1
             await asyncio.sleep(max(0.0, begun_s + pieces * PIECE_S - time.monotonic()))
 
-    async def _ask(self, socket: ClientConnection, first_s: float) -> None:
-        await self.is_up.wait()
+    async def _ask(self, socket: ClientConnection, begin: asyncio.Event, first_s: float) -> None:
+        await begin.wait()
         await asyncio.sleep(first_s)
         content = [{"type": "input_text", "text": QUESTION}]
         item = {"type": "message", "role": "user", "content": content}
@@ -98,9 +99,9 @@ class Typist:
             self.answers[-1] = asked_s, time.monotonic() - asked_s
 
 
-async def _run(typist: Typist, kind: str, url: str, first_s: float) -> None:
+async def _run(typist: Typist, kind: str, url: str, begin: asyncio.Event, first_s: float) -> None:
     try:
-        await (typist.type_turns(url, first_s) if kind == "text" else typist.call(url, first_s))
+        await (typist.type_turns if kind == "text" else typist.call)(url, begin, first_s)
     except* (aiohttp.ClientError, OSError, TimeoutError, WebSocketException) as group:
         typist.refused = repr(group.exceptions[0])
     typist.is_up.set()
@@ -108,14 +109,15 @@ async def _run(typist: Typist, kind: str, url: str, first_s: float) -> None:
 
 async def hold(kind: str, url: str, calls: int, seconds: float) -> dict[str, Any]:
     """Hold ``calls`` clients at a time and return the figures."""
-    typists = [Typist() for _ in range(calls)]
+    typists, begin = [Typist() for _ in range(calls)], asyncio.Event()
     running = [
-        asyncio.create_task(_run(typist, kind, url, number * CYCLE_S / calls), name=f"load.{number}")
+        asyncio.create_task(_run(typist, kind, url, begin, number * CYCLE_S / calls), name=f"load.{number}")
         for number, typist in enumerate(typists)
     ]
     await asyncio.gather(*(typist.is_up.wait() for typist in typists))
     await asyncio.sleep(SETTLE_S)
     print("measuring", flush=True)
+    begin.set()
     from_s, from_cpu_s = time.monotonic(), time.process_time()
     await asyncio.sleep(seconds)
     to_s, cpu_s = time.monotonic(), time.process_time() - from_cpu_s

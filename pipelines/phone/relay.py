@@ -356,6 +356,7 @@ class RelayCall:
                     self._code, self._why = WRONG, REFUSED
                     return None
                 continue
+            self._refused = 0
             if event is not None:
                 return event
 

@@ -36,7 +36,7 @@ from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
 from parley.pipelines.human_tier import human_tier
-from parley.pipelines.lifecycle import EXPIRED, LIMITED, LOST, OVER_LIMIT
+from parley.pipelines.lifecycle import EXPIRED, LIMITED, LOST, OVER_LIMIT, USED_UP
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import Spoken, open_speech
 from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
@@ -67,6 +67,8 @@ from parley.protocols.chat_ws import (
 )
 from parley.protocols.client_protocol import BROKEN, REFUSED, SHUTDOWN, STOPPING, Message, ProtocolError
 from parley.runtime.event_stream import CallEvents, EventQueue
+from parley.serving.gateway.auth.tenants import TenantLimitError
+from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
@@ -83,6 +85,8 @@ FLOAT_BYTES = 4
 MOST_GIVEN = 32
 # Each is decoded once; a message of 4 MB holds no more photographs than that.
 MOST_PICTURES = 16
+# Reason of an end for which the server has no room.
+FULL = "service_unavailable"
 IGNORED = "instructions of a client without the grant for them are ignored; the conversation continues"
 
 T = TypeVar("T")
@@ -184,6 +188,12 @@ class _Talk:
             self.end(LOST, str(self._conversation.loss))
         elif isinstance(failed, ProtocolError):
             self.end(LIMITED if failed.code == LIMITED else REFUSED[0], str(failed))
+        elif isinstance(failed, TenantLimitError):
+            self.end(USED_UP[0], str(failed))
+        elif isinstance(failed, ShareError):
+            self.end(LIMITED, str(failed))
+        elif isinstance(failed, CapacityError):
+            self.end(FULL, str(failed))
         else:
             self.end(BROKEN[0], str(failed))
 

@@ -257,11 +257,14 @@ class CommitGate(FrameProcessor):
 
     async def _ask(self, frame: LLMContextFrame) -> None:
         """Let a question pass, or have the caller hear that it is one too many."""
+        is_taken = None
+        if self._take_turn is not None and not self._conversation.tier.is_held:
+            is_taken = await self._take_turn(frame)
         if self._conversation.tier.is_held:
-            # A human took the session while the turn was being committed.
+            # A human took the session while the turn was being committed or counted.
             self._events.publish(QuestionDropped(self._events.now_ms()))
             return
-        if self._take_turn is None or await self._take_turn(frame):
+        if is_taken is not False:
             if self._events.has_subscribers(QuestionSent):
                 self._events.publish(QuestionSent(self._events.now_ms(), _words_of(frame.context)))
             await self.push_frame(frame)

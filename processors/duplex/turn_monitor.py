@@ -45,7 +45,7 @@ from parley.turn_taking.duplex_policy import (
 )
 
 UNIT_MS = 80
-# As of a phone and of a browser: the audio of a process that its host had stopped comes at once.
+# The same bound as for phones and browsers: after a stop of the process the audio of it comes at once.
 WAITING_MS = 3_000
 WAITING_EVENTS = 256
 

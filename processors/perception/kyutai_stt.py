@@ -151,12 +151,14 @@ class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         self._times.add_silence(rest + self._flush_steps * FRAME_SAMPLES)
         self._audio = np.zeros(0, np.float32)
         silence = audio_message(np.zeros(FRAME_SAMPLES, np.float32))
-        if await self.send_messages(
+        # The marker may come back before all of the silence has been sent.
+        self._waiting.append((self._marker, self._times.caller_ms(ended_s)))
+        self.request_finalize()
+        if not await self.send_messages(
             (audio_message(last), marker_message(self._marker), *[silence] * self._flush_steps)
         ):
-            self._waiting.append((self._marker, self._times.caller_ms(ended_s)))
-            self.request_finalize()
-            await self._report_owed()
+            self._waiting.clear()
+        await self._report_owed()
 
     async def voice_started(self, frame: VADUserStartedSpeakingFrame) -> None:
         if not self._is_voice:

@@ -41,7 +41,7 @@ class HeardPause:
     def is_late(self, rate_hz: int) -> bool:
         """Return whether audio of the pause is missing that may be about to come.
 
-        None is awaited where none has come since the voice ended.
+        Audio is awaited only if some has come since the voice ended.
         """
         return self._heard_bytes > self._began_bytes and self._missing_ms(rate_hz) > LATE_MS
 

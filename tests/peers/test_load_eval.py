@@ -8,7 +8,7 @@ from tests.peers.eval_command import report_of
 async def test_browser_calls_on_every_system(tmp_path: Path):
     systems = ("parley_faked", "stock", "aiortc")
     found, output = await report_of(
-        "load", tmp_path, "--systems", *systems, "--steps", "2", "--seconds", "16",
+        "load", tmp_path, "--systems", *systems, "--steps", "2", "--seconds", "26",
         "--picture", str(tmp_path / "load.png"),
     )  # fmt: skip
     for system in systems:
@@ -24,7 +24,7 @@ async def test_browser_calls_on_every_system(tmp_path: Path):
 async def test_typed_turns_over_http_and_over_a_socket(tmp_path: Path):
     for kind, system in (("text", "parley"), ("socket", "parley_faked")):
         found, _ = await report_of(
-            "load", tmp_path, "--kind", kind, "--systems", system, "--steps", "1", "--seconds", "14"
+            "load", tmp_path, "--kind", kind, "--systems", system, "--steps", "1", "--seconds", "26"
         )
         [step] = found["systems"][system]["steps"]
-        assert (step["held"], step["unanswered"]) == (1, 0) and step["answer_ms"]["count"] == 1, step
+        assert (step["held"], step["unanswered"]) == (1, 0) and step["answer_ms"]["count"] >= 1, step

@@ -1,6 +1,6 @@
 """Media and messages of one browser, between Pipecat's connection and its input and output.
 
-Decides when audio is written, which decoded frames go on, and when the peer last gave a sign of life. It has
+Decides when audio is written, which pictures go on, and when the peer last gave a sign of life. It has
 the methods that Pipecat's ``SmallWebRTCInputTransport`` and ``SmallWebRTCOutputTransport`` call on their
 client. It does not extend ``SmallWebRTCClient``: everything but the sending of messages works differently
 here, and that class's tracks, rates and handlers are private.

@@ -51,7 +51,7 @@ RENEGOTIATIONS, RENEGOTIATIONS_S = 20, 60.0
 # Candidates trickled to one peer connection; a browser has two to ten for each of its addresses.
 MAX_CANDIDATES = 100
 # Browsers send a copy of each packet in the next one (in-band forward error correction) only when the answer
-# asks for it (RFC 7587, 6.1), and while they are told of losses. aiortc's answer leaves all parameters out.
+# asks for it (RFC 7587, 6.1), and while packets are reported as lost. aiortc's answer has no parameters.
 OPUS_MAP = re.compile(r"a=rtpmap:(\d+) opus/48000/2\r\n")
 COPIES = r"a=fmtp:\g<1> minptime=10;useinbandfec=1\r\n"
 # An offer whose peer never connects holds a pipeline; the stock 60 s are too long for that.

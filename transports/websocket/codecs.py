@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.audio import g711
+from parley.audio.opus_packets import packet_samples
 from parley.audio.resample import Resampler
 from parley.core.errors import ShapeError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format
-from parley.transports.websocket.opus import OpusDecoder, OpusEncoder, packet_samples
+from parley.transports.websocket.opus import OpusDecoder, OpusEncoder
 
 _US_PER_S = 1_000_000
 # Headers count as much as the shortest packet: they have no sound, and each one opens a decoder.

@@ -1,7 +1,7 @@
 """Speech as Opus in Ogg (RFC 7845), both ways, as a stream, by libopus through PyAV.
 
-The first two bytes of a packet give its duration (RFC 6716, 3.1 and 3.2). So the cost of a message is known,
-and bounded, before any of it is decoded. 150 bytes may represent five seconds.
+The duration of packets is known, and bounded, before any of them is decoded: 150 bytes may represent five
+seconds.
 """
 
 import secrets
@@ -14,37 +14,15 @@ from av.audio.codeccontext import AudioCodecContext
 from av.error import FFmpegError
 
 from parley.audio.ogg import OggReader, OggWriter
+from parley.audio.opus_packets import GRANULE_HZ, LONGEST_PACKET_SAMPLES, packet_samples
 from parley.core.errors import ShapeError
 from parley.transports.speech_encoder import PACKET_MS, SpeechEncoder
 
-# Opus counts in these at any rate.
-GRANULE_HZ = 48_000
 # Samples at 48 kHz that a decoder leaves out (libopus at 24 kHz looks 6.5 ms ahead).
 PRE_SKIP = 312
-# One packet is 120 ms at most.
-LONGEST_PACKET_SAMPLES = 5_760
 # Bound of one message. A byte of it may represent 15 ms: half a megabyte would be hours, and gigabytes
 # decoded.
 LONGEST_MESSAGE_SAMPLES = 5 * GRANULE_HZ
-
-
-# Samples at 48 kHz of one frame, by the configuration of a packet: SILK, hybrid, CELT.
-_FRAME_SAMPLES = (480, 960, 1_920, 2_880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
-
-
-def packet_samples(packet: bytes) -> int:
-    """Return the length of a packet in samples at 48 kHz; 0 for the two header packets of a stream.
-
-    Raises:
-        ShapeError: it is not an Opus packet, or is longer than a packet may be.
-    """
-    if not packet or packet.startswith((b"OpusHead", b"OpusTags")):
-        return 0
-    frames = (1, 2, 2)[packet[0] & 3] if packet[0] & 3 < 3 else packet[1] & 0x3F if len(packet) > 1 else 0
-    samples = frames * _FRAME_SAMPLES[packet[0] >> 3]
-    if not 0 < samples <= LONGEST_PACKET_SAMPLES:
-        raise ShapeError("the packet is not Opus")
-    return samples
 
 
 class OpusDecoder:

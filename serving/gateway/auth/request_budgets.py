@@ -3,8 +3,9 @@
 A request is counted in the session store before the model is asked: one durable write, for such tokens alone.
 Where the store does not answer, the request is refused. A total that is used up is remembered for
 ``USED_UP_S`` without asking the store again. Counts of requests that were not made are used for the next
-request of their token here, or go back to the store by a task, which lasts until all are there. Owns that
-task, from ``put_back`` to ``close``.
+request of their token here, or go back to the store by a task. One for which the store does not answer stays
+counted, because it may be there already: a total is never exceeded. Owns that task, from ``put_back`` to
+``close``.
 
 Without a store totals are kept in the memory of this process, which begins anew.
 """
@@ -12,6 +13,7 @@ Without a store totals are kept in the memory of this process, which begins anew
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from loguru import logger
 
@@ -99,10 +101,25 @@ class RequestBudgets:
         until_s = self._wall_s() + BUDGET_S
         if grants.expires_s is not None:
             until_s = min(until_s, grants.expires_s + SKEW_S)
-        spent = await self._store.take(budget, total=total, until_s=until_s)
+        spent = await self._taken(self._store, grants, total, until_s)
         self._note(budget, total if spent is None else spent)
         if spent is None:
             raise _used_up(total)
+
+    async def _taken(self, store: TokenRequests, grants: Grants, total: int, until_s: float) -> int | None:
+        """Count in the store; where the wait for it is cancelled, give back what it has counted."""
+        taking = asyncio.create_task(
+            store.take(grants.budget, total=total, until_s=until_s), name="gateway.budgets.take"
+        )
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(partial(self._put_back_taken, grants))
+            raise
+
+    def _put_back_taken(self, grants: Grants, taking: asyncio.Task[int | None]) -> None:
+        if not taking.cancelled() and taking.exception() is None and taking.result() is not None:
+            self.put_back(grants)
 
     def put_back(self, grants: Grants) -> None:
         """Take back the count of a request that was not made."""
@@ -140,10 +157,7 @@ class RequestBudgets:
             try:
                 await self._store.give_back(budget, count)
             except StoreError as error:
-                # The next one that is put back begins another task.
-                self._unmade[budget] = self._unmade.get(budget, 0) + count
-                logger.warning(f"requests of a token that were not made remain counted for now: {error}")
-                return
+                logger.warning(f"{count} requests of a token that were not made remain counted: {error}")
 
     def _forget(self) -> None:
         before_s = self._wall_s() - BUDGET_S

@@ -10,7 +10,14 @@ from loguru import logger
 
 from parley.core.media import pcm16_to_float
 from parley.transports.speech_encoder import SpeechEncoder
-from parley.transports.webrtc.caller_audio import MOST_CONCEALED, MOST_WAITING_MS, CallerAudio
+from parley.transports.webrtc.caller_audio import (
+    BURST_MS,
+    LEAST_MS,
+    MOST_CONCEALED_MS,
+    MOST_WAITING_MS,
+    MS_PER_S,
+    CallerAudio,
+)
 from parley.transports.webrtc.rtp import RtpAudio
 
 RATE_HZ, PACKET_BYTES, TICKS = 16_000, 640, 960
@@ -54,7 +61,7 @@ async def test_each_packet_is_sound_of_its_length():
     assert np.abs(pcm16_to_float(pieces[-1])).max() > 0.2
 
 
-@pytest.mark.parametrize("lost", [1, MOST_CONCEALED])
+@pytest.mark.parametrize("lost", [1, MOST_CONCEALED_MS // 20])
 async def test_lost_packets_are_concealed_so_that_what_follows_keeps_its_time(lost: int):
     packets = opus(20)
     heard = await drained(fed(CallerAudio(RATE_HZ, 1), packets[:8] + packets[8 + lost :]))
@@ -64,8 +71,8 @@ async def test_lost_packets_are_concealed_so_that_what_follows_keeps_its_time(lo
 
 async def test_a_longer_gap_is_left_out():
     packets = opus(20)
-    heard = await drained(fed(CallerAudio(RATE_HZ, 1), packets[:4] + packets[5 + MOST_CONCEALED :]))
-    assert len(heard) == 20 - 1 - MOST_CONCEALED
+    heard = await drained(fed(CallerAudio(RATE_HZ, 1), packets[:4] + packets[5 + MOST_CONCEALED_MS // 20 :]))
+    assert len(heard) == 20 - 1 - MOST_CONCEALED_MS // 20
 
 
 async def test_a_caller_who_sends_what_cannot_be_decoded_is_heard_after_it():
@@ -119,3 +126,54 @@ async def test_a_reader_waits_for_the_first_packet():
     assert not reading.done()
     fed(audio, opus(1))
     assert len(await reading) == PACKET_BYTES
+
+
+async def test_a_lost_packet_before_one_without_sound_is_concealed_with_the_next():
+    packets = opus(8)
+    packets[5] = RtpAudio(5, 5 * TICKS, 1, 111, b"")
+    heard = await drained(fed(CallerAudio(RATE_HZ, 1), packets[:4] + packets[5:]))
+    assert sum(map(len, heard)) == 7 * PACKET_BYTES
+
+
+async def test_a_source_that_takes_over_is_heard_from_its_first_packet():
+    audio = fed(CallerAudio(RATE_HZ, 1), opus(8))
+    for packet in opus(3):
+        audio.take(RtpAudio(packet.sequence_number, packet.timestamp, 2, 111, packet.payload), OPUS)
+    assert len(await drained(audio)) == 11
+
+
+class StandingClock:
+    """Clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.us = 0
+
+    def now_us(self) -> int:
+        return self.us
+
+    def now_ms(self) -> int:
+        return self.us // 1000
+
+    async def sleep_until_ms(self, deadline_ms: int) -> None:
+        raise AssertionError("this does not wait")
+
+
+@pytest.mark.parametrize("step", [1, 6], ids=["in order", "with gaps"])
+@pytest.mark.parametrize("length_ms", [2.5, 20])
+async def test_no_more_sound_is_decoded_than_time_passes(length_ms: float, step: int):
+    # RFC 6716, 3.1: CELT at full band, of 2.5 and of 20 ms.
+    payload = bytes(((28 if length_ms == 2.5 else 31) << 3,)) + bytes(20)
+    clock = StandingClock()
+    audio = CallerAudio(RATE_HZ, 1, clock=clock)
+    heard_bytes = 0
+    for number in range(2_000):
+        audio.take(RtpAudio(number * step & 0xFFFF, 0, 1, 111, payload), OPUS)
+        heard_bytes += sum(map(len, await drained(audio)))
+    at_once_ms = heard_bytes / 2 / RATE_HZ * 1000
+    assert 0 < at_once_ms <= BURST_MS * (length_ms / max(length_ms, LEAST_MS) if step == 1 else 1)
+    clock.us = 1_000_000
+    heard_bytes = 0
+    for number in range(2_000, 4_000):
+        audio.take(RtpAudio(number * step & 0xFFFF, 0, 1, 111, payload), OPUS)
+        heard_bytes += sum(map(len, await drained(audio)))
+    assert 0 < heard_bytes / 2 / RATE_HZ * 1000 <= MS_PER_S

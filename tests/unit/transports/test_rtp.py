@@ -4,7 +4,7 @@ import pytest
 
 from parley.transports.pipecat_internals import MOST_SOURCES, check_datagram_lengths
 from parley.transports.webrtc.rtp import RtpAudio, RtpReader, parse
-from tests.fakes.caller_line import OPUS, OTHER_KEY, PCMU, SILENCE, CallerLine, rtp
+from tests.fakes.caller_line import CODECS, OPUS, OTHER_KEY, PCMU, SILENCE, CallerLine, rtp
 
 # A record of DTLS, a report of RTCP, and pictures.
 OTHERS = (b"\x17\xfe\xfd" + bytes(20), b"\x80\xc8" + bytes(30), rtp(1, b"picture", payload_type=96))
@@ -59,12 +59,30 @@ async def test_a_packet_that_is_sent_again_is_dropped():
     assert len(heard) == 1
 
 
-async def test_no_more_sources_are_counted_than_a_caller_needs():
+async def test_of_many_sources_the_latest_are_counted_and_all_are_heard():
     line = CallerLine()
     _reader, heard = reading(line)
-    for ssrc in range(1, MOST_SOURCES + 3):
+    sources = list(range(1, MOST_SOURCES + 4))
+    for ssrc in sources:
         line.send(rtp(1, ssrc=ssrc))
-    assert len(heard) == len(line.counted) == len(line.router.ssrc_table) == MOST_SOURCES
+    assert [packet.ssrc for packet in heard] == sources
+    assert list(line.counted) == list(line.router.ssrc_table) == sources[3:]
+
+
+async def test_a_reader_that_ends_leaves_a_later_one_alone():
+    line = CallerLine()
+    (first, early), (_second, late) = reading(line), reading(line)
+    first.detach()
+    line.send(rtp(1))
+    assert (len(early), len(late)) == (0, 1)
+
+
+async def test_reports_go_on_whatever_number_a_codec_has():
+    line = CallerLine()
+    vars(line.receiver)["_RTCRtpReceiver__codecs"][72] = CODECS[OPUS]
+    _reader, heard = reading(line)
+    line.arrive(OTHERS[1])
+    assert heard == [] and line.passed_on == [OTHERS[1]]
 
 
 async def test_packets_of_another_receiver_go_on():
@@ -74,7 +92,7 @@ async def test_packets_of_another_receiver_go_on():
     line.router.ssrc_table[8] = line.receiver
     for ssrc in (7, 8, 9):
         line.send(rtp(1, ssrc=ssrc))
-    # Of a source that neither has announced, the payload type does not tell whose it is.
+    # Of a source that neither has announced, the payload type does not show whose it is.
     assert [packet.ssrc for packet in heard] == [8] and len(line.passed_on) == 2
 
 

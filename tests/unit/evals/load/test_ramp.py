@@ -23,6 +23,8 @@ FIRST = step(1, answer_ms={"p95": 400.0}, unanswered=0)
         ({"late_ms": {"count": 9, "p99": 20.5}}, "p99 of lateness 20.5 ms (at most 20)"),
         ({"late_ms": {"count": 0}}, "p99 of lateness None ms (at most 20)"),
         ({"answer_ms": {"p95": 600.0}}, ""),
+        ({"answer_ms": {"count": 0}}, "no question was judged"),
+        ({"own_late_ms": {"p99": 5.5}}, "undecided: the callers' own packets were 5.5 ms late (p99)"),
         ({"answer_ms": {"p95": 600.1}}, "p95 of answers 600.1 ms (alone 400.0)"),
     ],
 )

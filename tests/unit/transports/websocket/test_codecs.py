@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from parley.audio.ogg import OggWriter
+from parley.audio.opus_packets import packet_samples
 from parley.core.errors import ShapeError
 from parley.protocols.client_protocol import Codec, Format
 from parley.transports.websocket.codecs import SHORTEST_PACKET_US, Decoder, PcmEncoder
-from parley.transports.websocket.opus import packet_samples
 
 PIPELINE_HZ = 16_000
 
