@@ -75,9 +75,29 @@ def losses(count: int, loss: float, burst: float, dice: random.Random) -> list[b
     return found
 
 
+class PacketClock:
+    """Clock of a line on which each packet comes when it would in a call."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+
+    def now_us(self) -> int:
+        """Return the time of the present packet."""
+        return self.packets * 20_000
+
+    def now_ms(self) -> int:
+        """Return the same in milliseconds."""
+        return self.packets * 20
+
+    async def sleep_until_ms(self, deadline_ms: int) -> None:
+        """Move to a time."""
+        self.packets = deadline_ms // 20
+
+
 async def received(packets: Sequence[bytes], lost: Sequence[bool], *, sees_gaps: bool) -> bytes:
     """Return the sound of a call that receives these packets."""
-    audio, heard = CallerAudio(RATE_HZ, 1), bytearray()
+    clock, heard = PacketClock(), bytearray()
+    audio = CallerAudio(RATE_HZ, 1, clock=clock)
 
     async def read() -> None:
         while True:
@@ -87,6 +107,7 @@ async def received(packets: Sequence[bytes], lost: Sequence[bool], *, sees_gaps:
     came = [(number, data) for number, data in enumerate(packets) if not lost[number]]
     for place, (number, data) in enumerate(came):
         slot = number if sees_gaps else place
+        clock.packets = number
         audio.take(RtpAudio(slot, slot * PACKET_SAMPLES, 1, PAYLOAD_TYPE, data), OPUS)
         # The reader takes all that is there.
         await asyncio.sleep(0)

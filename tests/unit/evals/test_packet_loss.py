@@ -25,3 +25,8 @@ async def test_a_receiver_that_sees_no_gap_shortens_the_sound():
     lost = [number in (10, 11, 30) for number in range(len(packets))]
     lengths = [len(await received(packets, lost, sees_gaps=sees)) for sees in (True, False)]
     assert lengths == [len(packets) * PACKET_BYTES, (len(packets) - 3) * PACKET_BYTES]
+
+
+async def test_all_of_a_long_recording_is_received():
+    packets = encoded(np.zeros(10 * BROWSER_HZ, np.float32), has_copies=True)
+    assert len(await received(packets, [False] * len(packets), sees_gaps=True)) == 10 * 50 * PACKET_BYTES
