@@ -27,6 +27,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import soxr
+
 from parley.core.errors import ConfigError, PeerError
 from parley.evals.harness.command import machine, positive
 from parley.evals.harness.crowd import measured
@@ -34,9 +37,11 @@ from parley.evals.harness.launcher import PRODUCT, Server, launched
 from parley.evals.harness.progress import say
 from parley.evals.harness.report import add_outputs, markdown, picture, run_command
 from parley.evals.load.browsers import ANSWERED_US, CYCLE_S
+from parley.evals.load.players import PCM_HZ
 from parley.evals.load.ramp import LATE_MS, STEPS, Step, knee
 from parley.evals.phone import load as phone
 from parley.evals.phone.crowd import APART_S, SETTLE_S, SPEECH_S
+from parley.protocols.twilio_media import RATE_HZ
 
 # A question of each caller, and its answer.
 LEAST_S = CYCLE_S + ANSWERED_US / 1e6
@@ -87,7 +92,6 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
 @asynccontextmanager
 async def serving(kind: str, system: str, calls: int, folder: Path) -> AsyncIterator[Server]:
     """Run a system for at most so many calls of a kind."""
-    words, pcm = await asyncio.to_thread(phone.words_of, TURN_S)
     audio = folder / "words.pcm"
     if kind == "phone":
         length_s = calls * APART_S + START_S
@@ -97,7 +101,7 @@ async def serving(kind: str, system: str, calls: int, folder: Path) -> AsyncIter
             yield server
         return
     if system in PLAYERS:
-        await asyncio.to_thread(audio.write_bytes, await asyncio.to_thread(_at_player_rate, pcm))
+        await asyncio.to_thread(_write_words, audio)
         program: tuple[str, ...] = ("-m", "parley.evals.load.players")
         arguments = [system, "--audio", str(audio)]
     else:
@@ -126,15 +130,11 @@ def _deployment(system: str, calls: int, folder: Path) -> str:
     return json.dumps(settings)
 
 
-def _at_player_rate(pcm: bytes) -> bytes:
-    import numpy as np
-    import soxr
-
-    from parley.evals.load.players import PCM_HZ
-    from parley.protocols.twilio_media import RATE_HZ
-
+def _write_words(audio: Path) -> None:
+    """Write the words of the players: 16-bit PCM at ``PCM_HZ``."""
+    _, pcm = phone.words_of(TURN_S)
     samples = np.frombuffer(pcm, "<i2")[: round(TURN_S * RATE_HZ)]
-    return bytes(soxr.resample(samples, RATE_HZ, PCM_HZ).astype("<i2").tobytes())
+    audio.write_bytes(soxr.resample(samples, RATE_HZ, PCM_HZ).astype("<i2").tobytes())
 
 
 async def run_step(kind: str, system: str, server: Server, calls: int, seconds: int, folder: Path) -> Step:

@@ -31,7 +31,7 @@ FIRST_AUDIO = ("response.output_audio.delta", "response.audio.delta")
 
 
 class Typist:
-    """One client.
+    """Client that types its questions.
 
     Attributes:
         answers: time of each question, and seconds to its answer; None for none.

@@ -26,7 +26,7 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
             f"{__name__}:Deepgram", "cloud, streaming", extra="deepgram", env=("DEEPGRAM_API_KEY",)
         ),
         "soniox": Row(f"{__name__}:Soniox", "cloud, streaming", env=("SONIOX_API_KEY",)),
-        "kyutai": Row(f"{__name__}:Kyutai", "your own moshi-server, streaming, word times"),
+        "kyutai": Row(f"{__name__}:Kyutai", "your own moshi-server, streaming, word times", extra="kyutai"),
     },
 )
 
@@ -142,6 +142,8 @@ class Kyutai(ServiceRow[KyutaiSettings]):
 
     name = "kyutai"
     settings_type = KyutaiSettings
+    package = "msgpack"
+    extra = "kyutai"
 
     def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
         """Build the service; see ``ServiceRow.build``."""

@@ -6,9 +6,9 @@ passed since its beginning, and its end when a delay has passed since that. Each
 is a word.
 """
 
-import struct
 from dataclasses import dataclass, field
 
+import msgpack
 import numpy as np
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
@@ -19,28 +19,6 @@ STEP_SAMPLES, STEP_MS = 1_920, 80
 # Of ``stt-1b-en_fr``.
 DELAY_STEPS = 6
 _LOUD = 300 / 32_768
-_AUDIO = b"\x82\xa4type\xa5Audio\xa3pcm\xdc"
-_MARKER = b"\x82\xa4type\xa6Marker\xa2id\xce"
-
-
-def packed(value: object) -> bytes:
-    """Write a value as the server's serializer does: single floats in an array, double ones elsewhere."""
-    match value:
-        case bool() | None:
-            raise TypeError
-        case dict():
-            fields = b"".join(packed(key) + packed(each) for key, each in value.items())
-            return bytes([0x80 | len(value)]) + fields
-        case list():
-            return bytes([0x90 | len(value)]) + b"".join(b"\xca" + struct.pack(">f", each) for each in value)
-        case str():
-            data = value.encode()
-            return (bytes([0xA0 | len(data)]) if len(data) < 32 else bytes([0xD9, len(data)])) + data
-        case float():
-            return b"\xcb" + struct.pack(">d", value)
-        case int():
-            return bytes([value]) if value < 128 else b"\xcd" + struct.pack(">H", value)
-    raise TypeError(type(value))
 
 
 @dataclass
@@ -83,10 +61,10 @@ class MoshiServer(CloudRecogniser):
         if self.fault is RecogniserFault.LIMITED:
             await self.limit(client)
         else:
-            await client.send(packed({"type": "Ready"}))
+            await client.send(msgpack.packb({"type": "Ready"}))
 
     async def limit(self, client: ServerConnection) -> None:
-        await client.send(packed({"type": "Error", "message": "no free channels"}))
+        await client.send(msgpack.packb({"type": "Error", "message": "no free channels"}))
         await client.close()
 
     def asks_for_finals(self, message: str) -> bool:
@@ -103,14 +81,12 @@ class MoshiServer(CloudRecogniser):
                 await client.send("<html>502 Bad Gateway</html>")
             if self.fault in (RecogniserFault.HANGS, RecogniserFault.GARBAGE):
                 continue
-            if message.startswith(_MARKER):
-                [number] = struct.unpack(">I", message[len(_MARKER) :])
-                stream.markers.append((number, stream.steps + DELAY_STEPS))
+            fields = msgpack.unpackb(message)
+            if fields["type"] == "Marker":
+                stream.markers.append((fields["id"], stream.steps + DELAY_STEPS))
                 continue
-            assert message.startswith(_AUDIO), message[:40]
-            numbers = np.frombuffer(message[len(_AUDIO) + 2 :], dtype=[("kind", "u1"), ("value", ">f4")])
-            assert len(numbers) == STEP_SAMPLES and set(numbers["kind"]) == {0xCA}
-            await self._step(client, stream, numbers["value"])
+            assert fields["type"] == "Audio" and len(fields["pcm"]) == STEP_SAMPLES, message[:40]
+            await self._step(client, stream, np.array(fields["pcm"], np.float32))
             if self.fault is RecogniserFault.CUT and stream.began >= self.cut_words:
                 client.transport.abort()
                 return
@@ -148,4 +124,4 @@ class MoshiServer(CloudRecogniser):
             if self.fault is not RecogniserFault.NO_FINALS:
                 messages.append({"type": "Marker", "id": number})
         for each in messages:
-            await client.send(packed(each))
+            await client.send(msgpack.packb(each))
