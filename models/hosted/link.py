@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.sync.client import ClientConnection, connect
 
 from parley.core.errors import CapacityError, EngineError, PeerError
-from parley.runtime.blocking_socket import connect_for
+from parley.runtime.blocking_socket import connect_for, tls_for
 from parley.runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
 from parley.runtime.engine_hosting.messages import EngineFailure, EngineMessage, MessageType
 
@@ -63,6 +63,7 @@ class ConversationLink:
             connecting = connect(
                 url,
                 sock=connect_for(url, open_s=open_s, write_s=write_s),
+                ssl=tls_for(url),
                 open_timeout=open_s,
                 close_timeout=CLOSE_S,
                 ping_interval=None,

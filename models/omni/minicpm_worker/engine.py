@@ -47,7 +47,7 @@ from parley.models.omni.minicpm_o.word_aligner import TurnAssembler, UnitOutput
 from parley.models.omni.minicpm_worker import wire
 from parley.models.omni.minicpm_worker.settings import RemoteConversationSettings
 from parley.models.omni.phases import EngineCall, Phases
-from parley.runtime.blocking_socket import connect_for
+from parley.runtime.blocking_socket import connect_for, tls_for
 
 ENGINE = "minicpm_worker"
 # The server takes only units of a second, also at the beginning, where it pads the unit itself.
@@ -446,9 +446,7 @@ _NOTHING = wire.Result(
 
 
 def _tls(settings: MiniCpmWorkerSettings) -> ssl.SSLContext | None:
-    if urlsplit(settings.url).scheme != "wss":
-        return None
     try:
-        return ssl.create_default_context(cafile=settings.ca_file)
+        return tls_for(settings.url, settings.ca_file)
     except OSError as error:
         raise ConfigError(f"{ENGINE}: cannot read the certificate: {error}") from error

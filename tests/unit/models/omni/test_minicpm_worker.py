@@ -1,10 +1,7 @@
 """Conversations with a MiniCPM-o server over its own socket, and the results of its failures."""
 
-import datetime
-import ipaddress
 import json
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -14,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from parley.core.errors import CapacityError, ConfigError, EngineError
 from parley.models.omni import OMNI, Preparation, UnitResult, Vote
 from parley.models.omni.minicpm_o.settings import SamplingSettings
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from tests.fakes.certificates import self_signed_certificate, server_context
 from tests.fakes.minicpm_duplex import TELL
 from tests.peers.minicpm_server import Faults, MiniCpmServer, minicpm_server, result_with
 
@@ -301,10 +296,8 @@ def test_a_server_that_does_not_read_is_given_up() -> None:
 
 
 def test_a_server_after_tls_is_believed_by_its_certificate(tmp_path: Path) -> None:
-    certificate = _own_certificate(tmp_path)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate)
-    with minicpm_server(tls=tls) as server:
+    certificate = self_signed_certificate(tmp_path)
+    with minicpm_server(tls=server_context(certificate)) as server:
         engine = host(server, ca_file=certificate).open_engine()
         engine.prepare(Preparation())
         assert run(engine).vote is Vote.LISTEN
@@ -314,32 +307,6 @@ def test_a_server_after_tls_is_believed_by_its_certificate(tmp_path: Path) -> No
         assert len(server.prepared) == 1
         with pytest.raises(ConfigError, match="certificate"):
             host(server, ca_file=tmp_path / "none.pem")
-
-
-def _own_certificate(folder: Path) -> Path:
-    """Write a self-signed certificate with its key, as the server makes them."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "minicpm")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    written = folder / "own.pem"
-    written.write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain) + certificate.public_bytes(pem)
-    )
-    return written
 
 
 def _upgrade_and_sleep(listener: socket.socket) -> None:
