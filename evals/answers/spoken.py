@@ -77,30 +77,39 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ear:
-    """Recogniser with a condition before it."""
+    """Recognisers of the document sets with a condition before them."""
 
-    stream: SpeechStream
+    streams: Mapping[str, SpeechStream]
     surroundings: Surroundings
     condition: Condition
     seed: int
 
-    def hear(self, one: RecordedUtterance, place: int) -> HeardTurn:
-        """Return the recognised words of an utterance; ``place`` is its index."""
+    def hear(self, one: RecordedUtterance, place: int, documents: str) -> HeardTurn:
+        """Return the recognised words of an utterance.
+
+        Args:
+            one: the utterance.
+            place: its index.
+            documents: name of the document set that it is about.
+        """
+        stream = self.streams[documents]
         voice = one.at_rate(RATE_HZ)
         said, _ = padded(voice * (PEAK / max(float(np.abs(voice).max(initial=0.0)), 1e-6)))
         rng = np.random.default_rng([self.seed, place])
         heard = self.surroundings.heard(said, self.condition, rng, speaker=one.speaker)
-        self.stream.start()
+        stream.start()
         for start in range(0, len(heard), PIECE_SAMPLES):
-            self.stream.feed(float_to_pcm16(heard[start : start + PIECE_SAMPLES]))
-        final = self.stream.finish()
+            stream.feed(float_to_pcm16(heard[start : start + PIECE_SAMPLES]))
+        final = stream.finish()
         # Each confidence goes with a word of the text; one entry may have several words.
         confidences = tuple(word.confidence for word in final.words for _ in word.text.split())
         return HeardTurn(final.text, confidences)
 
-    def hear_all(self, said: Mapping[str, RecordedUtterance]) -> dict[str, HeardTurn]:
-        """Return the recognised words of each utterance."""
-        return {key: self.hear(one, place) for place, (key, one) in enumerate(said.items())}
+    def hear_all(
+        self, said: Mapping[str, RecordedUtterance], about: Mapping[str, str]
+    ) -> dict[str, HeardTurn]:
+        """Return the recognised words of each utterance; ``about`` names the document set of each."""
+        return {key: self.hear(one, place, about[key]) for place, (key, one) in enumerate(said.items())}
 
 
 def measure(
@@ -128,24 +137,29 @@ def measure(
     generators = [one for one in installed(split) if not voices or one.name in voices]
     if not generators:
         raise ConfigError(f"no such voice of the {split.value} side is installed: {', '.join(voices)}")
-    stream = create(engine).open_stream()
+    # A deployment's recogniser expects the words of its documents.
+    streams = {name: create(engine, documents=folder).open_stream() for name, folder in FOLDERS.items()}
     examiner = Examiner(load_models(), _ask_back(engine))
     rows, noise = read_golden(split.value)[:questions], _noise(split)[:questions]
     try:
         for generator in generators:
             for voice in generator.voices:
-                said = say(generator, voice, [turn for row in (*rows, *noise) for turn in row.turns])
+                asked = {turn: row.documents for row in (*rows, *noise) for turn in row.turns}
+                said = say(generator, voice, asked)
                 surroundings = Surroundings(_set_of(split, said.values()))
                 for condition in conditions:
-                    heard = _Ear(stream, surroundings, condition, seed).hear_all(said)
+                    heard = _Ear(streams, surroundings, condition, seed).hear_all(said, asked)
                     yield _voice_row(f"{generator.name} {voice}", condition, rows, noise, heard, examiner)
         if not voices:
             people = _people(split, seed)
+            clips = {one.id: one for one in people}
             for condition in conditions:
-                ear = _Ear(stream, Surroundings(people), condition, seed)
-                yield _people_row(condition, ear.hear_all({one.id: one for one in people}), examiner)
+                ear = _Ear(streams, Surroundings(people), condition, seed)
+                by_set = {name: ear.hear_all(clips, dict.fromkeys(clips, name)) for name in FOLDERS}
+                yield _people_row(condition, by_set, examiner)
     finally:
-        stream.close()
+        for stream in streams.values():
+            stream.close()
 
 
 def _ask_back(engine: str) -> AskBackSettings | None:
@@ -220,13 +234,15 @@ def _people(split: Split, seed: int) -> SpeechSet:
     return _set_of(split, chosen)
 
 
-def _people_row(condition: Condition, heard: Mapping[str, HeardTurn], examiner: Examiner) -> Row:
-    # Without recognised words there is no turn.
+def _people_row(
+    condition: Condition, by_set: Mapping[str, Mapping[str, HeardTurn]], examiner: Examiner
+) -> Row:
+    # A turn may be heard differently with each document set. Without recognised words there is none.
+    heard = {f"{name} {clip}": turn for name, turns in by_set.items() for clip, turn in turns.items()}
     rows = [
-        Golden(documents, Kind.NOISE, (clip,), _NOT_CAUGHT)
-        for clip, turn in heard.items()
+        Golden(key.partition(" ")[0], Kind.NOISE, (key,), _NOT_CAUGHT)
+        for key, turn in heard.items()
         if turn.text
-        for documents in FOLDERS
     ]
     tally = asyncio.run(examiner.run(rows, heard.__getitem__, written=()))
     return Row(PEOPLE, condition.name, tally)

@@ -18,8 +18,12 @@ KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
 WHEEL, WHEEL_FOLDER = "moonshine-voice", "moonshine_voice/assets/tiny-en/"
 
 
-def create(written: str) -> SpeechToText:
+def create(written: str, *, documents: Path = KNOWLEDGE) -> SpeechToText:
     """Load a row.
+
+    Args:
+        written: name and settings.
+        documents: folder of the deployment whose words the recogniser may expect.
 
     Raises:
         ConfigError: an unknown name or setting, or a file or package that is missing.
@@ -36,7 +40,7 @@ def create(written: str) -> SpeechToText:
         chosen = _moonshine()
     if name not in STT:
         raise ConfigError(f"unknown recogniser {name!r}", known=STT.names())
-    settings = engine_settings(STT, Choice(name=name, settings=chosen), {"documents": KNOWLEDGE}, where=name)
+    settings = engine_settings(STT, Choice(name=name, settings=chosen), {"documents": documents}, where=name)
     return STT.create(name, settings)
 
 

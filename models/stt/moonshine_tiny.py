@@ -14,6 +14,9 @@ The model does not stream: each pass reads the open line from its start. The cos
 - A pause of ``TAIL_QUIET_MS`` makes a pass at once. A voice activity detector that waits 200 ms before it
   ends the utterance then finds the final transcript ready, and ``finish`` reads nothing.
 
+- The words of the deployment, its key terms and those of its documents, are looked for where the recogniser
+  doubted, in a pause and at the end (``models.stt.expected_terms``).
+
 A word's confidence is the least probability of its tokens. Its times are estimated (``WordTime.estimated``):
 the graph has no attention output, so words divide the voiced windows of their line by letters.
 
@@ -26,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -34,7 +37,10 @@ from parley.core.files import MODELS_DIR, require_hashes
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
 from parley.core.pinned_models import PINNED_MODELS
 from parley.core.strict_model import StrictModel
+from parley.language import find_language
 from parley.models.stt import PieceTranscript, RecordedPiece
+from parley.models.stt.document_terms import document_terms
+from parley.models.stt.expected_terms import MOST_TERM_CHARS, MOST_TERMS, ExpectedTerms, RevisedLine
 from parley.models.stt.length_batches import length_batches
 from parley.models.stt.looks import LookJudge
 from parley.models.stt.moonshine_network import ENGINE, RATE_HZ, DecodedLine, MoonshineNetwork
@@ -49,6 +55,9 @@ from parley.runtime.engine_hosting.messages import EngineMessage
 TAIL_QUIET_MS = 64
 # Lines of a recording that are decoded together: twice as many cost as much per line, and more memory.
 BATCH_LINES = 8
+# The network's.
+LANGUAGE = "en"
+Keyterm = Annotated[str, Field(min_length=1, max_length=MOST_TERM_CHARS)]
 # A line that has to be cut without a pause is cut at the quietest moment of its end.
 CUT_RANGE_MS = 2_000
 
@@ -86,6 +95,18 @@ class MoonshineTinySettings(StrictModel):
         ge=3_000,
         le=30_000,
         description="length above which utterances are decoded in lines, split at a pause in the last third",
+    )
+
+    keyterms: tuple[Keyterm, ...] = Field(
+        default=(),
+        max_length=500,
+        description="names and phrases that callers are expected to say, written as in a sentence; where the "
+        "recogniser doubts and the sound fits, it writes them",
+    )
+    documents: Path | None = Field(
+        default=None,
+        description="folder of documents whose words are expected as well; null: none. If not set: "
+        "``bot.knowledge``, where answers come from it",
     )
 
     @property
@@ -128,6 +149,7 @@ class MoonshineTinyStt:
         self.settings.check()
         self.voice = VoiceFilter(follows=True)
         self.network = MoonshineNetwork(self.settings.folder)
+        self._expected = ExpectedTerms(self.network, self._terms())
         self._clock = clock
         self._lock = threading.Lock()
         self._looks: LookJudge | None = None
@@ -153,6 +175,19 @@ class MoonshineTinyStt:
         with self._lock:
             self._pacing.took((self._clock() - began_s) * 1000)
         return decoded
+
+    def revise(self, line: DecodedLine) -> RevisedLine:
+        """Return a line with the expected terms that fit its sound (``models.stt.expected_terms``).
+
+        Raises:
+            EngineError: the network failed.
+        """
+        return self._expected.revise(line)
+
+    def _terms(self) -> Iterator[str]:
+        yield from self.settings.keyterms
+        if self.settings.documents is not None:
+            yield from document_terms(self.settings.documents, find_language(LANGUAGE), most=MOST_TERMS)
 
     def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
         """Return the transcript of each piece of a recording, as ``models.stt.BatchSpeechToText``.
@@ -227,6 +262,8 @@ class MoonshineTinyStream(VoicedStream):
         self._start_bytes = start_bytes
         self._listened_bytes = start_bytes
         self._decoded: DecodedLine | None = None
+        # The same with the expected terms, once a pause or the end has made the line worth that.
+        self._revised: RevisedLine | None = None
         # Number of bytes of the line that the last pass read.
         self._read_bytes = 0
 
@@ -249,13 +286,15 @@ class MoonshineTinyStream(VoicedStream):
         if unread < due and not (is_quiet and 2 * unread >= due):
             return None
         self._pass()
+        if is_quiet:
+            self._revise()
         text = self._text()
         if is_quiet and 3 * len(self._line) >= 2 * self._max_line_bytes:
             self._commit(len(self._line))
         elif len(self._line) >= self._max_line_bytes:
             cut, _ = quietest_cut(bytes(self._line), CUT_RANGE_MS)
             rest = self._decoded.tokens if self._decoded else ()
-            self._decoded = self._engine.read(bytes(self._line[:cut]), rest)
+            self._take(self._engine.read(bytes(self._line[:cut]), rest))
             self._commit(cut)
         return text
 
@@ -267,9 +306,18 @@ class MoonshineTinyStream(VoicedStream):
         return fit_words(self._words, _ms(self._heard_bytes))
 
     def _pass(self) -> None:
+        # The decoder would contradict a draft with expected terms.
         draft = self._decoded.tokens if self._decoded else ()
-        self._decoded = self._engine.read(bytes(self._line), draft)
+        self._take(self._engine.read(bytes(self._line), draft))
         self._read_bytes = len(self._line)
+
+    def _take(self, decoded: DecodedLine) -> None:
+        self._decoded, self._revised = decoded, None
+
+    def _revise(self) -> RevisedLine | None:
+        if self._revised is None and self._decoded is not None:
+            self._revised = self._engine.revise(self._decoded)
+        return self._revised
 
     def _commit(self, cut: int) -> None:
         """End the open line at ``cut`` bytes: its words are final, and the rest begins another line."""
@@ -288,14 +336,15 @@ class MoonshineTinyStream(VoicedStream):
 
     def _text(self) -> str:
         """Return the text of the utterance so far."""
-        open_text = plain_text(self._engine.network.text(self._decoded.tokens)) if self._decoded else ""
+        line = self._revised or self._decoded
+        open_text = plain_text(self._engine.network.text(line.tokens)) if line else ""
         return " ".join(filter(None, (*(word.text for word in self._words), open_text)))
 
     def _line_words(self) -> Iterator[WordTime]:
-        if self._decoded is None:
+        line = self._revise()
+        if line is None:
             return
-        decoded = self._decoded
-        scored = _scored_words(self._engine.network, decoded.tokens, decoded.probabilities())
+        scored = _scored_words(self._engine.network, line.tokens, line.probabilities)
         words = plain_words(scored)
         spread = spread_over_voice(words, self._voiced(), _ms(WINDOW_BYTES), _ms(len(self._line)))
         yield from later(spread, _ms(self._start_bytes))

@@ -17,6 +17,9 @@ from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings, weights_folder
 from parley.models.retrieval.nearest import VECTOR_SEARCH, VectorSearch
 
+# Name of the embedded answerer.
+DOCUMENTS = "documents"
+
 # Examples for trying Parley out: a deployment that names no documents of its own must not be a bank.
 _EXAMPLES = SHIPPED_DIR / "knowledge"
 
@@ -105,11 +108,23 @@ def plan_search(deployment: Deployment) -> DocumentSearch | None:
         ConfigError: the folder or the embedder's weights are missing.
     """
     folder, count = deployment.bot.knowledge, deployment.thinking.passages
-    if not count or folder.resolve() == _EXAMPLES.resolve() or folder == Path(_EXAMPLES.name):
+    if not count or is_example(folder):
         return None
     check_folder(folder)
     weights_folder(MiniLmSettings(), deployment.models_dir)
     return DocumentSearch(folder, count, deployment.models_dir, plan_vectors(deployment))
+
+
+def answers_from_documents(deployment: Deployment) -> bool:
+    """Return whether callers of a deployment ask about the documents of ``bot.knowledge``."""
+    thinking = deployment.thinking
+    names = {thinking.llm.name, thinking.fallback.name if thinking.fallback else ""}
+    return DOCUMENTS in names or not is_example(deployment.bot.knowledge)
+
+
+def is_example(folder: Path) -> bool:
+    """Return whether a folder of documents is the one that is shipped."""
+    return folder.resolve() == _EXAMPLES.resolve() or folder == Path(_EXAMPLES.name)
 
 
 def check_folder(folder: Path) -> None:

@@ -40,6 +40,7 @@ from parley.models.tools import Tool, ToolSettings
 from parley.models.tools.mcp_server import McpServers
 from parley.pipelines.engines.choices import engine_settings, service_row
 from parley.pipelines.engines.document_search import (
+    DOCUMENTS,
     DocumentSearch,
     VectorPlan,
     check_folder,
@@ -80,7 +81,6 @@ from parley.session_store.prompt import approximate_tokens
 if TYPE_CHECKING:
     from parley.models.llm.kv.replies import CausalReplies
 
-DOCUMENTS = "documents"
 # Puts into a question what a service alone may read, before the service gets it.
 Reveal = Callable[[object, Frame], Awaitable[None]]
 

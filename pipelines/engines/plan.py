@@ -30,6 +30,7 @@ from parley.models.tts import TTS
 from parley.models.turn import TURN
 from parley.models.vad import VAD
 from parley.pipelines.engines.choices import engine_or_service, engine_settings, service_row
+from parley.pipelines.engines.document_search import answers_from_documents
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, plan_answering
 from parley.processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from parley.processors.perception.services import STT_SERVICES
@@ -107,7 +108,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
     knowledge = deployment.bot.knowledge
     given: dict[str, Any] = {"models_dir": deployment.models_dir}
     heard = {**given, "max_decoders": max(LEAST_DECODERS, deployment.server.max_calls)}
-    if knowledge.is_dir():
+    if knowledge.is_dir() and answers_from_documents(deployment):
         heard["documents"] = knowledge
     speaking = deployment.speaking
     tts: BaseModel | ServiceRow[Any]

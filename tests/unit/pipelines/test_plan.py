@@ -366,3 +366,24 @@ def test_stop_words_are_listened_for_only_where_voices_over_the_bot_are_weighed(
     any_voice_cuts = {**listens, "barge_in": None}
     assert plan(Deployment.model_validate({"name": "a", "hearing": any_voice_cuts})).commands is None
     assert plan(Deployment.model_validate({"name": "a"})).commands is None
+
+
+@pytest.mark.parametrize(
+    ("bot", "thinking", "expected"),
+    [
+        (Bot(), Thinking(), True),
+        (Bot(), Thinking(llm=Choice(name="anthropic"), fallback=Choice(name="documents")), True),
+        # A service that answers knows no example bank.
+        (Bot(), Thinking(llm=Choice(name="anthropic")), False),
+        (Bot(knowledge=Path("docs")), Thinking(llm=Choice(name="anthropic")), True),
+    ],
+    ids=["documents answer", "documents are the fallback", "examples", "own documents"],
+)
+def test_the_recogniser_expects_the_words_of_documents_that_callers_ask_about(
+    bot: Bot, thinking: Thinking, expected: bool, monkeypatch: pytest.MonkeyPatch
+):
+    human_speech.moonshine_tiny()
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-used")
+    stt = plan(Deployment(bot=bot, thinking=thinking)).stt
+    assert isinstance(stt, MoonshineTinySettings)
+    assert (stt.documents is not None) == expected

@@ -1,0 +1,53 @@
+"""Terms of a deployment's documents."""
+
+from pathlib import Path
+
+from parley.language import find_language
+from parley.models.stt.document_terms import document_terms, terms_of
+
+ENGLISH = find_language()
+
+
+def terms(*texts: str) -> tuple[str, ...]:
+    return terms_of(texts, ENGLISH, most=100)
+
+
+def test_content_words_and_pairs_of_them_are_terms():
+    found = terms("A standing order moves money to another account.")
+    assert {"standing", "order", "standing order", "money", "account", "order moves"} <= set(found)
+    assert not {"a", "to", "order money"} & set(found)
+
+
+def test_a_mark_or_a_little_word_ends_a_phrase():
+    found = terms("Fees: cards, funds and savings")
+    assert {"cards", "funds", "savings"} <= set(found)
+    assert not any(" " in term for term in found)
+
+
+def test_names_keep_their_capitals_and_beginnings_of_sentences_do_not():
+    found = terms("Statements of Northwind arrive monthly.", "Read the statements of your IBAN.")
+    assert {"statements", "Northwind", "IBAN"} <= set(found)
+
+
+def test_questions_denials_and_numbers_are_no_terms():
+    found = terms("Which card cannot be used for fifteen days without signing?")
+    assert {"card", "signing"} <= set(found)
+    assert not {"which", "cannot", "fifteen", "without"} & {term.lower() for term in found}
+
+
+def test_the_most_frequent_terms_are_kept():
+    assert terms_of(["card. card. card. fund"], ENGLISH, most=1) == ("card",)
+
+
+def test_documents_are_read_and_a_broken_one_is_left_out(tmp_path: Path):
+    (tmp_path / "a.md").write_text("# Cards\n\n**Replacement** cards arrive by courier.\n")
+    (tmp_path / "b.html").write_text("<h1>Loans</h1><p>A mortgage needs a guarantor.</p>")
+    (tmp_path / "c.txt").write_bytes(b"\xff\xfe not text \xff")
+    (tmp_path / "d.pdf").write_bytes(b"not read at all")
+    found = {term.lower() for term in document_terms(tmp_path, ENGLISH, most=100)}
+    assert {"replacement cards", "courier", "mortgage", "guarantor"} <= found
+    assert not {"text", "read"} & found
+
+
+def test_a_folder_without_documents_has_no_terms(tmp_path: Path):
+    assert document_terms(tmp_path, ENGLISH, most=100) == ()
