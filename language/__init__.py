@@ -81,6 +81,17 @@ class Language:
     questions: QuestionWords = field(default_factory=QuestionWords)
     answers: AnswerPhrases = field(default_factory=AnswerPhrases)
 
+    def fixes_meaning(self, word: str) -> bool:
+        """Return whether a word, in lower case, is a denial, a number or a question word.
+
+        The subject of a misheard question may be guessed, but none of these.
+        """
+        return (
+            self.content.is_negated((word,))
+            or word in self.questions.asking
+            or self.numbers.with_digits([word]) != [word]
+        )
+
 
 LANGUAGES: Registry[Language] = Registry(
     "language", {"en": Row("parley.language.english:english", "English")}

@@ -143,9 +143,4 @@ class Misheard:
         return word.isalpha() and not self._content.is_empty(word) and self._may_change(word)
 
     def _may_change(self, word: str) -> bool:
-        return (
-            word not in self._language.questions.asking
-            and not self._content.is_negated((word,))
-            and self._language.numbers.with_digits([word]) == [word]
-            and word.isalpha()
-        )
+        return word.isalpha() and not self._language.fixes_meaning(word)

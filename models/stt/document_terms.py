@@ -64,14 +64,8 @@ def terms_of(texts: Iterable[str], language: Language, *, most: int) -> tuple[st
 def _is_term(found: str, language: Language) -> bool:
     word = found.lower()
     least = LEAST_CAPITALS if found.isupper() else LEAST_LETTERS
-    return (
-        len(word) >= least
-        and word.isalpha()
-        and not language.content.is_empty(word)
-        and not language.content.is_negated((word,))
-        and word not in language.questions.asking
-        and language.numbers.with_digits([word]) == [word]
-    )
+    is_word = len(word) >= least and word.isalpha()
+    return is_word and not language.content.is_empty(word) and not language.fixes_meaning(word)
 
 
 def _texts(folder: Path) -> Iterator[str]:

@@ -37,7 +37,7 @@ from parley.core.files import MODELS_DIR, require_hashes
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples, pcm16_to_float, samples_to_ms
 from parley.core.pinned_models import PINNED_MODELS
 from parley.core.strict_model import StrictModel
-from parley.language import find_language
+from parley.language import Language, find_language
 from parley.models.stt import PieceTranscript, RecordedPiece
 from parley.models.stt.document_terms import document_terms
 from parley.models.stt.expected_terms import MOST_TERM_CHARS, MOST_TERMS, ExpectedTerms, RevisedLine
@@ -149,7 +149,8 @@ class MoonshineTinyStt:
         self.settings.check()
         self.voice = VoiceFilter(follows=True)
         self.network = MoonshineNetwork(self.settings.folder)
-        self._expected = ExpectedTerms(self.network, self._terms())
+        language = find_language(LANGUAGE)
+        self._expected = ExpectedTerms(self.network, self._terms(language), is_fixed=language.fixes_meaning)
         self._clock = clock
         self._lock = threading.Lock()
         self._looks: LookJudge | None = None
@@ -184,10 +185,10 @@ class MoonshineTinyStt:
         """
         return self._expected.revise(line)
 
-    def _terms(self) -> Iterator[str]:
+    def _terms(self, language: Language) -> Iterator[str]:
         yield from self.settings.keyterms
         if self.settings.documents is not None:
-            yield from document_terms(self.settings.documents, find_language(LANGUAGE), most=MOST_TERMS)
+            yield from document_terms(self.settings.documents, language, most=MOST_TERMS)
 
     def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
         """Return the transcript of each piece of a recording, as ``models.stt.BatchSpeechToText``.

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from parley.language import find_language
 from parley.models.stt.document_terms import document_terms, terms_of
 
@@ -33,6 +35,14 @@ def test_questions_denials_and_numbers_are_no_terms():
     found = terms("Which card cannot be used for fifteen days without signing?")
     assert {"card", "signing"} <= set(found)
     assert not {"which", "cannot", "fifteen", "without"} & {term.lower() for term in found}
+
+
+@pytest.mark.parametrize(
+    ("word", "fixes"),
+    [("not", True), ("cannot", True), ("which", True), ("fifteen", True), ("card", False), ("the", False)],
+)
+def test_denials_questions_and_numbers_fix_the_meaning(word: str, fixes: bool):
+    assert ENGLISH.fixes_meaning(word) is fixes
 
 
 def test_the_most_frequent_terms_are_kept():

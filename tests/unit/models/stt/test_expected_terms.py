@@ -93,6 +93,15 @@ def test_a_line_that_was_not_understood_stays(network: CountedNetwork):
     assert revised.probabilities == pytest.approx(line.probabilities())
 
 
+def test_a_word_that_fixes_the_meaning_stays(network: CountedNetwork):
+    line = line_of(network, spoken(LIMIT))
+    assert "cash machine" in network.text(ExpectedTerms(network, TERMS).revise(line).tokens)
+    written = network.text(line.tokens).lower().split()
+    # Any word that the terms would replace.
+    terms = ExpectedTerms(network, TERMS, is_fixed=lambda word: word in written)
+    assert terms.revise(line).tokens == line.tokens
+
+
 def test_without_terms_a_line_stays(network: CountedNetwork):
     line = line_of(network, spoken(LIMIT))
     before = network.searches
