@@ -591,8 +591,9 @@ async def _hosted(
 
 
 def _http_session() -> aiohttp.ClientSession:
-    # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
-    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+    # No cookies: a cookie that a server sets in one conversation would be sent to it in the next. No bound of
+    # connections: the number of calls bounds them, and a sentence that waited for one would count as late.
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
 
 
 async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:

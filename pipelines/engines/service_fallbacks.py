@@ -26,6 +26,7 @@ from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.failover_tts import FailoverTtsService
 from parley.processors.speech.failover_voice import COOL_DOWN_MS, LONGEST_COOL_DOWN_MS
 from parley.processors.speech.service_voice import ServiceVoice
+from parley.processors.speech.services import audio_deadlines
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.event_stream import CallEvents
 
@@ -59,7 +60,11 @@ class ServiceVoices:
         """Return the voice of one call."""
         services = [
             ServiceVoice(
-                row.name, partial(asyncio.to_thread, row.build, shared), breaker, rate_hz=CLOUD_VOICE_RATE_HZ
+                row.name,
+                partial(asyncio.to_thread, row.build, shared),
+                breaker,
+                rate_hz=CLOUD_VOICE_RATE_HZ,
+                deadlines=audio_deadlines(row),
             )
             for row, breaker in zip(self.rows, self.breakers, strict=True)
         ]

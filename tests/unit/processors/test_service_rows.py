@@ -24,6 +24,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "groq": {"model": "m"},
     "worker": {"url": "ws://127.0.0.1:1"},
     "cartesia": {"voice": "v"},
+    "openai_speech": {"base_url": "http://localhost:1/v1", "model": "m", "voice": "v"},
     "xtts": {"voice": "v"},
 }
 ALL = [(registry, name) for registry in (STT_SERVICES, LLM_SERVICES, TTS_SERVICES) for name in registry]
@@ -120,7 +121,12 @@ def test_an_unknown_service_lists_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("registry", "name", "what"), [(LLM_SERVICES, "documents", "model"), (TTS_SERVICES, "xtts", "HTTP")]
+    ("registry", "name", "what"),
+    [
+        (LLM_SERVICES, "documents", "model"),
+        (TTS_SERVICES, "openai_speech", "HTTP"),
+        (TTS_SERVICES, "xtts", "HTTP"),
+    ],
 )
 def test_a_row_that_needs_something_shared_says_so(registry: Registry[ServiceRow[Any]], name: str, what: str):
     with pytest.raises(ConfigError, match=what):
