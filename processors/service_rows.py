@@ -119,3 +119,14 @@ def secret(row: str, env: str) -> str:
     if not value:
         raise ConfigError(f"{row!r} needs its key in the environment variable {env}")
     return value
+
+
+def http_session(row: str, shared: Shared) -> "aiohttp.ClientSession":
+    """Return the process's HTTP session.
+
+    Raises:
+        ConfigError: this process has none.
+    """
+    if shared.http is None:
+        raise ConfigError(f"{row!r} needs an HTTP session, which this process has not opened")
+    return shared.http

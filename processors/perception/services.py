@@ -1,17 +1,24 @@
 """Speech-to-text services, of Pipecat and of ours, as rows.
 
-The rows decide nothing about turns. Every service here passes transcripts to the user aggregator, and streams
-over a socket that the service owns and closes with the pipeline. Engines of this machine are in
-``models.stt``.
+The rows decide nothing about turns. Every service here passes transcripts to the user aggregator. Most stream
+over a socket that the service owns and closes with the pipeline; the others send a request for each voice
+over the process's HTTP session. Engines of this machine are in ``models.stt``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from parley.core.errors import ConfigError
 from parley.core.registry import Registry, Row
-from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+from parley.processors.service_rows import (
+    NOTHING_SHARED,
+    RowSettings,
+    ServiceRow,
+    Shared,
+    http_session,
+    secret,
+)
 
 if TYPE_CHECKING:
     from pipecat.services.stt_service import STTService
@@ -27,6 +34,9 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
         ),
         "soniox": Row(f"{__name__}:Soniox", "cloud, streaming", env=("SONIOX_API_KEY",)),
         "kyutai": Row(f"{__name__}:Kyutai", "your own moshi-server, streaming, word times", extra="kyutai"),
+        "groq": Row(
+            f"{__name__}:GroqStt", "Groq's cloud: Whisper, each voice as a whole", env=("GROQ_API_KEY",)
+        ),
     },
 )
 
@@ -156,3 +166,59 @@ class Kyutai(ServiceRow[KyutaiSettings]):
             KYUTAI_OPEN_KEY if env is None else secret(self.name, env),
             delay_ms=self.settings.delay_ms,
         )
+
+
+class GroqSttSettings(RowSettings):
+    """Settings of Groq's Whisper.
+
+    Attributes:
+        model: the provider's model name.
+        language: code of ISO 639-1, or None to have each voice's language detected.
+        prompt: words to expect, e.g. product names, in a sentence.
+        base_url: address of the API, up to and including ``/v1``.
+        api_key_env: the environment variable that holds the key.
+        request_timeout_ms: longest wait for the words of a voice that is over, 10 s by default: as long as a
+            turn waits. A request that failed is not repeated.
+    """
+
+    model: str = "whisper-large-v3-turbo"
+    language: str | None = "en"
+    prompt: str = ""
+    base_url: str = Field(default="https://api.groq.com/openai/v1", pattern=r"^https?://")
+    api_key_env: str = "GROQ_API_KEY"
+    request_timeout_ms: int = Field(default=10_000, ge=500, le=10_000)
+
+
+class GroqStt(ServiceRow[GroqSttSettings]):
+    """Recognition by Whisper in the cloud, one request for each voice; needs the process's HTTP session."""
+
+    name = "groq"
+    settings_type = GroqSttSettings
+    has_partials: ClassVar[bool] = False
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
+        """Build the service; see ``ServiceRow.build``."""
+        self.check()
+        from pipecat.services.stt_latency import GROQ_TTFS_P99
+
+        from parley.processors.perception.segment_stt import SegmentSttService
+        from parley.processors.perception.transcriptions import TranscriptionClient
+
+        settings = self.settings
+        # Stretches of the transcript come with their times, and with the probability that they are speech.
+        fields = {"model": settings.model, "response_format": "verbose_json", "temperature": "0"}
+        more = {"language": settings.language, "prompt": settings.prompt}
+        client = TranscriptionClient(
+            http_session(self.name, shared),
+            url=f"{settings.base_url.rstrip('/')}/audio/transcriptions",
+            api_key=secret(self.name, settings.api_key_env),
+            fields=[*fields.items(), *((name, value) for name, value in more.items() if value)],
+            timeout_s=settings.request_timeout_ms / 1000,
+        )
+        return SegmentSttService(client, model=settings.model, ttfs_p99_s=GROQ_TTFS_P99)
+
+
+def answer_deadline_s(row: ServiceRow[Any]) -> float | None:
+    """Return the deadline of a recogniser's answer to a voice; None where its settings have none."""
+    timeout_ms = getattr(row.settings, "request_timeout_ms", None)
+    return None if timeout_ms is None else timeout_ms / 1000

@@ -9,7 +9,6 @@ contain no text that was to be said, which a server may quote. The servers send 
 """
 
 import asyncio
-import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -22,13 +21,13 @@ import numpy as np
 from pipecat.frames.frames import Frame, TTSAudioRawFrame
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
-from pipecat.utils.errors import ErrorCategory, classify_http_status_code
 
 from parley.audio.resample import Resampler
 from parley.audio.wav_stream import WavStream
-from parley.core.errors import MediaError, PeerError
+from parley.core.errors import MediaError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
 from parley.processors.pipecat_internals import end_context_with_turn
+from parley.processors.service_answers import ServiceAnswerError, connection_error, request_answer
 from parley.processors.speech.audio_deadlines import AudioDeadlines
 
 # With a fallback, the same deadlines are watched outside of the service (``ServiceLeg``), which records that
@@ -38,7 +37,6 @@ GRACE_S = 0.3
 MOST_AUDIO_S = 120
 # Pipecat ends the audio of a text after this much quiet; the deadlines are shorter.
 _QUIET_S = 120.0
-MOST_ERROR_BYTES, MOST_REASON_CHARS = 4_096, 200
 # Types of an answer that is 16-bit PCM, or a WAV file of it. A server may name none.
 PCM_TYPES = frozenset(
     {
@@ -47,28 +45,6 @@ PCM_TYPES = frozenset(
         *("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"),
     }
 )
-# The same request gives the same answer: a wrong key, a forbidden voice, a wrong path or model.
-PERMANENT = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
-
-
-class VoiceAnswerError(PeerError):
-    """A server does not speak a text.
-
-    Attributes:
-        status: HTTP status of the answer; 200 where the answer itself was no speech; None without an answer.
-    """
-
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-    @property
-    def category(self) -> ErrorCategory:
-        """Category of the error for Pipecat, which gives up a service with a permanent one."""
-        if self.status is None:
-            return ErrorCategory.CONNECTIVITY
-        category = classify_http_status_code(self.status)
-        return ErrorCategory.UNKNOWN if category.is_permanent and self.status not in PERMANENT else category
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +100,7 @@ class HttpVoiceService(TTSService):
         """Return the request for a text.
 
         Raises:
-            VoiceAnswerError: the server does not give what the request needs.
+            ServiceAnswerError: the server does not give what the request needs.
         """
 
     async def on_turn_context_completed(self) -> None:
@@ -142,14 +118,14 @@ class HttpVoiceService(TTSService):
             async with aclosing(self._audio_of(text)) as pieces:
                 async for pcm in pieces:
                     yield TTSAudioRawFrame(pcm, self.sample_rate, 1, context_id=context_id)
-        except VoiceAnswerError as error:
+        except ServiceAnswerError as error:
             await self.push_error(f"no speech: {error}", exception=error, category=error.category)
 
     async def _audio_of(self, text: str) -> AsyncGenerator[bytes, None]:
         """Yield the audio of a text, 16-bit mono PCM at the pipeline's rate.
 
         Raises:
-            VoiceAnswerError: the server refuses it, is late, breaks off or sends something else.
+            ServiceAnswerError: the server refuses it, is late, breaks off or sends something else.
         """
         loop = asyncio.get_running_loop()
         due_s, has_audio = loop.time() + self._first_s, False
@@ -170,13 +146,11 @@ class HttpVoiceService(TTSService):
             except TimeoutError as error:
                 wait_s = (self._next_s if has_audio else self._first_s) - GRACE_S
                 message = f"no more audio for {wait_s:g} s" if has_audio else f"no audio within {wait_s:g} s"
-                raise VoiceAnswerError(message) from error
-            except aiohttp.ClientPayloadError as error:
-                raise VoiceAnswerError("the answer was cut off") from error
+                raise ServiceAnswerError(message) from error
             except (aiohttp.ClientError, OSError) as error:
-                raise VoiceAnswerError(f"the connection failed: {type(error).__name__}") from error
+                raise connection_error(error) from error
             except MediaError as error:
-                raise VoiceAnswerError(str(error), status=HTTPStatus.OK) from error
+                raise ServiceAnswerError(str(error), status=HTTPStatus.OK) from error
         finally:
             if response is not None:
                 # An answer that was read to its end has returned its connection already.
@@ -186,37 +160,22 @@ class HttpVoiceService(TTSService):
         """Send a request; return an answer that is audio.
 
         Raises:
-            VoiceAnswerError: it is refused, or answered with something else.
+            ServiceAnswerError: it is refused, or answered with something else.
         """
-        try:
-            response = await self._post(request)
-        except aiohttp.ClientConnectorError:
-            raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # A server closes a connection that was idle in the moment at which a request leaves.
-            response = await self._post(request)
-        try:
-            if response.status != HTTPStatus.OK:
-                reason = _reason(await response.content.read(MOST_ERROR_BYTES), text)
-                raise VoiceAnswerError(f"status {response.status}{reason}", status=response.status)
-            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            if kind not in PCM_TYPES:
-                raise VoiceAnswerError(f"the answer is {kind[:60]!r}, not PCM or WAV", status=HTTPStatus.OK)
-        except BaseException:
-            response.close()
-            raise
-        return response
-
-    async def _post(self, request: VoiceRequest) -> aiohttp.ClientResponse:
-        return await self.http.post(
+        response = await request_answer(
+            self.http,
+            "POST",
             request.url,
-            json=request.body,
             headers=request.headers,
-            # A key is meant for this address, and a redirection would turn the request into another one.
-            allow_redirects=False,
-            # The deadlines are watched here.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            body=lambda: {"json": request.body},
+            private=text,
+            repeats=True,
         )
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind not in PCM_TYPES:
+            response.close()
+            raise ServiceAnswerError(f"the answer is {kind[:60]!r}, not PCM or WAV", status=HTTPStatus.OK)
+        return response
 
 
 class _AnswerReader:
@@ -259,21 +218,3 @@ class _AnswerReader:
         if self._resampler is None:
             return b""
         return float_to_pcm16(self._resampler.feed(np.zeros(self._resampler.delay_samples, np.float32)))
-
-
-def _reason(body: bytes, text: str) -> str:
-    """Return the reason in an error's body, to be appended; empty for none, and for one that quotes the text.
-
-    OpenAI's has it in ``error.message``, FastAPI's in ``detail``; a list there repeats the request.
-    """
-    try:
-        fields = json.loads(body)
-    except ValueError:
-        return ""
-    for name in ("error", "detail"):
-        reason = fields.get(name) if isinstance(fields, dict) else None
-        if isinstance(reason, dict):
-            reason = reason.get("message")
-        if isinstance(reason, str) and reason and text.strip() not in reason:
-            return f": {' '.join(reason.split())[:MOST_REASON_CHARS]}"
-    return ""

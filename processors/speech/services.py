@@ -10,11 +10,17 @@ from pydantic import Field, field_validator
 
 from parley.core.errors import ConfigError
 from parley.core.registry import Registry, Row
-from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+from parley.processors.service_rows import (
+    NOTHING_SHARED,
+    RowSettings,
+    ServiceRow,
+    Shared,
+    http_session,
+    secret,
+)
 from parley.processors.speech.audio_deadlines import AudioDeadlines
 
 if TYPE_CHECKING:
-    import aiohttp
     from pipecat.services.tts_service import TTSService
 
 TTS_SERVICES: Registry[ServiceRow[Any]] = Registry(
@@ -93,17 +99,6 @@ def audio_deadlines(row: ServiceRow[Any]) -> AudioDeadlines | None:
     """Return the deadlines of a voice's audio; None where its settings have none."""
     settings = row.settings
     return settings.deadlines if isinstance(settings, StreamedVoiceSettings) else None
-
-
-def http_session(row: str, shared: Shared) -> "aiohttp.ClientSession":
-    """Return the process's HTTP session.
-
-    Raises:
-        ConfigError: this process has none.
-    """
-    if shared.http is None:
-        raise ConfigError(f"{row!r} needs an HTTP session, which this process has not opened")
-    return shared.http
 
 
 class OpenAiSpeechSettings(StreamedVoiceSettings):

@@ -94,6 +94,23 @@ async def test_a_service_that_works_transcribes_everything(kind: type[CloudRecog
     assert line.reasons() == [] and line.breaker.is_closed
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_voice_that_is_over_before_the_service_is_open_is_transcribed_by_it(
+    kind: type[CloudRecogniser],
+):
+    async with running_recogniser(kind) as server:
+        row, breaker = row_of(server), new_breaker()
+
+        async def build() -> FrameProcessor:
+            await asyncio.sleep(1.2)
+            return row.build()
+
+        line = RecogniserLine(row.name, build, breaker)
+        await line.hold(lambda: line.speaks(4, pause_ms=3_000))
+    assert line.finals() == list(WORDS[:4])
+    assert line.reasons() == [] and line.breaker.is_closed
+
+
 FAULTS = [
     (RecogniserFault.REFUSED, 0, FailoverReason.ERROR),
     (RecogniserFault.UNAUTHORIZED, 0, FailoverReason.ERROR),

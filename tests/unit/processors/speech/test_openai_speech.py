@@ -20,8 +20,9 @@ from pipecat.utils.errors import ErrorCategory
 from pydantic import ValidationError
 
 from parley.core.errors import ConfigError
+from parley.processors.service_answers import ServiceAnswerError
 from parley.processors.service_rows import Shared
-from parley.processors.speech.http_voice import MOST_AUDIO_S, VoiceAnswerError
+from parley.processors.speech.http_voice import MOST_AUDIO_S
 from parley.processors.speech.services import TTS_SERVICES, OpenAiSpeechSettings
 from tests.fakes.service_voice import tone
 from tests.fakes.speech_servers import KEY, RATE_HZ, WORD_MS, OpenAiSpeechServer, SpeechFault, closed_port
@@ -231,7 +232,7 @@ async def test_an_interruption_ends_the_answer_at_the_server(http: aiohttp.Clien
     ],
 )
 def test_only_what_every_request_meets_is_permanent(status: int | None, category: ErrorCategory):
-    assert VoiceAnswerError("", status=status).category is category
+    assert ServiceAnswerError("", status=status).category is category
 
 
 def test_settings_refuse_another_scheme_and_fields_that_are_sent_anyway():
