@@ -94,11 +94,11 @@ async def request_answer(
         response.close()
 
 
-async def read_json(response: aiohttp.ClientResponse, *, most_bytes: int) -> Any:
-    """Return the JSON of an answer, which is closed.
+async def read_body(response: aiohttp.ClientResponse, *, most_bytes: int) -> bytes:
+    """Return the body of an answer, which is closed.
 
     Raises:
-        ServiceAnswerError: it is longer, or no JSON.
+        ServiceAnswerError: it is longer.
         aiohttp.ClientError, OSError: it breaks off.
     """
     try:
@@ -109,6 +109,17 @@ async def read_json(response: aiohttp.ClientResponse, *, most_bytes: int) -> Any
         response.close()
     if len(body) > most_bytes:
         raise ServiceAnswerError(f"the answer is over {most_bytes} bytes", status=HTTPStatus.OK)
+    return bytes(body)
+
+
+async def read_json(response: aiohttp.ClientResponse, *, most_bytes: int) -> Any:
+    """Return the JSON of an answer, which is closed; it is short enough to be parsed on the event loop.
+
+    Raises:
+        ServiceAnswerError: it is longer, or no JSON.
+        aiohttp.ClientError, OSError: it breaks off.
+    """
+    body = await read_body(response, most_bytes=most_bytes)
     try:
         return json.loads(body)
     except ValueError as error:

@@ -9,6 +9,7 @@ contain no text that was to be said, which a server may quote. The servers send 
 """
 
 import asyncio
+import io
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -25,7 +26,7 @@ from pipecat.services.tts_service import TTSService
 from parley.audio.resample import Resampler
 from parley.audio.wav_stream import WavStream
 from parley.core.errors import MediaError
-from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, ms_to_samples, pcm16_to_float
 from parley.processors.pipecat_internals import end_context_with_turn
 from parley.processors.service_answers import ServiceAnswerError, connection_error, request_answer
 from parley.processors.speech.audio_deadlines import AudioDeadlines
@@ -35,6 +36,7 @@ from parley.processors.speech.audio_deadlines import AudioDeadlines
 GRACE_S = 0.3
 # A text is a sentence, or a clause of one.
 MOST_AUDIO_S = 120
+BREATH_MS = 40
 # Pipecat ends the audio of a text after this much quiet; the deadlines are shorter.
 _QUIET_S = 120.0
 # Types of an answer that is 16-bit PCM, or a WAV file of it. A server may name none.
@@ -53,12 +55,12 @@ class VoiceRequest:
 
     Attributes:
         url: address.
-        body: fields of the JSON body.
+        body: fields of the JSON body, or the body as JSON.
         headers: further headers.
     """
 
     url: str
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | bytes
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -114,6 +116,11 @@ class HttpVoiceService(TTSService):
         Yields:
             Audio frames as the audio comes.
         """
+        if not any(char.isalnum() for char in text):
+            # Nothing to pronounce. A breath of silence, or Pipecat takes it for a voice that does not work.
+            breath = bytes(ms_to_samples(BREATH_MS, self.sample_rate) * PCM_BYTES_PER_SAMPLE)
+            yield TTSAudioRawFrame(breath, self.sample_rate, 1, context_id=context_id)
+            return
         try:
             async with aclosing(self._audio_of(text)) as pieces:
                 async for pcm in pieces:
@@ -167,7 +174,12 @@ class HttpVoiceService(TTSService):
             "POST",
             request.url,
             headers=request.headers,
-            body=lambda: {"json": request.body},
+            # A file, because aiohttp warns of a large body in one piece.
+            body=lambda: (
+                {"data": io.BytesIO(request.body)}
+                if isinstance(request.body, bytes)
+                else {"json": request.body}
+            ),
             private=text,
             repeats=True,
         )

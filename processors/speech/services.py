@@ -6,9 +6,10 @@ text over the process's HTTP session. Voices that run in this process are engine
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from loguru import logger
+from pydantic import Field, field_validator, model_validator
 
-from parley.core.errors import ConfigError
+from parley.core.errors import PeerError
 from parley.core.registry import Registry, Row
 from parley.processors.service_rows import (
     NOTHING_SHARED,
@@ -23,6 +24,8 @@ from parley.processors.speech.audio_deadlines import AudioDeadlines
 if TYPE_CHECKING:
     from pipecat.services.tts_service import TTSService
 
+    from parley.processors.speech.xtts import XttsSpeaker
+
 TTS_SERVICES: Registry[ServiceRow[Any]] = Registry(
     "tts service",
     {
@@ -33,7 +36,7 @@ TTS_SERVICES: Registry[ServiceRow[Any]] = Registry(
         ),
         "xtts": Row(
             f"{__name__}:Xtts",
-            "your own XTTS server; deprecated by Pipecat and to be removed in its version 2",
+            "your own XTTS streaming server: its speakers, or an imitation of a reference voice",
         ),
     },
 )
@@ -154,18 +157,33 @@ class OpenAiSpeech(ServiceRow[OpenAiSpeechSettings]):
         )
 
 
-class XttsSettings(RowSettings):
+class XttsSettings(StreamedVoiceSettings):
     """Settings of a Coqui XTTS streaming server.
 
     Attributes:
-        voice: a studio speaker of the server.
+        voice: one of the server's own speakers, or None.
+        reference_voice: id or name of a reference voice (``/api/assets/ref_audio``), which the server
+            imitates, in place of ``voice``.
         base_url: address of the server.
-        language: BCP 47.
+        language: BCP 47; the server has sixteen languages.
     """
 
-    voice: str = Field(min_length=1)
-    base_url: str = "http://localhost:8020"
-    language: str = "en"
+    voice: str | None = Field(default=None, min_length=1)
+    reference_voice: str | None = Field(default=None, min_length=1, max_length=100)
+    base_url: str = Field(default="http://localhost:8020", pattern=r"^https?://")
+    language: str = Field(default="en", min_length=2)
+
+    @model_validator(mode="after")
+    def _check_speaker(self) -> "XttsSettings":
+        if (self.voice is None) == (self.reference_voice is None):
+            raise ValueError("name either a voice of the server or a reference_voice")
+        return self
+
+    @property
+    def server_language(self) -> str:
+        """The server's code of the language, which has no region, except that of Chinese."""
+        language = self.language.lower()
+        return language if language.startswith("zh") else language.partition("-")[0]
 
 
 class Xtts(ServiceRow[XttsSettings]):
@@ -174,18 +192,39 @@ class Xtts(ServiceRow[XttsSettings]):
     name = "xtts"
     settings_type = XttsSettings
 
+    def __init__(self, settings: XttsSettings) -> None:
+        super().__init__(settings)
+        # One for all calls.
+        self._speaker: XttsSpeaker | None = None
+
+    @property
+    def speaker(self) -> "XttsSpeaker":
+        """The speaker, shared by all calls."""
+        from parley.processors.speech.xtts import XttsSpeaker
+
+        if self._speaker is None:
+            chosen = self.settings
+            self._speaker = XttsSpeaker(chosen.base_url, voice=chosen.voice, reference=chosen.reference_voice)
+        return self._speaker
+
+    async def prepare(self, shared: Shared) -> None:
+        """Request the speaker; see ``ServiceRow.prepare``."""
+        try:
+            await self.speaker.members(http_session(self.name, shared), shared.reference_voices)
+        except PeerError as error:
+            logger.warning(f"the voice {self.name} has no speaker yet: {error}")
+
     def build(self, shared: Shared = NOTHING_SHARED) -> "TTSService":
         """Build the service; see ``ServiceRow.build``."""
         self.check()
-        if shared.http is None:
-            raise ConfigError(f"{self.name!r} needs an HTTP session, which this process has not opened")
-        from pipecat.services.xtts.tts import XTTSService
-        from pipecat.transcriptions.language import Language
+        http = http_session(self.name, shared)
+        from parley.processors.speech.xtts import XttsService
 
-        return XTTSService(
-            base_url=self.settings.base_url.rstrip("/"),
-            aiohttp_session=shared.http,
-            settings=XTTSService.Settings(
-                voice=self.settings.voice, language=Language(self.settings.language)
-            ),
+        return XttsService(
+            http,
+            base_url=self.settings.base_url,
+            speaker=self.speaker,
+            voices=shared.reference_voices,
+            language=self.settings.server_language,
+            deadlines=self.settings.deadlines,
         )

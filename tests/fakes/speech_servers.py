@@ -2,9 +2,11 @@
 
 import asyncio
 import io
+import json
 import socket
 import wave
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -220,3 +222,108 @@ def closed_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
+
+
+# Rows and columns of XTTS' arrays; the real ones have 32 rows of 1,024 and 512 numbers.
+LATENT_ROWS, LATENT_COLUMNS, EMBEDDING = 3, 1_024, 64
+
+
+class CloneFault(Enum):
+    """Fault of ``/clone_speaker`` and ``/studio_speakers``."""
+
+    NONE = auto()
+    # Fails inside, as the real server does for a file that is no audio.
+    BROKEN = auto()
+    # Never answers.
+    HANGS = auto()
+    # Answers with a page, with an object without arrays, and with numbers that are none.
+    GARBAGE = auto()
+    OTHER_JSON = auto()
+    NOT_FINITE = auto()
+
+
+@dataclass
+class XttsServer(SpeechServer):
+    """Coqui's XTTS streaming server.
+
+    Attributes:
+        speakers: names of its own speakers.
+        clone_fault: fault of requests for speakers.
+        clone_s: time that such a request takes.
+        cloned: recordings that it was given, in order.
+        studio_requests: number of requests for its own speakers.
+        spoken_with: first number of the speaker of each text: of its own ones their place, of a recording
+            100 and its place in ``cloned``.
+    """
+
+    speakers: tuple[str, ...] = ("Claribel Dervla", "Luís Moray")
+    clone_fault: CloneFault = CloneFault.NONE
+    clone_s: float = 0.0
+    cloned: list[bytes] = field(default_factory=list)
+    studio_requests: int = 0
+    spoken_with: list[float] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Address of the server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/tts_stream", self.speak),
+            web.post("/clone_speaker", self._clone),
+            web.get("/studio_speakers", self._studio),
+        ]
+
+    def kind(self) -> str:
+        # Whatever was asked for.
+        return "audio/wav"
+
+    def check(self, request: web.Request, fields: dict[str, Any]) -> web.Response | None:
+        embedding, latent = fields["speaker_embedding"], fields["gpt_cond_latent"]
+        shapes = len(embedding), len(latent), {len(row) for row in latent}
+        if shapes != (EMBEDDING, LATENT_ROWS, {LATENT_COLUMNS}):
+            return web.json_response({"detail": [{"loc": ["body"], "input": fields["text"]}]}, status=422)
+        if not isinstance(fields["stream_chunk_size"], str) or fields["add_wav_header"]:
+            return web.json_response({"detail": [{"loc": ["body"]}]}, status=422)
+        self.spoken_with.append(embedding[0])
+        return None
+
+    def text_of(self, fields: dict[str, Any]) -> str:
+        return str(fields["text"])
+
+    async def _clone(self, request: web.Request) -> web.StreamResponse:
+        posted = await request.post()
+        recording = posted["wav_file"]
+        assert isinstance(recording, web.FileField)
+        self.cloned.append(recording.file.read())
+        place = 100 + len(self.cloned) - 1
+        return await self._answer(lambda: _speaker(place))
+
+    async def _studio(self, request: web.Request) -> web.StreamResponse:
+        self.studio_requests += 1
+        return await self._answer(lambda: {name: _speaker(place) for place, name in enumerate(self.speakers)})
+
+    async def _answer(self, found: Callable[[], Any]) -> web.StreamResponse:
+        await asyncio.sleep(self.clone_s)
+        match self.clone_fault:
+            case CloneFault.BROKEN:
+                return web.Response(status=500, text="Internal Server Error")
+            case CloneFault.HANGS:
+                await asyncio.Event().wait()
+            case CloneFault.GARBAGE:
+                return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
+            case CloneFault.OTHER_JSON:
+                return web.json_response({"Claribel Dervla": {"embedding": [1.0]}})
+        text = json.dumps(found(), ensure_ascii=False, separators=(",", ":"))
+        if self.clone_fault is CloneFault.NOT_FINITE:
+            text = text.replace("0.1234", "NaN")
+        return web.Response(text=text, content_type="application/json")
+
+
+def _speaker(place: int) -> dict[str, Any]:
+    row = [0.1234, *([0.25] * (LATENT_COLUMNS - 1))]
+    return {
+        "gpt_cond_latent": [row] * LATENT_ROWS,
+        "speaker_embedding": [float(place), *([0.012345678] * (EMBEDDING - 1))],
+    }

@@ -1,6 +1,9 @@
 """Voices behind HTTP servers that fail in many ways, with an embedded voice after them: who says what."""
 
 import asyncio
+import base64
+import io
+import wave
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,12 @@ from pipecat.processors.frame_processor import FrameProcessor
 from parley.core.failover import CircuitBreaker, FailoverReason
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.service_voice import ServiceVoice
-from parley.processors.speech.services import TTS_SERVICES, OpenAiSpeechSettings, audio_deadlines
+from parley.processors.speech.services import (
+    TTS_SERVICES,
+    OpenAiSpeechSettings,
+    XttsSettings,
+    audio_deadlines,
+)
 from tests.fakes.failover_call import RATE_HZ, FailoverCall
 from tests.fakes.speech_servers import (
     KEY,
@@ -23,6 +31,7 @@ from tests.fakes.speech_servers import (
     OpenAiSpeechServer,
     SpeechFault,
     SpeechServer,
+    XttsServer,
     closed_port,
 )
 from tests.fakes.tts import ToneTts
@@ -31,6 +40,7 @@ from tests.peers.server import running_server
 from tests.peers.test_sessions import call as call_of_session
 from tests.peers.test_sessions import new_session, timeline, until_not_live
 from tests.peers.test_voice_failover import tone_s
+from tests.voices import bot_says
 
 REPLY = "Our shop is open until nine today."
 WORDS = REPLY.split()
@@ -48,6 +58,9 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 def row_of(server: SpeechServer, *, port: int | None = None) -> ServiceRow[Any]:
     """Return the row of the service that speaks to a server, or to another port."""
     url = f"http://127.0.0.1:{port or server.port}"
+    if isinstance(server, XttsServer):
+        voice = XttsSettings(base_url=url, voice="Claribel Dervla", **DEADLINES)
+        return TTS_SERVICES.create("xtts", voice)
     settings = OpenAiSpeechSettings(
         base_url=f"{url}/v1", model="kokoro", voice="af_heart", api_key_env="SPEECH_KEY", **DEADLINES
     )
@@ -76,7 +89,7 @@ async def one_reply(call: FailoverCall) -> None:
     await asyncio.sleep(0.3)
 
 
-KINDS = [OpenAiSpeechServer]
+KINDS = [OpenAiSpeechServer, XttsServer]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,3 +231,43 @@ async def test_a_caller_hears_a_greeting_to_its_end(fault: SpeechFault, tmp_path
         # The tone of the service voice, and then speech to the end of the greeting.
         assert 0.7 < tone_s(heard) < 1.5
         assert len(heard) / 2 / 16_000 > 5
+
+
+@pytest.mark.paired
+async def test_a_caller_is_greeted_in_an_uploaded_reference_voice(tmp_path: Path):
+    async with XttsServer() as voices:
+        config = tmp_path / "deployment.yaml"
+        tts = {"name": "xtts", "settings": {"base_url": voices.url, "reference_voice": "ada"}}
+        settings = {
+            "extends": "embedded",
+            "bot": {"greeting": GREETING, "idle": None},
+            "speaking": {"tts": tts, "fallback": [{"name": "flite"}]},
+            "operations": {"data_dir": str(tmp_path / "data")},
+        }
+        config.write_text(yaml.safe_dump(settings))
+        async with running_server("--config", str(config), log=tmp_path / "log") as server:
+            async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
+                # A server starts without the voice, so that it can be uploaded.
+                upload = {"name": "ada", "audio_base64": base64.b64encode(reference()).decode()}
+                (await client.post("/api/assets/ref_audio", json=upload)).raise_for_status()
+                session = await new_session(client)
+                async with call_of_session(client, session) as caller:
+                    heard = bytes(caller.heard)
+                await until_not_live(client, session)
+                events = await timeline(client, session)
+    [reply] = [each["payload"] for each in events if each["kind"] == "bot_turn"]
+    assert reply["text"] == GREETING and not reply["truncated"]
+    assert not [each for each in events if each["kind"] == "failover"]
+    assert tone_s(heard) > 0.9 * len(GREETING.split()) * WORD_MS / 1000
+    assert len(voices.cloned) == 1 and set(voices.spoken_with) == {100}
+
+
+def reference() -> bytes:
+    """Return a recording of a voice as a WAV file."""
+    written = io.BytesIO()
+    with wave.open(written, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bot_says("Good morning, I am the voice of this shop, and I can tell you all of it."))
+    return written.getvalue()
