@@ -62,7 +62,7 @@ WORDLESS_MS = 2_000
 ANSWER_S, SHORTEST_MS = 0.8, 300
 # Final words follow the end of a voice within 0.4 s where there were words before.
 FINAL_S = 2.0
-# A service without partial texts reports its failure at its own deadline; this is for one that does not.
+# A service with a deadline of its own acts at that; this is for one that does not.
 GRACE_S = 0.5
 # A voice is detected within this time after it began.
 ONSET_MS = 500
@@ -100,7 +100,7 @@ class FailoverSttService(FrameProcessor):
         events: events of the call.
         rate_hz: rate of the caller's audio.
         traits: properties of the service.
-        answer_s: deadline of the service's answer to a voice, where it has no partial texts.
+        answer_s: deadline of the service's words after a voice, where it has one of its own.
         audio_passthrough: True when later processors need the audio too.
     """
 
@@ -127,8 +127,9 @@ class FailoverSttService(FrameProcessor):
         self._has_partials = (traits or RecogniserTraits()).has_partials
         # Wait for words after a voice that had none yet, and for final ones.
         self._answer_s, self._final_s = ANSWER_S, FINAL_S
-        if not self._has_partials:
-            self._answer_s = self._final_s = (answer_s or FINAL_S) + GRACE_S
+        if answer_s is not None:
+            self._answer_s = answer_s + GRACE_S
+            self._final_s = max(FINAL_S, self._answer_s)
         self._audio = UnsettledAudio(rate_hz)
         self._rate_hz = rate_hz
         self._state = Transcriber.SERVICE

@@ -5,7 +5,8 @@ over a socket that the service owns and closes with the pipeline; the others sen
 over the process's HTTP session. Engines of this machine are in ``models.stt``.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from urllib.parse import urlencode
 
 from pydantic import Field
 
@@ -36,6 +37,9 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
         "kyutai": Row(f"{__name__}:Kyutai", "your own moshi-server, streaming, word times", extra="kyutai"),
         "groq": Row(
             f"{__name__}:GroqStt", "Groq's cloud: Whisper, each voice as a whole", env=("GROQ_API_KEY",)
+        ),
+        "mistral": Row(
+            f"{__name__}:Mistral", "Mistral's cloud: Voxtral, streaming", env=("MISTRAL_API_KEY",)
         ),
     },
 )
@@ -188,6 +192,11 @@ class GroqSttSettings(RowSettings):
     api_key_env: str = "GROQ_API_KEY"
     request_timeout_ms: int = Field(default=10_000, ge=500, le=10_000)
 
+    @property
+    def answer_s(self) -> float:
+        """Deadline of the words after a voice."""
+        return self.request_timeout_ms / 1000
+
 
 class GroqStt(ServiceRow[GroqSttSettings]):
     """Recognition by Whisper in the cloud, one request for each voice; needs the process's HTTP session."""
@@ -213,12 +222,66 @@ class GroqStt(ServiceRow[GroqSttSettings]):
             url=f"{settings.base_url.rstrip('/')}/audio/transcriptions",
             api_key=secret(self.name, settings.api_key_env),
             fields=[*fields.items(), *((name, value) for name, value in more.items() if value)],
-            timeout_s=settings.request_timeout_ms / 1000,
+            timeout_s=settings.answer_s,
         )
         return SegmentSttService(client, model=settings.model, ttfs_p99_s=GROQ_TTFS_P99)
 
 
+class MistralSettings(RowSettings):
+    """Settings of Mistral's realtime transcription.
+
+    Attributes:
+        model: the provider's model name.
+        url: the provider's socket.
+        api_key_env: the environment variable that holds the key.
+        delay_ms: time by which the text follows the audio, longer for fewer errors; None: the provider's own.
+        final_timeout_ms: longest wait for the rest of the text of a voice that is over; what has come by then
+            is final.
+    """
+
+    model: str = "voxtral-mini-transcribe-realtime-2602"
+    url: str = Field(
+        default="wss://api.mistral.ai/v1/audio/transcriptions/realtime", pattern=r"^wss?://[^?#]+$"
+    )
+    api_key_env: str = "MISTRAL_API_KEY"
+    delay_ms: int | None = Field(default=None, ge=80, le=2_400)
+    final_timeout_ms: int = Field(default=1_800, ge=300, le=10_000)
+
+    @property
+    def answer_s(self) -> float:
+        """Deadline of the words after a voice."""
+        return self.final_timeout_ms / 1000
+
+
+class Mistral(ServiceRow[MistralSettings]):
+    """Streaming recognition by Voxtral in the cloud; sends partials."""
+
+    name = "mistral"
+    settings_type = MistralSettings
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
+        """Build the service; see ``ServiceRow.build``."""
+        self.check()
+        from parley.processors.perception.mistral_stt import MistralSttService
+
+        settings = self.settings
+        return MistralSttService(
+            f"{settings.url}?{urlencode({'model': settings.model})}",
+            secret(self.name, settings.api_key_env),
+            model=settings.model,
+            delay_ms=settings.delay_ms,
+            final_s=settings.answer_s,
+        )
+
+
+@runtime_checkable
+class HasAnswerDeadline(Protocol):
+    """Settings of a recogniser with a deadline for the words after a voice."""
+
+    @property
+    def answer_s(self) -> float: ...
+
+
 def answer_deadline_s(row: ServiceRow[Any]) -> float | None:
-    """Return the deadline of a recogniser's answer to a voice; None where its settings have none."""
-    timeout_ms = getattr(row.settings, "request_timeout_ms", None)
-    return None if timeout_ms is None else timeout_ms / 1000
+    """Return the deadline of a recogniser's words after a voice; None where it has none of its own."""
+    return row.settings.answer_s if isinstance(row.settings, HasAnswerDeadline) else None

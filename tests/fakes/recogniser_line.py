@@ -49,7 +49,7 @@ class RecogniserLine:
         build: returns a new service.
         breaker: circuit breaker of the row.
         traits: properties of the service.
-        answer_s: deadline of its answer to a voice, where it has no partial texts.
+        answer_s: deadline of its words after a voice, where it has one of its own.
 
     Attributes:
         published: events of the call.

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.fakes.cloud_recognisers import KEY, running_recogniser
+from tests.fakes.mistral_server import MistralServer
 from tests.fakes.moshi_server import MoshiServer
 from tests.fakes.transcription_servers import TranscriptionFault, TranscriptionServer
 from tests.peers.operations_gateway import BEARER
@@ -65,6 +66,21 @@ async def test_a_call_is_answered_by_the_words_of_kyutais_server(
     assert " ".join(token["text"] for token in tokens) == QUESTION
     # The words have times: what else was perceived while the caller spoke is joined to each.
     assert len(tokens) > 1 and len({token["event_us"] for token in tokens}) == len(tokens)
+
+
+@pytest.mark.paired
+async def test_a_call_is_answered_by_the_words_of_mistrals_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MISTRAL_API_KEY", KEY)
+    async with running_recogniser(MistralServer) as server:
+        server.said, server.repeats = tuple(QUESTION.split()), False
+        turns, events = await hold_call(
+            {"name": "mistral", "settings": {"url": server.url}}, tmp_path, fallback="pocketsphinx"
+        )
+    assert turns[1]["user_text"] == QUESTION
+    assert "ten until two" in turns[1]["bot_text"]
+    assert not [each for each in events if each["kind"] == "failover"]
 
 
 # Longer than the wait for words that no recogniser owes (``transcript_wait_ms``, ``empty_ms``) and than a

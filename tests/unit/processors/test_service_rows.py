@@ -118,7 +118,7 @@ def test_a_missing_package_is_named_with_its_extra(registry: Registry[ServiceRow
 
 
 def test_an_unknown_service_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="deepgram, groq, kyutai, soniox"):
+    with pytest.raises(ConfigError, match="deepgram, groq, kyutai, mistral, soniox"):
         STT_SERVICES.factory("ears")
 
 
@@ -143,7 +143,7 @@ def test_a_row_that_needs_something_shared_says_so(
 @pytest.mark.parametrize(
     ("registry", "name"),
     [
-        *((STT_SERVICES, name) for name in ("deepgram", "soniox", "kyutai", "groq")),
+        *((STT_SERVICES, name) for name in ("deepgram", "soniox", "kyutai", "groq", "mistral")),
         *(
             (LLM_SERVICES, name)
             for name in ("documents", "anthropic", "openai_compatible", "vllm", "ollama", "groq")
