@@ -163,8 +163,11 @@ class SocketRecogniser(WebsocketSTTService):
     async def keep_alive(self) -> None:
         """Send silence: the caller's audio has been muted for ``keepalive_timeout``."""
 
-    async def send_messages(self, messages: Iterable[bytes]) -> bool:
-        """Send messages in order; return False without a connection, or when the server does not read."""
+    async def send_messages(self, messages: Iterable[bytes | str]) -> bool:
+        """Send messages in order; return False without a connection, or when the server does not read.
+
+        Bytes are a binary message, and a string is a text message.
+        """
         if self._websocket is None:
             return False
         try:

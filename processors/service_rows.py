@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from parley.core.errors import ConfigError
 from parley.core.installation import pip_command
@@ -31,6 +31,26 @@ class RowSettings(StrictModel):
 S = TypeVar("S", bound=RowSettings)
 
 
+class ReferenceVoices(Protocol):
+    """Reference voices of a deployment, for voices that imitate one. Its methods block."""
+
+    def find(self, wanted: str) -> str:
+        """Return the id of a reference voice by its id or its name.
+
+        Raises:
+            AgentError: there is none, or there are several of that name.
+        """
+        ...
+
+    def read(self, voice_id: str) -> bytes:
+        """Return the WAV file of a reference voice.
+
+        Raises:
+            AgentError: it does not exist any more.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """Resources that all calls of a process share and a service may need.
@@ -41,12 +61,14 @@ class Shared:
             row, or in a worker.
         llamacpp: the server behind the ``llamacpp`` row; its owner starts and closes it.
         http: the process's HTTP session; its owner closes it.
+        reference_voices: reference voices of the deployment, or None.
     """
 
     language_model: LanguageModel | None = None
     open_replies: Callable[[], LanguageModel] | None = None
     llamacpp: LlamaCppServer | None = None
     http: "aiohttp.ClientSession | None" = None
+    reference_voices: ReferenceVoices | None = None
 
 
 NOTHING_SHARED = Shared()
@@ -89,6 +111,9 @@ class ServiceRow(ABC, Generic[S]):
         for env in self.secret_envs:
             secret(self.name, env)
 
+    async def prepare(self, shared: "Shared") -> None:
+        """Load what all calls share, before the server is ready. A failure is logged, and calls try again."""
+
     @abstractmethod
     def build(self, shared: Shared = NOTHING_SHARED) -> "FrameProcessor":
         """Build the service of one call.
@@ -119,3 +144,14 @@ def secret(row: str, env: str) -> str:
     if not value:
         raise ConfigError(f"{row!r} needs its key in the environment variable {env}")
     return value
+
+
+def http_session(row: str, shared: Shared) -> "aiohttp.ClientSession":
+    """Return the process's HTTP session.
+
+    Raises:
+        ConfigError: this process has none.
+    """
+    if shared.http is None:
+        raise ConfigError(f"{row!r} needs an HTTP session, which this process has not opened")
+    return shared.http

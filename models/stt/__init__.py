@@ -123,7 +123,8 @@ class BatchSpeechToText(Protocol):
 class RecogniserTraits:
     """Properties of a recogniser that stages before and after it adapt to, in any deployment.
 
-    An engine that differs from the defaults has class attributes of these names in its settings model.
+    An engine that differs from the defaults has class attributes of these names in its settings model, and a
+    service in its row.
 
     Attributes:
         wants_noise_suppression: it recognises better after WebRTC's noise suppression. Moonshine tiny has 4.3
@@ -135,6 +136,8 @@ class RecogniserTraits:
             sets one; None: the bot does not ask back.
         lost_below: mean confidence below which nothing was understood, unless the deployment sets one.
         looks_at_voices: it answers questions about the beginning of a voice (``models.stt.looks``).
+        has_partials: it reports words while a voice goes on. A service without them answers a voice as a
+            whole, and reports an error where it does not, before its own deadline.
     """
 
     wants_noise_suppression: bool = False
@@ -142,6 +145,7 @@ class RecogniserTraits:
     doubtful_below: float | None = None
     lost_below: float = 0.0
     looks_at_voices: bool = False
+    has_partials: bool = True
 
 
 def recogniser_traits(settings: object) -> RecogniserTraits:

@@ -46,6 +46,7 @@ from parley.pipelines.engines.loading import (
     load_omni,
     looks_at_voices,
     pool_of,
+    prepare_voice,
     warm,
 )
 from parley.pipelines.engines.plan import plan
@@ -261,6 +262,7 @@ class Engines:
             for each in hosted_voices:
                 opened.callback(each.close)
             check_rates(vad.result(), echo.result())
+            await prepare_voice(tts, answering.result().shared)
             # A clause that a worker speaks takes a thread here, and no processor time.
             clauses = max([SPEECH_THREADS, *(each.limits.clauses for each in hosted_voices)])
             executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))

@@ -72,6 +72,7 @@ from parley.processors.service_rows import ServiceRow, Shared
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.auth.usage import UsageLimits
+from parley.serving.gateway.reference_voices.voices import VOICES_FOLDER, StoredVoices
 from parley.serving.pool.streams import StreamWorkers, pooled_llm
 from parley.session_store.compaction import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from parley.session_store.conversation import Conversation
@@ -230,6 +231,7 @@ class LlmRuntime:
             max_failures=self._guard.max_failures, cool_down_ms=self._guard.cool_down_ms
         )
         self.http = _http_session() if http is None else http
+        self._reference_voices = StoredVoices(deployment.operations.data_dir / VOICES_FOLDER)
         self._servers = servers
         if tools is None:
             tools = [create_tool(name, settings, self.http) for name, settings in plan.tools]
@@ -292,6 +294,7 @@ class LlmRuntime:
             open_replies=open_replies,
             llamacpp=self._llamacpp,
             http=self.http,
+            reference_voices=self._reference_voices,
         )
 
     @property
@@ -591,8 +594,9 @@ async def _hosted(
 
 
 def _http_session() -> aiohttp.ClientSession:
-    # No cookies: a cookie that a server sets in one conversation would be sent to it in the next.
-    return aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+    # No cookies: a cookie that a server sets in one conversation would be sent to it in the next. No bound of
+    # connections: the number of calls bounds them, and a sentence that waited for one would count as late.
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
 
 
 async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:

@@ -34,7 +34,7 @@ from parley.pipelines.engines.service_fallbacks import (
 )
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.vad import VOICE
-from parley.processors.service_rows import ServiceRow
+from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.turns.looks import LookEngine
 from parley.runtime.engine_hosting.messages import EngineSpec
 from parley.runtime.engine_pool import EnginePool
@@ -274,6 +274,12 @@ async def create_voice(
     # Caches the first voice alone: a phrase that a fallback spoke for it is not kept.
     cache = PhraseCache(loaded[0], _phrases(deployment, planned.omni))
     return chain_of([cache, *loaded[1:]]), cache, hosted
+
+
+async def prepare_voice(tts: TextToSpeech | ServiceRow[Any] | ServiceVoices, shared: Shared) -> None:
+    """Load what all calls with a service voice share (``ServiceRow.prepare``), at the same time for each."""
+    rows = tts.rows if isinstance(tts, ServiceVoices) else (tts,) if isinstance(tts, ServiceRow) else ()
+    await asyncio.gather(*(row.prepare(shared) for row in rows))
 
 
 def _phrases(deployment: Deployment, omni: Sequence[tuple[str, BaseModel]]) -> list[str]:

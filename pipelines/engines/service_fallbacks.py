@@ -17,15 +17,17 @@ from parley.configs.engines import settings_model
 from parley.core.errors import AgentError, EngineError
 from parley.core.failover import CircuitBreaker
 from parley.core.registry import Registry
-from parley.models.stt import Transcript
+from parley.models.stt import Transcript, recogniser_traits
 from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.fallback import at_rate, chain_of
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.failover_stt import FailoverSttService
+from parley.processors.perception.services import answer_deadline_s
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.failover_tts import FailoverTtsService
 from parley.processors.speech.failover_voice import COOL_DOWN_MS, LONGEST_COOL_DOWN_MS
 from parley.processors.speech.service_voice import ServiceVoice
+from parley.processors.speech.services import audio_deadlines
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.event_stream import CallEvents
 
@@ -59,7 +61,11 @@ class ServiceVoices:
         """Return the voice of one call."""
         services = [
             ServiceVoice(
-                row.name, partial(asyncio.to_thread, row.build, shared), breaker, rate_hz=CLOUD_VOICE_RATE_HZ
+                row.name,
+                partial(asyncio.to_thread, row.build, shared),
+                breaker,
+                rate_hz=CLOUD_VOICE_RATE_HZ,
+                deadlines=audio_deadlines(row),
             )
             for row, breaker in zip(self.rows, self.breakers, strict=True)
         ]
@@ -99,6 +105,8 @@ class ServiceRecogniser:
             build_fallback=partial(EngineSttService, self.embedded, audio_passthrough=False),
             events=events,
             rate_hz=self.embedded.rate_hz,
+            traits=recogniser_traits(self.row),
+            answer_s=answer_deadline_s(self.row),
             audio_passthrough=audio_passthrough,
         )
 

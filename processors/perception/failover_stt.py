@@ -5,6 +5,10 @@ without any words is a suspicion: of the service, or of the voice, which may be 
 recogniser then hears the same audio; when it finds words, the service has failed, and when it finds none
 before ``CHECK_S`` the service goes on. After a failure the embedded one transcribes to the end of the call.
 
+A service without partial texts (``RecogniserTraits.has_partials``) answers a voice when it is over, so one
+that goes on without words is no suspicion. Its answer has a deadline of its own, and an empty one is an
+answer: the voice was a noise.
+
 Words that one of the two owes are reported to later processors (``WordsOwedFrame``) until they have come, or
 neither of the two finds any.
 
@@ -41,6 +45,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from parley.core.call_events import EngineFailedOver, TurnEnded
 from parley.core.errors import AgentError, EngineError
 from parley.core.failover import CircuitBreaker, FailoverReason
+from parley.models.stt import RecogniserTraits
 from parley.processors.nested_service import NestedService
 from parley.processors.perception.engine_stt import BEGAN_S
 from parley.processors.perception.hosted_words import hosted_words
@@ -57,6 +62,8 @@ WORDLESS_MS = 2_000
 ANSWER_S, SHORTEST_MS = 0.8, 300
 # Final words follow the end of a voice within 0.4 s where there were words before.
 FINAL_S = 2.0
+# A service with a deadline of its own acts at that; this is for one that does not.
+GRACE_S = 0.5
 # A voice is detected within this time after it began.
 ONSET_MS = 500
 # The embedded recogniser needs at most 0.4 s for each second of speech on a small machine.
@@ -92,6 +99,8 @@ class FailoverSttService(FrameProcessor):
         build_fallback: returns the processor of the embedded recogniser.
         events: events of the call.
         rate_hz: rate of the caller's audio.
+        traits: properties of the service.
+        answer_s: deadline of the service's words after a voice, where it has one of its own.
         audio_passthrough: True when later processors need the audio too.
     """
 
@@ -105,6 +114,8 @@ class FailoverSttService(FrameProcessor):
         build_fallback: Callable[[], FrameProcessor],
         events: CallEvents,
         rate_hz: int,
+        traits: RecogniserTraits | None = None,
+        answer_s: float | None = None,
         audio_passthrough: bool = True,
     ) -> None:
         super().__init__(enable_direct_mode=True)
@@ -113,6 +124,12 @@ class FailoverSttService(FrameProcessor):
         self._fallback_name, self._build_fallback = fallback, build_fallback
         self._events = events
         self._passes_audio = audio_passthrough
+        self._has_partials = (traits or RecogniserTraits()).has_partials
+        # Wait for words after a voice that had none yet, and for final ones.
+        self._answer_s, self._final_s = ANSWER_S, FINAL_S
+        if answer_s is not None:
+            self._answer_s = answer_s + GRACE_S
+            self._final_s = max(FINAL_S, self._answer_s)
         self._audio = UnsettledAudio(rate_hz)
         self._rate_hz = rate_hz
         self._state = Transcriber.SERVICE
@@ -177,7 +194,7 @@ class FailoverSttService(FrameProcessor):
             return
         self._audio.add(frame.audio, self._events.now_ms())
         wordless_ms = min(self._audio.wordless_ms, self._audio.awaited_ms)
-        if self._state is Transcriber.SERVICE and wordless_ms >= WORDLESS_MS:
+        if self._has_partials and self._state is Transcriber.SERVICE and wordless_ms >= WORDLESS_MS:
             self._check()
         await self._feed()
 
@@ -197,9 +214,9 @@ class FailoverSttService(FrameProcessor):
         self._audio.voice_stopped()
         if self._state is Transcriber.SERVICE:
             if self._has_words:
-                self._set_timer(FINAL_S, self._check)
+                self._set_timer(self._final_s, self._check)
             elif self._audio.wordless_ms >= SHORTEST_MS:
-                self._set_timer(ANSWER_S, self._check)
+                self._set_timer(self._answer_s, self._check)
         elif self._state is Transcriber.CHECKED:
             self._set_timer(CHECK_S, self._clear_noise)
 
@@ -327,10 +344,12 @@ class FailoverSttService(FrameProcessor):
         self._service_from = self._audio.position - len(self._audio.read(0))
         self._is_open = True
         await self._feed()
-        # What it missed while it was connected: without the end of a voice it gives no final words.
-        if self._audio.in_voice:
-            await service.send(VADUserStartedSpeakingFrame())
-        elif self._audio.had_voice:
+        # What it missed while it was connected: without the end of a voice it gives no final words, and one
+        # without partial texts transcribes nothing but voices.
+        unsettled_ms = self._audio.unsettled_ms
+        if unsettled_ms or self._audio.in_voice:
+            await service.send(VADUserStartedSpeakingFrame(start_secs=unsettled_ms / 1000))
+        if self._audio.had_voice and not self._audio.in_voice:
             await service.send(VADUserStoppedSpeakingFrame())
 
     async def _open_embedded(self) -> None:
@@ -383,6 +402,8 @@ class FailoverSttService(FrameProcessor):
         if isinstance(frame, STTMetadataFrame):
             await self.push_frame(frame)
         if isinstance(frame, WordsOwedFrame):
+            if not self._has_partials and not frame.is_owed:
+                self._end_answers()
             await self._report_owed(frame.is_owed)
         if not isinstance(frame, TranscriptionFrame | InterimTranscriptionFrame) or not frame.text.strip():
             return
@@ -399,8 +420,15 @@ class FailoverSttService(FrameProcessor):
             self._audio.settle_words(self._audio.position if end is None else end)
         # Words that are not final yet, of a voice that is over, become so soon.
         is_waiting = not self._audio.in_voice and bool(self._audio.take())
-        self._set_timer(FINAL_S if is_waiting else None, self._check)
+        self._set_timer(self._final_s if is_waiting else None, self._check)
         await self.push_frame(frame)
+
+    def _end_answers(self) -> None:
+        """Note that a service without partial texts has answered every voice: the rest had no words."""
+        self._audio.settle_turn()
+        self._clear()
+        if not self._audio.in_voice:
+            self._set_timer(None)
 
     async def _on_embedded_output(self, frame: Frame) -> None:
         if self._state is Transcriber.EMBEDDED:

@@ -1,9 +1,9 @@
 """Words of a recogniser in the cloud, with their times and speakers.
 
-Deepgram sends a message with words, Soniox a list of tokens, which are parts of words, and the recogniser of
-Kyutai is a service of ours that gives words of this kind. All count time from the beginning of the sound that
-they were sent. Deepgram and Soniox number the speakers when they are asked to (``speakers`` of their rows). A
-recogniser of another kind gives no words here. Pure.
+Deepgram sends a message with words, Soniox a list of tokens, which are parts of words. The recognisers of
+Kyutai, Groq and Mistral are services of ours that give words of this kind. All count time from the beginning
+of the sound that they were sent. Deepgram and Soniox number the speakers when they are asked to (``speakers``
+of their rows). A recogniser of another kind gives no words here. Pure.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,17 +1,25 @@
 """Speech-to-text services, of Pipecat and of ours, as rows.
 
-The rows decide nothing about turns. Every service here passes transcripts to the user aggregator, and streams
-over a socket that the service owns and closes with the pipeline. Engines of this machine are in
-``models.stt``.
+The rows decide nothing about turns. Every service here passes transcripts to the user aggregator. Most stream
+over a socket that the service owns and closes with the pipeline; the others send a request for each voice
+over the process's HTTP session. Engines of this machine are in ``models.stt``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from urllib.parse import urlencode
 
 from pydantic import Field
 
 from parley.core.errors import ConfigError
 from parley.core.registry import Registry, Row
-from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared, secret
+from parley.processors.service_rows import (
+    NOTHING_SHARED,
+    RowSettings,
+    ServiceRow,
+    Shared,
+    http_session,
+    secret,
+)
 
 if TYPE_CHECKING:
     from pipecat.services.stt_service import STTService
@@ -27,6 +35,12 @@ STT_SERVICES: Registry[ServiceRow[Any]] = Registry(
         ),
         "soniox": Row(f"{__name__}:Soniox", "cloud, streaming", env=("SONIOX_API_KEY",)),
         "kyutai": Row(f"{__name__}:Kyutai", "your own moshi-server, streaming, word times", extra="kyutai"),
+        "groq": Row(
+            f"{__name__}:GroqStt", "Groq's cloud: Whisper, each voice as a whole", env=("GROQ_API_KEY",)
+        ),
+        "mistral": Row(
+            f"{__name__}:Mistral", "Mistral's cloud: Voxtral, streaming", env=("MISTRAL_API_KEY",)
+        ),
     },
 )
 
@@ -156,3 +170,118 @@ class Kyutai(ServiceRow[KyutaiSettings]):
             KYUTAI_OPEN_KEY if env is None else secret(self.name, env),
             delay_ms=self.settings.delay_ms,
         )
+
+
+class GroqSttSettings(RowSettings):
+    """Settings of Groq's Whisper.
+
+    Attributes:
+        model: the provider's model name.
+        language: code of ISO 639-1, or None to have each voice's language detected.
+        prompt: words to expect, e.g. product names, in a sentence.
+        base_url: address of the API, up to and including ``/v1``.
+        api_key_env: the environment variable that holds the key.
+        request_timeout_ms: longest wait for the words of a voice that is over, 10 s by default: as long as a
+            turn waits. A request that failed is not repeated.
+    """
+
+    model: str = "whisper-large-v3-turbo"
+    language: str | None = "en"
+    prompt: str = ""
+    base_url: str = Field(default="https://api.groq.com/openai/v1", pattern=r"^https?://")
+    api_key_env: str = "GROQ_API_KEY"
+    request_timeout_ms: int = Field(default=10_000, ge=500, le=10_000)
+
+    @property
+    def answer_s(self) -> float:
+        """Deadline of the words after a voice."""
+        return self.request_timeout_ms / 1000
+
+
+class GroqStt(ServiceRow[GroqSttSettings]):
+    """Recognition by Whisper in the cloud, one request for each voice; needs the process's HTTP session."""
+
+    name = "groq"
+    settings_type = GroqSttSettings
+    has_partials: ClassVar[bool] = False
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
+        """Build the service; see ``ServiceRow.build``."""
+        self.check()
+        from pipecat.services.stt_latency import GROQ_TTFS_P99
+
+        from parley.processors.perception.segment_stt import SegmentSttService
+        from parley.processors.perception.transcriptions import TranscriptionClient
+
+        settings = self.settings
+        # Stretches of the transcript come with their times, and with the probability that they are speech.
+        fields = {"model": settings.model, "response_format": "verbose_json", "temperature": "0"}
+        more = {"language": settings.language, "prompt": settings.prompt}
+        client = TranscriptionClient(
+            http_session(self.name, shared),
+            url=f"{settings.base_url.rstrip('/')}/audio/transcriptions",
+            api_key=secret(self.name, settings.api_key_env),
+            fields=[*fields.items(), *((name, value) for name, value in more.items() if value)],
+            timeout_s=settings.answer_s,
+        )
+        return SegmentSttService(client, model=settings.model, ttfs_p99_s=GROQ_TTFS_P99)
+
+
+class MistralSettings(RowSettings):
+    """Settings of Mistral's realtime transcription.
+
+    Attributes:
+        model: the provider's model name.
+        url: the provider's socket.
+        api_key_env: the environment variable that holds the key.
+        delay_ms: time by which the text follows the audio, longer for fewer errors; None: the provider's own.
+        final_timeout_ms: longest wait for the rest of the text of a voice that is over; what has come by then
+            is final.
+    """
+
+    model: str = "voxtral-mini-transcribe-realtime-2602"
+    url: str = Field(
+        default="wss://api.mistral.ai/v1/audio/transcriptions/realtime", pattern=r"^wss?://[^?#]+$"
+    )
+    api_key_env: str = "MISTRAL_API_KEY"
+    delay_ms: int | None = Field(default=None, ge=80, le=2_400)
+    final_timeout_ms: int = Field(default=1_800, ge=300, le=10_000)
+
+    @property
+    def answer_s(self) -> float:
+        """Deadline of the words after a voice."""
+        return self.final_timeout_ms / 1000
+
+
+class Mistral(ServiceRow[MistralSettings]):
+    """Streaming recognition by Voxtral in the cloud; sends partials."""
+
+    name = "mistral"
+    settings_type = MistralSettings
+
+    def build(self, shared: Shared = NOTHING_SHARED) -> "STTService":
+        """Build the service; see ``ServiceRow.build``."""
+        self.check()
+        from parley.processors.perception.mistral_stt import MistralSttService
+
+        settings = self.settings
+        return MistralSttService(
+            f"{settings.url}?{urlencode({'model': settings.model})}",
+            secret(self.name, settings.api_key_env),
+            model=settings.model,
+            delay_ms=settings.delay_ms,
+            final_s=settings.answer_s,
+        )
+
+
+@runtime_checkable
+class HasAnswerDeadline(Protocol):
+    """Settings of a recogniser with a deadline for the words after a voice."""
+
+    @property
+    def answer_s(self) -> float: ...
+
+
+def answer_deadline_s(row: ServiceRow[Any]) -> float | None:
+    """Return the deadline of a recogniser's words after a voice; None where it has none of its own."""
+    return row.settings.answer_s if isinstance(row.settings, HasAnswerDeadline) else None

@@ -62,6 +62,13 @@ class UnsettledAudio:
         """
         return self._awaited_ms
 
+    @property
+    def unsettled_ms(self) -> int:
+        """Time since the beginning of the voice that is not settled; 0 where there is none."""
+        if self._from is None:
+            return 0
+        return samples_to_ms((self.position - self._from) // PCM_BYTES_PER_SAMPLE, self._rate_hz)
+
     def add(self, pcm: bytes, at_ms: int) -> None:
         """Append audio that came at a time of the session."""
         self._kept += pcm

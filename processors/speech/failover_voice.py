@@ -32,12 +32,6 @@ from parley.processors.speech.service_voice import ServiceClause, ServiceVoice
 from parley.runtime.event_stream import CallEvents
 
 SPEAKING = "speaking"
-# Cartesia and its like name 40 to 300 ms to the first audio, and a new connection takes as long again. An
-# embedded voice needs up to 0.3 s, so a caller hears it within 1.5 s of the usual moment.
-FIRST_AUDIO_S = 1.2
-# A voice makes audio faster than it plays. A pause of this length is a stall, and most of it is hidden by the
-# audio that waits to be played.
-NEXT_AUDIO_S = 1.0
 # A clause begins with at most 0.3 s of silence; a voice that has sent this much sends nothing else.
 MOST_SILENCE_MS = 1_500
 # An outage of a provider takes minutes, a lost connection less than a second. Each probe costs a clause.
@@ -63,15 +57,15 @@ class ServiceLeg:
 
     Args:
         clause: the part, on its way.
-        voice: name of the voice.
+        voice: the voice.
         progress: account of the part.
     """
 
-    def __init__(self, clause: ServiceClause, voice: str, progress: ClauseProgress) -> None:
+    def __init__(self, clause: ServiceClause, voice: ServiceVoice, progress: ClauseProgress) -> None:
         self._clause = clause
         self._voice = voice
         self.progress = progress
-        self._due_s = asyncio.get_running_loop().time() + FIRST_AUDIO_S
+        self._due_s = asyncio.get_running_loop().time() + voice.deadlines.first_s
         self._ended: Ended | None = None
 
     async def take(self) -> SpeechPiece | Ended:
@@ -82,7 +76,7 @@ class ServiceLeg:
             piece = self.progress.add(item) if isinstance(item, SpeechPiece) else self._end(item.error)
             if piece is not None:
                 if piece.pcm:
-                    self._due_s = asyncio.get_running_loop().time() + NEXT_AUDIO_S
+                    self._due_s = asyncio.get_running_loop().time() + self._voice.deadlines.next_s
                 return piece
             if self.progress.silence_ms > MOST_SILENCE_MS:
                 self._fail(FailoverReason.SILENT, "it sends silence")
@@ -107,7 +101,7 @@ class ServiceLeg:
         return None
 
     def _fail(self, reason: FailoverReason, message: str) -> None:
-        self._ended = Ended(VoiceFailedError(message, engine=self._voice, reason=reason))
+        self._ended = Ended(VoiceFailedError(message, engine=self._voice.name, reason=reason))
 
 
 class FailoverVoices:
@@ -184,7 +178,7 @@ class FailoverVoices:
             return chosen, self._start_last(text)
         voice = self._service_voices[chosen]
         progress = ClauseProgress(text, self.rate_hz, offset_ms=offset_ms)
-        return chosen, ServiceLeg(voice.speak(text), voice.name, progress)
+        return chosen, ServiceLeg(voice.speak(text), voice, progress)
 
     def _choose(self, first: int, tried: Set[int]) -> int | None:
         """Return the place of the voice for a text: from ``first`` on, where one works; None for none."""
@@ -256,7 +250,7 @@ class FailoverVoices:
 
     async def _probe(self, voice: ServiceVoice, text: str) -> None:
         began_ms, clause = self._events.now_ms(), voice.speak(text)
-        leg = ServiceLeg(clause, voice.name, ClauseProgress(text, voice.rate_hz))
+        leg = ServiceLeg(clause, voice, ClauseProgress(text, voice.rate_hz))
         item = await leg.take()
         while not isinstance(item, Ended):
             item = await leg.take()

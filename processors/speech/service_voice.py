@@ -31,6 +31,7 @@ from parley.core.failover import CircuitBreaker
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime
 from parley.models.tts import SpeechPiece
 from parley.processors.nested_service import NestedService
+from parley.processors.speech.audio_deadlines import AudioDeadlines
 from parley.processors.speech.crossing import Ended
 from parley.runtime.loop_clock import LoopClock
 
@@ -134,6 +135,7 @@ class ServiceVoice:
         build: returns a new service; raises ConfigError.
         breaker: circuit breaker of the row, shared by all calls.
         rate_hz: rate of the audio.
+        deadlines: deadlines of its audio.
     """
 
     def __init__(
@@ -143,10 +145,12 @@ class ServiceVoice:
         breaker: CircuitBreaker,
         *,
         rate_hz: int,
+        deadlines: AudioDeadlines | None = None,
     ) -> None:
         self.name = name
         self.breaker = breaker
         self.rate_hz = rate_hz
+        self.deadlines = deadlines or AudioDeadlines()
         self._was_refused = False
         self._clock = LoopClock()
         self._build = build

@@ -26,7 +26,7 @@ KEY = "secret"
 WORD_MS = 200
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
 _WORD_BYTES = WORD_MS * 32
-_LOUD = 300
+_LOUD, _PART_BYTES = 300, 320
 
 
 class RecogniserFault(Enum):
@@ -131,8 +131,10 @@ class CloudRecogniser(ABC):
                 continue
             if isinstance(message, bytes):
                 heard += len(message)
-                pcm = np.frombuffer(message, dtype="<i2").astype(float)
-                loud += len(message) if pcm.size and np.sqrt(np.mean(pcm**2)) > _LOUD else 0
+                # In parts of 10 ms: audio of before the connection comes in one message.
+                for start in range(0, len(message), _PART_BYTES):
+                    pcm = np.frombuffer(message[start : start + _PART_BYTES], dtype="<i2").astype(float)
+                    loud += 2 * pcm.size if np.sqrt(np.mean(pcm**2)) > _LOUD else 0
                 while loud >= _WORD_BYTES * (len(words) + 1):
                     end_ms = heard // 32
                     words.append(HeardWord(WORDS[len(words) % len(WORDS)], end_ms - WORD_MS, end_ms))

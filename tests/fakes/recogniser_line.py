@@ -18,7 +18,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import CallEvent, EngineFailedOver
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.models.stt import Transcript
+from parley.models.stt import RecogniserTraits, Transcript
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.failover_stt import FailoverSttService
 from parley.runtime.event_stream import CallEvents
@@ -48,13 +48,21 @@ class RecogniserLine:
         name: name of the service's row.
         build: returns a new service.
         breaker: circuit breaker of the row.
+        traits: properties of the service.
+        answer_s: deadline of its words after a voice, where it has one of its own.
 
     Attributes:
         published: events of the call.
     """
 
     def __init__(
-        self, name: str, build: Callable[[], Awaitable[FrameProcessor]], breaker: CircuitBreaker
+        self,
+        name: str,
+        build: Callable[[], Awaitable[FrameProcessor]],
+        breaker: CircuitBreaker,
+        *,
+        traits: RecogniserTraits | None = None,
+        answer_s: float | None = None,
     ) -> None:
         events = CallEvents()
         self.breaker = breaker
@@ -69,6 +77,8 @@ class RecogniserLine:
             build_fallback=lambda: EngineSttService(InPlaceEngine(ScriptedStt(), accept)),
             events=events,
             rate_hz=RATE_HZ,
+            traits=traits,
+            answer_s=answer_s,
             audio_passthrough=False,
         )
         self.upstream = Collector(FrameDirection.UPSTREAM)

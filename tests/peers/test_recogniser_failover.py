@@ -19,7 +19,9 @@ from parley.processors.perception.services import (
     STT_SERVICES,
     DeepgramSettings,
     KyutaiSettings,
+    MistralSettings,
     SonioxSettings,
+    answer_deadline_s,
 )
 from parley.processors.service_rows import ServiceRow
 from tests.fakes.cloud_recognisers import (
@@ -31,6 +33,7 @@ from tests.fakes.cloud_recognisers import (
     Soniox,
     running_recogniser,
 )
+from tests.fakes.mistral_server import MistralServer
 from tests.fakes.moshi_server import MoshiServer
 from tests.fakes.recogniser_line import EMBEDDED, RecogniserLine
 from tests.peers.operations_gateway import BEARER
@@ -51,6 +54,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SONIOX_API_KEY", KEY)
     monkeypatch.setenv("DEEPGRAM_API_KEY", KEY)
     monkeypatch.setenv("MOSHI_KEY", KEY)
+    monkeypatch.setenv("MISTRAL_API_KEY", KEY)
 
 
 def new_breaker() -> CircuitBreaker:
@@ -64,6 +68,8 @@ def row_of(server: CloudRecogniser) -> ServiceRow[Any]:
         return STT_SERVICES.create("deepgram", DeepgramSettings(base_url=server.url))
     if isinstance(server, MoshiServer):
         return STT_SERVICES.create("kyutai", KyutaiSettings(url=server.url, api_key_env="MOSHI_KEY"))
+    if isinstance(server, MistralServer):
+        return STT_SERVICES.create("mistral", MistralSettings(url=server.url))
     return STT_SERVICES.create("soniox", SonioxSettings(url=server.url))
 
 
@@ -74,10 +80,10 @@ def line_to(server: CloudRecogniser, breaker: CircuitBreaker | None = None) -> R
     async def build() -> FrameProcessor:
         return row.build()
 
-    return RecogniserLine(row.name, build, breaker or new_breaker())
+    return RecogniserLine(row.name, build, breaker or new_breaker(), answer_s=answer_deadline_s(row))
 
 
-KINDS = [Soniox, Deepgram, MoshiServer]
+KINDS = [Soniox, Deepgram, MoshiServer, MistralServer]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,6 +97,23 @@ async def test_a_service_that_works_transcribes_everything(kind: type[CloudRecog
 
         await line.hold(script)
     assert line.finals() == [*WORDS[:4], *WORDS[4:7]]
+    assert line.reasons() == [] and line.breaker.is_closed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_voice_that_is_over_before_the_service_is_open_is_transcribed_by_it(
+    kind: type[CloudRecogniser],
+):
+    async with running_recogniser(kind) as server:
+        row, breaker = row_of(server), new_breaker()
+
+        async def build() -> FrameProcessor:
+            await asyncio.sleep(1.2)
+            return row.build()
+
+        line = RecogniserLine(row.name, build, breaker, answer_s=answer_deadline_s(row))
+        await line.hold(lambda: line.speaks(4, pause_ms=3_000))
+    assert line.finals() == list(WORDS[:4])
     assert line.reasons() == [] and line.breaker.is_closed
 
 
@@ -117,7 +140,7 @@ OF_PROTOCOL = (
 
 def repeats(kind: type[CloudRecogniser], fault: RecogniserFault) -> bool:
     """Return whether a test shows again what it shows with another service."""
-    return kind is MoshiServer and fault not in OF_PROTOCOL
+    return kind in (MoshiServer, MistralServer) and fault not in OF_PROTOCOL
 
 
 @pytest.mark.parametrize(
@@ -126,6 +149,8 @@ def repeats(kind: type[CloudRecogniser], fault: RecogniserFault) -> bool:
         pytest.param(kind, *fault, marks=[pytest.mark.slow] if repeats(kind, fault[0]) else [])
         for kind in KINDS
         for fault in FAULTS
+        # What Mistral's service has by its own deadline is final (``test_mistral_stt``).
+        if (kind, fault[0]) != (MistralServer, RecogniserFault.NO_FINALS)
     ],
 )
 async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and_each_once(
@@ -133,14 +158,20 @@ async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and
 ):
     async with running_recogniser(kind, fault, cut_words=cut_words) as server:
         line = line_to(server)
+        # Mistral's service has longer for its words than the others.
+        is_slow = kind is MistralServer
+        is_long = is_slow or fault is RecogniserFault.NO_FINALS
 
         async def script() -> None:
-            await line.speaks(5, pause_ms=3_000 if fault is RecogniserFault.NO_FINALS else 1_500)
+            await line.speaks(5, pause_ms=3_000 if is_long else 1_500)
             await line.speaks(3)
 
         await line.hold(script)
     assert line.finals() == [*EMBEDDED, *EMBEDDED[:3]]
     [found] = line.reasons()
+    if is_slow and fault is RecogniserFault.HANDSHAKE_HANGS:
+        # The deadline of the connection is over first.
+        reason = FailoverReason.ERROR
     # A service may report what is no answer, or close without a word: either is noticed.
     assert found in ((FailoverReason.ERROR, FailoverReason.SILENT) if reason is None else (reason,))
     assert not line.breaker.is_closed

@@ -11,7 +11,7 @@ from pipecat.frames.frames import ErrorFrame, InterruptionFrame, TTSTextFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.processors.speech.failover_voice import FIRST_AUDIO_S, NEXT_AUDIO_S
+from parley.processors.speech.audio_deadlines import FIRST_AUDIO_S, NEXT_AUDIO_S
 from parley.processors.speech.service_voice import ServiceVoice
 from parley.processors.speech.services import TTS_SERVICES, CartesiaSettings
 from tests.fakes.cartesia import (
@@ -201,7 +201,7 @@ async def test_a_caller_hears_the_rest_of_a_reply_whose_service_voice_dies_in_it
     [failover] = [each["payload"] for each in events if each["kind"] == "failover"]
     assert (failover["engine"], failover["successor"]) == ("cartesia", "flite")
     # The tone of the service voice, and then speech to the end of the greeting.
-    assert 0.7 < _tone_s(heard) < 1.5
+    assert 0.7 < tone_s(heard) < 1.5
     assert len(heard) / 2 / 16_000 > 5
 
 
@@ -238,7 +238,7 @@ async def test_a_call_without_any_voice_left_says_so_and_ends(tmp_path: Path):
     assert not [each for each in replies[:-1] if each["text"]]
 
 
-def _tone_s(pcm: bytes) -> float:
+def tone_s(pcm: bytes) -> float:
     """Return how long the service voice's tone of 880 Hz sounds."""
     audio = np.frombuffer(pcm, dtype="<i2").astype(float)
     pieces = audio[: len(audio) // 320 * 320].reshape(-1, 320) * np.hanning(320)

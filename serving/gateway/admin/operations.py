@@ -26,7 +26,7 @@ from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.read_pace import ReadPace
 from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings
-from parley.serving.gateway.reference_voices.voices import Voices
+from parley.serving.gateway.reference_voices.voices import VOICES_FOLDER, Voices
 from parley.serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
 from parley.serving.gateway.reference_voices.voices_api import voices_api
 from parley.serving.gateway.settings import ServerTuning
@@ -114,7 +114,7 @@ class Operations:
         return cls(
             pool,
             Apps(settings.apps, path=settings.data_dir / "apps.json"),
-            Voices(settings.data_dir / "ref_audio", settings.voices),
+            Voices(settings.data_dir / VOICES_FOLDER, settings.voices),
             settings.voices.default or voice,
             Presets(settings.presets_dir),
             settings.frontend,

@@ -28,6 +28,8 @@ from parley.runtime.atomic_file import replace_file, sweep
 from parley.serving.gateway.reference_voices.decoder import RATE_HZ, VoiceDecoder, VoiceError
 from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings, VoiceTuning
 
+# Folder of the voices in ``operations.data_dir``.
+VOICES_FOLDER = "ref_audio"
 REGISTRY = "registry.json"
 VOICE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NAME = r"^[^\x00-\x1f\x7f]{1,100}$"
@@ -226,6 +228,49 @@ class Voices:
                 is_ours = path.name.startswith(".") or VOICE_ID.fullmatch(path.stem) is not None
                 if is_old and is_ours and path.stem not in listed:
                     path.unlink()
+
+
+class StoredVoices:
+    """Reader of the reference voices of a deployment, which ``Voices`` writes. Blocks; thread-safe.
+
+    Reads the files at each use, so a voice is found as soon as it was uploaded, and never after its deletion.
+
+    Args:
+        folder: of the voices; it may not exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, wanted: str) -> str:
+        """Return the id of a voice by its id or its name.
+
+        Raises:
+            VoiceError: there is none, or there are several of that name.
+        """
+        try:
+            listed = _REGISTRY.validate_json((self._folder / REGISTRY).read_bytes())
+        except FileNotFoundError:
+            listed = []
+        except (OSError, ValidationError) as error:
+            raise VoiceError(f"the list of reference voices cannot be read: {error}", status=404) from error
+        found = [voice.id for voice in listed if wanted in (voice.id, voice.name)]
+        if len(found) > 1:
+            raise VoiceError(f"{len(found)} reference voices are named {wanted!r}: use an id", status=409)
+        if not found:
+            raise VoiceError(f"there is no reference voice {wanted!r}: upload it first", status=404)
+        return found[0]
+
+    def read(self, voice_id: str) -> bytes:
+        """Return the WAV file of a voice that was found.
+
+        Raises:
+            VoiceError: it is missing.
+        """
+        try:
+            return (self._folder / f"{voice_id}.wav").read_bytes()
+        except OSError as error:
+            raise VoiceError("the file of this voice is missing", status=404) from error
 
 
 def _unknown() -> VoiceError:

@@ -209,7 +209,7 @@ def test_fewer_decoders_than_calls_are_refused(processes: int, is_enough: bool):
 def test_an_unknown_engine_lists_engines_and_services():
     with pytest.raises(
         ConfigError,
-        match="hearing.stt: unknown engine 'ears' .known: deepgram, kyutai, moonshine, moonshine_tiny, nemo",
+        match="hearing.stt: unknown engine 'ears' .known: deepgram, groq, kyutai, mistral, moonshine",
     ):
         plan(Deployment(hearing=Hearing(stt=Choice(name="ears"))))
 

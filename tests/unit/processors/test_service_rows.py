@@ -5,14 +5,16 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+import aiohttp
 import pytest
 from pipecat.processors.frame_processor import FrameProcessor
 from pydantic import ValidationError
 
 from parley.core.errors import ConfigError
 from parley.core.registry import Registry
+from parley.models.stt import recogniser_traits
 from parley.processors.dialogue.services import LLM_SERVICES, AnthropicSettings, sees_pictures
-from parley.processors.perception.services import STT_SERVICES
+from parley.processors.perception.services import STT_SERVICES, answer_deadline_s
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.services import TTS_SERVICES
 from tests.fakes.scripted_llm import ScriptedLanguageModel
@@ -24,6 +26,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "groq": {"model": "m"},
     "worker": {"url": "ws://127.0.0.1:1"},
     "cartesia": {"voice": "v"},
+    "openai_speech": {"base_url": "http://localhost:1/v1", "model": "m", "voice": "v"},
     "xtts": {"voice": "v"},
 }
 ALL = [(registry, name) for registry in (STT_SERVICES, LLM_SERVICES, TTS_SERVICES) for name in registry]
@@ -115,42 +118,59 @@ def test_a_missing_package_is_named_with_its_extra(registry: Registry[ServiceRow
 
 
 def test_an_unknown_service_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="deepgram, kyutai, soniox"):
+    with pytest.raises(ConfigError, match="deepgram, groq, kyutai, mistral, soniox"):
         STT_SERVICES.factory("ears")
 
 
 @pytest.mark.parametrize(
-    ("registry", "name", "what"), [(LLM_SERVICES, "documents", "model"), (TTS_SERVICES, "xtts", "HTTP")]
+    ("registry", "name", "what"),
+    [
+        (LLM_SERVICES, "documents", "model"),
+        (STT_SERVICES, "groq", "HTTP"),
+        (TTS_SERVICES, "openai_speech", "HTTP"),
+        (TTS_SERVICES, "xtts", "HTTP"),
+    ],
 )
-def test_a_row_that_needs_something_shared_says_so(registry: Registry[ServiceRow[Any]], name: str, what: str):
+def test_a_row_that_needs_something_shared_says_so(
+    registry: Registry[ServiceRow[Any]], name: str, what: str, monkeypatch: pytest.MonkeyPatch
+):
+    for variable in registry.row(name).env:
+        monkeypatch.setenv(variable, "k")
     with pytest.raises(ConfigError, match=what):
         create(registry, name).build()
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("registry", "name"),
     [
-        "documents",
-        "anthropic",
-        "openai_compatible",
-        "vllm",
-        "ollama",
-        "groq",
-        "deepgram",
-        "soniox",
-        "kyutai",
-        "cartesia",
+        *((STT_SERVICES, name) for name in ("deepgram", "soniox", "kyutai", "groq", "mistral")),
+        *(
+            (LLM_SERVICES, name)
+            for name in ("documents", "anthropic", "openai_compatible", "vllm", "ollama", "groq")
+        ),
+        *((TTS_SERVICES, name) for name in ("cartesia", "openai_speech", "xtts")),
     ],
 )
-async def test_a_service_is_built_for_the_installed_pipecat(name: str, monkeypatch: pytest.MonkeyPatch):
-    registry = next(registry for registry, known in ALL if known == name)
+async def test_a_service_is_built_for_the_installed_pipecat(
+    registry: Registry[ServiceRow[Any]], name: str, monkeypatch: pytest.MonkeyPatch
+):
     if name == "deepgram":
         pytest.importorskip("deepgram", reason="needs the extra 'deepgram'")
     for variable in registry.row(name).env:
         monkeypatch.setenv(variable, "k")
-    service = create(registry, name).build(Shared(language_model=ScriptedLanguageModel(["Hi."])))
-    assert isinstance(service, FrameProcessor)
-    await asyncio.sleep(0)
+    async with aiohttp.ClientSession() as http:
+        shared = Shared(language_model=ScriptedLanguageModel(["Hi."]), http=http)
+        service = create(registry, name).build(shared)
+        assert isinstance(service, FrameProcessor)
+        await asyncio.sleep(0)
+
+
+def test_only_a_recogniser_that_answers_whole_voices_has_no_partial_texts():
+    without = [
+        name for name in STT_SERVICES if not recogniser_traits(create(STT_SERVICES, name)).has_partials
+    ]
+    assert without == ["groq"]
+    assert answer_deadline_s(create(STT_SERVICES, "groq")) == 10.0
 
 
 def test_presets_differ_in_address_and_key_only():

@@ -24,7 +24,7 @@ from parley.serving.gateway.admin.operations import Operations, OperationsSettin
 from parley.serving.gateway.reference_voices.decoder import CHILD, RATE_HZ, VoiceDecoder, VoiceError
 from parley.serving.gateway.reference_voices.decoder_child import EXIT_NOT_AUDIO, EXIT_TOO_LARGE
 from parley.serving.gateway.reference_voices.settings import VoiceTuning
-from parley.serving.gateway.reference_voices.voices import ORPHAN_S, REGISTRY, Voices
+from parley.serving.gateway.reference_voices.voices import ORPHAN_S, REGISTRY, StoredVoices, Voices
 from tests.peers.operations_gateway import BEARER, TOKEN, TOKEN_ENV, asking, gateway
 from tests.sounds import FORMATS, encoded, sound
 
@@ -487,3 +487,34 @@ async def test_samples_are_counted_with_what_a_client_reads(tmp_path: Path):
 async def test_a_server_without_a_default_voice_says_so(client: httpx.AsyncClient):
     answer = await client.get("/api/default_ref_audio")
     assert answer.status_code == 404 and "operations.voices.default" in answer.json()["detail"]
+
+
+# Voices for engines that imitate one.
+
+
+async def test_a_stored_voice_is_found_by_its_id_and_its_name_until_it_is_deleted(tmp_path: Path):
+    written, read = voices(tmp_path / "kept"), StoredVoices(tmp_path / "kept")
+    with pytest.raises(VoiceError, match="there is no reference voice 'ada'"):
+        read.find("ada")
+    voice = await written.add("ada", sound("wav"))
+    assert read.find("ada") == read.find(voice.id) == voice.id
+    assert read.read(voice.id) == written.path(voice.id).read_bytes()
+    await written.remove(voice.id)
+    with pytest.raises(VoiceError, match="there is no reference voice 'ada'"):
+        read.find("ada")
+    with pytest.raises(VoiceError, match="the file of this voice is missing"):
+        read.read(voice.id)
+
+
+async def test_two_voices_of_one_name_are_found_by_their_ids_only(tmp_path: Path):
+    written, read = voices(tmp_path), StoredVoices(tmp_path)
+    first, second = await written.add("ada", sound("wav")), await written.add("ada", sound("wav"))
+    with pytest.raises(VoiceError, match="2 reference voices are named 'ada': use an id"):
+        read.find("ada")
+    assert (read.find(first.id), read.find(second.id)) == (first.id, second.id)
+
+
+def test_a_list_of_voices_that_cannot_be_read_is_reported(tmp_path: Path):
+    (tmp_path / REGISTRY).write_text("[{")
+    with pytest.raises(VoiceError, match="cannot be read"):
+        StoredVoices(tmp_path).find("ada")

@@ -11,19 +11,22 @@ from pipecat.frames.frames import (
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor, FrameProcessorSetup
 from pipecat.services.settings import STTSettings
 from pipecat.services.stt_service import STTService
 
 from parley.core.call_events import EngineFailedOver
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.processors.perception.failover_stt import ANSWER_S, FINAL_S, PROBE_S, WORDLESS_MS
+from parley.models.stt import RecogniserTraits
+from parley.processors.perception.failover_stt import ANSWER_S, FINAL_S, GRACE_S, PROBE_S, WORDLESS_MS
 from parley.processors.perception.owed_words import WordsOwedFrame
 from tests import virtual_time
 from tests.fakes.recogniser_line import EMBEDDED, ONSET_MS, RecogniserLine
 from tests.voices import silence, tone
 
 COOL_DOWN_MS = 60_000
+# Deadline of a service that answers a voice as a whole.
+WHOLE_S = 10.0
 
 
 class SlowSttService(STTService):
@@ -34,6 +37,7 @@ class SlowSttService(STTService):
         final_s: from the end of a voice to its final word; None for none.
         owes: it reports that it owes the words of a voice that is over.
         fails_s: from the end of a voice to an error; None for none.
+        noises: it finds no words in a voice, and says so when its final word would come.
     """
 
     def __init__(
@@ -43,12 +47,13 @@ class SlowSttService(STTService):
         *,
         owes: bool = False,
         fails_s: float | None = None,
+        noises: bool = False,
     ) -> None:
         super().__init__(
             ttfs_p99_latency=0.3, settings=STTSettings(model=None, language=None), audio_passthrough=False
         )
         self._partial_s, self._final_s = partial_s, final_s
-        self._owes, self._fails_s = owes, fails_s
+        self._owes, self._fails_s, self._noises = owes, fails_s, noises
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         yield None
@@ -68,7 +73,8 @@ class SlowSttService(STTService):
 
     async def _give(self, after_s: float, frame: Frame) -> None:
         await asyncio.sleep(after_s)
-        await self.push_frame(frame)
+        if not self._noises:
+            await self.push_frame(frame)
         if self._owes and isinstance(frame, TranscriptionFrame):
             await self.push_frame(WordsOwedFrame(False))
 
@@ -85,16 +91,19 @@ def play(
     has_failed: bool = False,
     owes: bool = False,
     fails_s: float | None = None,
+    noises: bool = False,
+    whole: bool = False,
 ) -> RecogniserLine:
     async def run() -> RecogniserLine:
         async def build() -> FrameProcessor:
-            return SlowSttService(partial_s, final_s, owes=owes, fails_s=fails_s)
+            return SlowSttService(partial_s, final_s, owes=owes, fails_s=fails_s, noises=noises)
 
         breaker = CircuitBreaker(max_failures=1, cool_down_ms=COOL_DOWN_MS)
         if has_failed:
             # In another call, a cool-down ago.
             breaker.on_failure(round(virtual_time.START_S * 1_000) - COOL_DOWN_MS)
-        line = RecogniserLine("slow", build, breaker)
+        traits = RecogniserTraits(has_partials=not whole)
+        line = RecogniserLine("slow", build, breaker, traits=traits, answer_s=WHOLE_S if whole else None)
         await line.hold(lambda: script(line))
         return line
 
@@ -218,3 +227,71 @@ def test_a_service_that_fails_while_it_owes_words_passes_the_debt_on():
     line = play(None, None, lambda line: line.speaks(4), fails_s=0.2, owes=True)
     assert line.reasons() == [FailoverReason.ERROR]
     assert owed(line) == [True, " ".join(EMBEDDED[:4]), False]
+
+
+@pytest.mark.parametrize("final_s", [0.3, 3.0, 9.5])
+def test_a_service_without_partial_texts_has_its_own_deadline_for_an_answer(final_s: float):
+    async def script(line: RecogniserLine) -> None:
+        await line.speaks(30, pause_ms=11_000)
+        await line.speaks(4, pause_ms=11_000)
+
+    line = play(None, final_s, script, owes=True, whole=True)
+    assert line.finals() == ["hello", "hello"]
+    assert owed(line) == [True, "hello", False] * 2
+    assert line.reasons() == [] and line.breaker.is_closed
+
+
+def test_a_service_without_partial_texts_that_reports_nothing_is_taken_over_after_its_deadline():
+    line = play(None, None, lambda line: line.speaks(4, pause_ms=14_000), owes=True, whole=True)
+    assert line.reasons() == [FailoverReason.SILENT]
+    assert failed_s(line) == pytest.approx(0.8 + 0.2 + WHOLE_S + GRACE_S, abs=0.1)
+    assert owed(line) == [True, " ".join(EMBEDDED[:4]), False]
+
+
+def test_an_error_of_a_service_without_partial_texts_passes_all_voices_without_words_on():
+    async def script(line: RecogniserLine) -> None:
+        await line.speaks(3, pause_ms=400)
+        await line.speaks(2, pause_ms=4_000)
+
+    line = play(None, None, script, fails_s=1.0, owes=True, whole=True)
+    assert line.reasons() == [FailoverReason.ERROR]
+    assert line.finals() == list(EMBEDDED)
+
+
+def test_an_empty_answer_of_a_service_without_partial_texts_is_an_answer():
+    async def script(line: RecogniserLine) -> None:
+        # The embedded recogniser would find words in it.
+        await line.speaks(4, pause_ms=14_000)
+
+    line = play(None, 1.0, script, owes=True, noises=True, whole=True)
+    assert line.finals() == [] and owed(line) == [True, False]
+    assert line.reasons() == [] and line.breaker.is_closed
+
+
+def test_a_voice_before_the_service_is_open_is_heard_with_its_beginning():
+    begun_s: list[float] = []
+
+    class LateService(SlowSttService):
+        async def setup(self, setup: FrameProcessorSetup) -> None:
+            await super().setup(setup)
+            await asyncio.sleep(1.5)
+
+        async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+            await super().process_frame(frame, direction)
+            if isinstance(frame, VADUserStartedSpeakingFrame):
+                begun_s.append(frame.start_secs)
+
+    async def run() -> RecogniserLine:
+        async def build() -> FrameProcessor:
+            return LateService(None, 0.3, owes=True)
+
+        breaker = CircuitBreaker(max_failures=1, cool_down_ms=COOL_DOWN_MS)
+        traits = RecogniserTraits(has_partials=False)
+        line = RecogniserLine("slow", build, breaker, traits=traits, answer_s=WHOLE_S)
+        await line.hold(lambda: line.speaks(4, pause_ms=3_000))
+        return line
+
+    line = virtual_time.run(run())
+    assert line.finals() == ["hello"] and line.reasons() == []
+    # The voice of 0.8 s and the silence after it, from before its onset.
+    assert begun_s == [pytest.approx(1.5, abs=0.1)]

@@ -129,3 +129,14 @@ def test_the_audio_is_bounded_and_the_newest_is_kept():
     line.passes((KEPT_S + 10) * 1000)
     assert line.unsettled_ms() == (10_000, (KEPT_S + 10) * 1000)
     assert len(line.audio.read(0)) == KEPT_S * 1000 * MS
+
+
+def test_time_since_the_beginning_of_a_voice_that_is_not_settled():
+    line = Line()
+    line.passes(1_000)
+    assert line.audio.unsettled_ms == 0
+    line.speaks(500)
+    line.passes(300)
+    assert line.audio.unsettled_ms == BEFORE_MS + 500 + 200 + 300
+    line.audio.settle_turn()
+    assert line.audio.unsettled_ms == 0

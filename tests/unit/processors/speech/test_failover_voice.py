@@ -13,7 +13,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.call_events import EnginesGivenUp
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.processors.speech.failover_voice import FIRST_AUDIO_S, NEXT_AUDIO_S
+from parley.processors.speech.audio_deadlines import FIRST_AUDIO_S, NEXT_AUDIO_S
 from parley.processors.speech.service_voice import ServiceVoice
 from tests import virtual_time
 from tests.fakes.failover_call import RATE_HZ, FailoverCall
