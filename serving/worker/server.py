@@ -38,6 +38,7 @@ from parley.serving.worker.hosting import Hosted, LeaseHolder, Load
 from parley.serving.worker.leases import LeaseRefused, Leases, RefusedBecause
 from parley.serving.worker.lifecycle import LifecycleEvent, LifecycleState, follow
 from parley.serving.worker.settings import WorkerServerSettings
+from parley.telemetry.worker_traces import WorkerTraces
 
 # A lease is a few hundred bytes.
 FIRST_BYTES = 8_192
@@ -55,6 +56,7 @@ class WorkerServer:
         load: loads the engine; blocks.
         secret: with which tokens are signed.
         kind: of the engine, known before it is loaded.
+        traces: makes the spans of requests; None: there are none.
 
     Attributes:
         incarnation: of this process.
@@ -62,8 +64,15 @@ class WorkerServer:
     """
 
     def __init__(
-        self, settings: WorkerServerSettings, *, load: Load, secret: bytes, kind: str = "omni"
+        self,
+        settings: WorkerServerSettings,
+        *,
+        load: Load,
+        secret: bytes,
+        kind: str = "omni",
+        traces: WorkerTraces | None = None,
     ) -> None:
+        self._traces = traces or WorkerTraces()
         self.settings = settings
         self._kind = kind
         self.incarnation = uuid.uuid4().hex
@@ -341,6 +350,7 @@ class WorkerServer:
             on_event=self._on_if_it_may,
             renew=lambda: self._leases.renew(claim.session_id, claim.epoch, self._clock.now_ms()),
             introduce=self.facts,
+            traces=self._traces.conversation(self.incarnation),
         )
         return hosted, conversation
 
