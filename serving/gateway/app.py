@@ -306,6 +306,7 @@ def create_app(
         yield
         await drain()
         await usage.close()
+        page.close()
         if human_desk is not None:
             await human_desk.close()
         await asyncio.to_thread(audit.close)
