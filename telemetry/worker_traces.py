@@ -38,7 +38,7 @@ class RequestSpan:
         self._has_piece = False
 
     def piece(self) -> None:
-        """Record the first piece of the answer; further ones add nothing."""
+        """Record the first piece of speech or text; further ones add nothing."""
         if self._span is not None and not self._has_piece:
             self._has_piece = True
             self._span.add_event("first piece")

@@ -296,7 +296,8 @@ class WorkerConversation:
         span = self._traces.begin(question.type, question.facts)
 
         def emit(facts: dict[str, Any], payload: bytes) -> bool:
-            if facts or payload:
+            # Speech or text: counts and signs of life precede them.
+            if payload or "text" in facts:
                 span.piece()
             return self._emit(question.number, facts, payload)
 
