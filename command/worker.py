@@ -13,6 +13,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,8 @@ from parley.serving.worker.hosting import Hosted, HostedOmni, Load
 from parley.serving.worker.server import WorkerServer
 from parley.serving.worker.settings import WorkerServerSettings
 from parley.serving.worker.streams import HOSTING
+from parley.telemetry.trace_export import TraceExport
+from parley.telemetry.worker_traces import WorkerTraces
 
 MEANING = (
     "Exit status: 0 after a requested stop, 2 when the command or a setting is wrong, 3 when "
@@ -61,8 +65,9 @@ def serve_engine(given: argparse.Namespace, *, program: str) -> int:
         secret = _secret(settings)
         kind = _kind(given.engine, given.kind)
         load = _load(kind, given.engine, named_values(given.set), settings)
-        server = WorkerServer(settings, load=load, secret=secret, kind=kind)
-        status = asyncio.run(_run(server, prints_url=given.print_url))
+        with _traces(settings, given.engine) as traces:
+            server = WorkerServer(settings, load=load, secret=secret, kind=kind, traces=traces)
+            status = asyncio.run(_run(server, prints_url=given.print_url))
     except ConfigError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -70,6 +75,23 @@ def serve_engine(given: argparse.Namespace, *, program: str) -> int:
         print(f"{program}: it cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
         return EXIT_USAGE
     return status
+
+
+@contextmanager
+def _traces(settings: WorkerServerSettings, engine: str) -> Iterator[WorkerTraces | None]:
+    """Yield the spans of the process, which are sent until the end of the block; None without traces.
+
+    Raises:
+        ConfigError: the packages of traces are missing, or the variable with their headers.
+    """
+    if settings.traces is None:
+        yield None
+        return
+    export = TraceExport(settings.traces)
+    try:
+        yield WorkerTraces(export.tracer, worker=settings.name, engine=engine)
+    finally:
+        export.close()
 
 
 async def _run(server: WorkerServer, *, prints_url: bool) -> int:

@@ -37,6 +37,7 @@ from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import CallObserver, ObservedCall, close_observers, open_observers
+from parley.runtime.trace_context import CallTrace, open_call_trace
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Kind
 from parley.session_store.rows import SHOWN_CHARS
@@ -181,6 +182,8 @@ async def _run_call(
     before_close: Callable[[], Awaitable[None]] | None,
     reads_annotations: bool,
 ) -> None:
+    # Before the call's tasks exist: they inherit it.
+    trace = None if engines.traces is None else open_call_trace()
     runner = WorkerRunner(handle_sigint=call.handles_sigint)
     await runner.add_workers(worker)
 
@@ -203,7 +206,7 @@ async def _run_call(
     names = EngineNames(call.events, engines.names(mode))
     usage = UsageRecords(call, engines.prices, names)
     observers = [
-        *_own_observers(engines, call.events, observed, names, call.rules.identity),
+        *_own_observers(engines, call.events, observed, names, call.rules.identity, trace),
         *open_observers(engines.observers, call.events, observed),
     ]
     try:
@@ -231,7 +234,12 @@ async def _run_call(
 
 
 def _own_observers(
-    engines: Engines, events: CallEvents, call: ObservedCall, names: EngineNames, identity: ClientIdentity
+    engines: Engines,
+    events: CallEvents,
+    call: ObservedCall,
+    names: EngineNames,
+    identity: ClientIdentity,
+    trace: CallTrace | None,
 ) -> list[CallObserver]:
     """Return Parley's own observers of a call."""
     currency = None if engines.prices.settings is None else engines.prices.settings.currency
@@ -240,7 +248,7 @@ def _own_observers(
         CallMetrics(events, call, engines.metrics, names, currency),
         CallLedger(events, call, engines.ledger),
         TenantCharges(events, engines.answering.usage.tenants, identity),
-        *([] if traces is None else [CallTraces(events, call, traces.tracer, names)]),
+        *([] if traces is None or trace is None else [CallTraces(events, call, traces.tracer, names, trace)]),
     ]
 
 

@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -50,7 +51,9 @@ class EngineThread(Executor):
             if self._is_shut_down:
                 raise RuntimeError("the thread accepts no more work")
             self._unfinished += 1
-            self._jobs.put((future, lambda: fn(*args, **kwargs)))
+            # With the submitter's context: the thread works for its call (``trace_context``).
+            context = copy_context()
+            self._jobs.put((future, lambda: context.run(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -373,7 +373,7 @@ class SessionStore(SessionReader):
 
     @property
     def available(self) -> bool:
-        """True when the last transaction reached the database."""
+        """True when the last transaction reached the database, and none hangs (``attempt_s``)."""
         return self._commits.available
 
     @property

@@ -94,13 +94,23 @@ class GroupCommit:
         self._idle.set()
         self._closed = False
         self._away = False
+        self._writing_since_us: int | None = None
         self._pause_s = FIRST_PAUSE_S
         self._task: asyncio.Task[None] | None = None
 
     @property
     def available(self) -> bool:
-        """True when the last transaction reached the database."""
-        return not self._away
+        """True when the last transaction reached the database, and none has been on its way for too long."""
+        return not self._away and not self._is_stuck
+
+    @property
+    def _is_stuck(self) -> bool:
+        """True while a transaction has taken longer than it may.
+
+        A disk that does not answer holds the thread of SQLite, which nothing can interrupt.
+        """
+        since_us = self._writing_since_us
+        return since_us is not None and self._clock.now_us() - since_us > self._settings.attempt_s * 1_000_000
 
     @property
     def oldest_wait_s(self) -> float:
@@ -239,7 +249,7 @@ class GroupCommit:
             False when other processes hold all their rows locked.
         """
         if not self._jobs and not self._lanes:
-            await self._database.write(touch)
+            await self._write(touch)
             self._is_here()
             return True
         progress = False
@@ -258,13 +268,21 @@ class GroupCommit:
             self._batch = []
         return progress
 
+    async def _write(self, work: Work[T]) -> T:
+        """Run one transaction."""
+        self._writing_since_us = self._clock.now_us()
+        try:
+            return await self._database.write(work)
+        finally:
+            self._writing_since_us = None
+
     async def _do(self, job: _Waiting[Work[Any]]) -> bool:
         """Run the first job. It stays in the queue while the database is unavailable."""
         if job.done.done():
             self._jobs.popleft()
             return True
         try:
-            outcome: object = await self._database.write(job.what)
+            outcome: object = await self._write(job.what)
         except LockedError:
             self._jobs.rotate(-1)
             return False
@@ -302,7 +320,7 @@ class GroupCommit:
 
     async def _commit(self, appends: list[Append]) -> list[Outcome]:
         try:
-            outcomes = await self._database.write(partial(commit_appends, appends=appends))
+            outcomes = await self._write(partial(commit_appends, appends=appends))
         except StoreUnavailableError:
             raise
         except Exception:
@@ -314,7 +332,7 @@ class GroupCommit:
     async def _commit_with_care(self, appends: list[Append]) -> list[Outcome]:
         """Commit with keys looked up and, when that fails too, each append alone."""
         try:
-            return await self._database.write(partial(commit_appends, appends=appends, look_up=True))
+            return await self._write(partial(commit_appends, appends=appends, look_up=True))
         except StoreUnavailableError:
             raise
         except Exception as error:

@@ -45,6 +45,7 @@ from parley.core.call_events import (
 from parley.core.usage import Stage
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
+from parley.runtime.trace_context import TRACEPARENT, CallTrace
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -61,14 +62,22 @@ class CallTraces:
         call: its identity, which is in the spans.
         tracer: makes the spans.
         engines: name of the engine of each stage.
+        trace: gets the open spans, for engines that pass them on.
     """
 
     def __init__(
-        self, events: CallEvents, call: ObservedCall, tracer: "Tracer", engines: Mapping[Stage, str]
+        self,
+        events: CallEvents,
+        call: ObservedCall,
+        tracer: "Tracer",
+        engines: Mapping[Stage, str],
+        trace: CallTrace,
     ) -> None:
         # Imported where a deployment asks for traces.
         from opentelemetry.trace import SpanKind, set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        self._trace, self._propagator = trace, TraceContextTextMapPropagator()
         self._client, self._in_context = SpanKind.CLIENT, set_span_in_context
         self._events, self._call, self._tracer, self._engines = events, call, tracer, engines
         self._wall_ns = time.time_ns() - events.now_ms() * NS_PER_MS
@@ -176,13 +185,24 @@ class CallTraces:
                     "parley.turn": self._turn,
                 },
             )
+            if (parent := self._traceparent(self._root)) is not None:
+                self._trace.turn_began(parent)
         return self._root
+
+    def _traceparent(self, span: "Span") -> str | None:
+        """Return a span as another process continues it; None where the turn is not sampled."""
+        if not span.is_recording():
+            return None
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, self._in_context(span))
+        return carrier[TRACEPARENT]
 
     def _end_turn(self, at_ms: int) -> None:
         for stage in list(self._spans):
             self._end(stage, self._last_ms.get(stage, at_ms))
         if self._root is not None:
             self._root.end(self._ns(at_ms))
+        self._trace.turn_ended()
         self._root = self._over_ms = None
         self._is_answered = False
         began_ms, self._next_ms = self._next_ms, None
@@ -271,17 +291,20 @@ class CallTraces:
     ) -> None:
         root = self._root_at(at_ms)
         self._last_ms.pop(stage, None)
-        self._spans[stage] = self._tracer.start_span(
+        self._spans[stage] = span = self._tracer.start_span(
             name,
             context=self._in_context(root),
             kind=self._client,
             start_time=self._ns(at_ms),
             attributes={"parley.stage": stage.value, "parley.engine": self._engines[stage], **(facts or {})},
         )
+        if (parent := self._traceparent(span)) is not None:
+            self._trace.stage_began(stage, parent)
 
     def _end(self, stage: Stage, at_ms: int) -> None:
         span = self._spans.pop(stage, None)
         if span is not None:
+            self._trace.stage_ended(stage)
             span.end(self._ns(at_ms))
 
     def _ns(self, at_ms: int) -> int:

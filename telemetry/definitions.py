@@ -152,6 +152,14 @@ QUEUE_WAIT = _histogram("parley_queue_wait_seconds", "waits for a line that are 
 POOL_WORKERS = _gauge("parley_pool_workers", "workers of the pool", "state")
 POOL_LEASES = _gauge("parley_pool_leases", "conversations that have a worker")
 POOL_WAITING = _gauge("parley_pool_waiting", "conversations that wait for a worker")
+DEVICE_USED = _gauge(
+    "parley_device_memory_used_bytes",
+    "memory in use, by all processes, on a CUDA device on which this process (no worker) or a worker of the "
+    "pool runs an engine",
+    "worker",
+    "device",
+)
+DEVICE_TOTAL = _gauge("parley_device_memory_total_bytes", "memory of such a device", "worker", "device")
 STORE_COMMIT = _histogram("parley_store_commit_seconds", "time from an append to its commit")
 TENANT_USED = _gauge(
     "parley_tenant_used",
@@ -204,6 +212,8 @@ PROCESS_METRICS = (
         POOL_WORKERS,
         POOL_LEASES,
         POOL_WAITING,
+        DEVICE_USED,
+        DEVICE_TOTAL,
         TENANT_USED,
         TENANT_REFUSALS,
         STORE_COMMIT,

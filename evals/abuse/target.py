@@ -51,6 +51,8 @@ class Setting:
         keys: of applications.
         clock: file that shifts the server's wall clock (``evals.abuse.shifted_clock``). None for the right
             time.
+        store_faults: file that slows the session store or makes it read-only (``evals.abuse.faulty_store``).
+            None for a sound disk.
     """
 
     deployment: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +61,7 @@ class Setting:
     operator_token: bool = True
     keys: tuple[str, ...] = ()
     clock: Path | None = None
+    store_faults: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,8 @@ async def serving(folder: Path, setting: Setting) -> AsyncIterator[Target]:
     python, *program = command(PRODUCT, port, "--config", str(config))
     if setting.clock is not None:
         program = ["-m", "parley.evals.abuse.shifted_clock", str(setting.clock), *program]
+    if setting.store_faults is not None:
+        program = ["-m", "parley.evals.abuse.faulty_store", str(setting.store_faults), *program]
     limited = ("/bin/sh", "-c", LIMITED, "sh", python, *program)
     async with started(limited, port, log, environment=environment) as server:
         if server.pid is None:

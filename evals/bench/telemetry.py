@@ -45,6 +45,7 @@ from parley.evals.virtual_time import run as run_virtual
 from parley.pipelines.usage_records import UsageRecords
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import CallObserver, ObservedCall
+from parley.runtime.trace_context import CallTrace
 from parley.telemetry.call_metrics import CallMetrics
 from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.metrics import ServerMetrics
@@ -178,7 +179,7 @@ def measure(*, calls: int, minutes: float, traces: bool) -> dict[str, object]:
             export = TraceExport(TraceSettings(endpoint=endpoint))
 
             def trace(events: CallEvents, call: ObservedCall) -> Sequence[CallObserver]:
-                return (CallTraces(events, call, export.tracer, ENGINES),)
+                return (CallTraces(events, call, export.tracer, ENGINES, CallTrace()),)
 
             began_s = time.process_time()
             published_s(trace, calls=calls, turns=turns)

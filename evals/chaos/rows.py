@@ -12,7 +12,9 @@ from pathlib import Path
 from parley.core.errors import ConfigError
 from parley.evals.abuse.registry import chosen
 from parley.evals.abuse.rounds import Rounds
+from parley.evals.chaos.disk import read_only_database, slow_disk
 from parley.evals.chaos.observers import hung_collector, silent_scraper
+from parley.evals.chaos.split import split_network
 from parley.evals.chaos.stopped_server import stopped_server
 from parley.evals.chaos.workers import killed_worker, stopped_worker
 from parley.evals.crash.calls import PROXY, run_calls
@@ -99,6 +101,13 @@ ROWS: Sequence[ChaosRow] = (
         stopped_worker,
     ),
     ChaosRow(
+        "worker-split",
+        "no packet passes between the server and a worker with an open stream, and packets pass again",
+        "the clause is given up at its deadline, the worker ends the lease by its own clock, and the next "
+        "clause is spoken whole",
+        split_network,
+    ),
+    ChaosRow(
         "gateway-killed",
         "SIGKILL of the server in random phases of conversations",
         "no acknowledged event is lost or repeated, no effect of a tool happens twice",
@@ -150,6 +159,18 @@ ROWS: Sequence[ChaosRow] = (
                 "every caller hears the goodbye, and sockets are closed with 1012",
             ),
         )
+    ),
+    ChaosRow(
+        "read-only-database",
+        "the database of the sessions takes no writes any more",
+        "as for a full disk",
+        read_only_database,
+    ),
+    ChaosRow(
+        "slow-disk",
+        "each commit takes 0.5 s; then commits do not end",
+        "turns and a spoken question are answered, and /health does not wait; then as for a full disk",
+        slow_disk,
     ),
     ChaosRow(
         "collector-hangs",

@@ -38,14 +38,14 @@ async def stopped_server(run: "ChaosRun") -> list[str]:
         for text, at_s, stop_s in STOPS_S:
             spoken = await asyncio.to_thread(speakers.speak, Utterance((text,), 0, *VOICE, 0))
             for stop in (None, (at_s, stop_s)):
-                understood = await _understood(target, spoken, stop)
-                if understood != text:
+                words = await understood(target, spoken, stop)
+                if words != text:
                     stopped = "without a stop" if stop is None else f"stopped for {stop_s:g} s"
-                    faults.append(f"{stopped}: {understood!r} instead of {text!r}")
+                    faults.append(f"{stopped}: {words!r} instead of {text!r}")
     return faults
 
 
-async def _understood(target: Target, question: Spoken, stop_s: tuple[float, float] | None) -> str:
+async def understood(target: Target, question: Spoken, stop_s: tuple[float, float] | None) -> str:
     """Ask a question in a new call, and stop the server meanwhile; return the words of its turn.
 
     Raises:

@@ -21,7 +21,7 @@ REQUEST_S, OPEN_S = 2.0, 15.0
 KNOWN_S, BEYOND_S = 2.0, 3.0
 
 
-class _Clause:
+class Clause:
     """Clause that a worker speaks in a thread.
 
     Attributes:
@@ -49,7 +49,8 @@ class _Clause:
         return True
 
 
-def _voice(url: str) -> WorkerTts:
+def voice_of(url: str) -> WorkerTts:
+    """Return the client of a worker's voice."""
     os.environ[SECRET_ENV] = WORKER_SECRET
     return WorkerTts(
         WorkerTtsSettings(
@@ -58,9 +59,9 @@ def _voice(url: str) -> WorkerTts:
     )
 
 
-async def _spoken(url: str) -> list[str]:
+async def spoken(url: str) -> list[str]:
     """Return the faults of a clause that a worker should speak."""
-    voice, clause = await asyncio.to_thread(_voice, url), _Clause()
+    voice, clause = await asyncio.to_thread(voice_of, url), Clause()
     try:
         await asyncio.to_thread(clause.speak, voice)
     finally:
@@ -68,14 +69,14 @@ async def _spoken(url: str) -> list[str]:
     return [] if clause.bytes and clause.error is None else [f"a clause is not spoken: {clause.error}"]
 
 
-async def _signalled(url: str, pid: int, number: signal.Signals) -> tuple[_Clause, list[str]]:
+async def _signalled(url: str, pid: int, number: signal.Signals) -> tuple[Clause, list[str]]:
     """Speak a clause, send a signal to the worker, and speak another one over the same stream.
 
     Returns:
         The second clause, and the faults of the first one.
     """
-    voice = await asyncio.to_thread(_voice, url)
-    before, after = _Clause(), _Clause()
+    voice = await asyncio.to_thread(voice_of, url)
+    before, after = Clause(), Clause()
     try:
         await asyncio.to_thread(before.speak, voice)
         os.kill(pid, number)
@@ -95,7 +96,7 @@ async def killed_worker(run: "ChaosRun") -> list[str]:
         if clause.took_s > KNOWN_S:
             faults.append(f"the kill is known after {clause.took_s:.1f} s")
     async with voice_worker(_folder(run, "killed")) as (url, _):
-        return faults + await _spoken(url)
+        return faults + await spoken(url)
 
 
 async def stopped_worker(run: "ChaosRun") -> list[str]:
@@ -105,7 +106,7 @@ async def stopped_worker(run: "ChaosRun") -> list[str]:
         os.kill(pid, signal.SIGCONT)
         if clause.took_s > REQUEST_S + BEYOND_S:
             faults.append(f"the worker is given up after {clause.took_s:.1f} s, not at {REQUEST_S:g} s")
-        return faults + await _spoken(url)
+        return faults + await spoken(url)
 
 
 def _folder(run: "ChaosRun", name: str) -> Path:

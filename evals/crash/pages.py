@@ -36,6 +36,12 @@ DROP_S = 5.0
 FIRST_S, LAST_S = 2.0, 12.0
 RATE_HZ = 16_000
 SPEAKS, RECONNECTS = "speaking", "reconnecting"
+UNTIL_SHOWN = """state => new Promise((resolve) => {
+  const look = () => document.body.dataset.state === state && (watch.disconnect(), resolve());
+  const watch = new MutationObserver(look);
+  watch.observe(document.body, { attributes: true, attributeFilter: ["data-state"] });
+  look();
+})"""
 FLAGS = (
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
@@ -150,14 +156,16 @@ async def _call(page: "Page", url: str) -> None:
 async def _reached(page: "Page", state: str) -> None:
     """Wait until the page shows a state.
 
+    The page itself reports it: a locator of Playwright looks every 500 ms only, which a gap of one second
+    would be rounded up to.
+
     Raises:
         TimeoutError: it does not in time; with what the page shows.
     """
-    from playwright.async_api import TimeoutError as TooLate
-
     try:
-        await page.locator(f'body[data-state="{state}"]').wait_for(state="attached", timeout=WITHIN_S * 1000)
-    except TooLate as error:
+        async with asyncio.timeout(WITHIN_S):
+            await page.evaluate(UNTIL_SHOWN, state)
+    except TimeoutError as error:
         shown = await page.locator("body").get_attribute("data-state")
         notice = await page.locator('[data-role="notice"]').text_content()
         raise TimeoutError(f"the page is {shown!r}, not {state!r}, and says {notice!r}") from error

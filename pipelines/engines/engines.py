@@ -194,7 +194,9 @@ class Engines:
                 for each in (stt, planned.tts, *(chosen for _, chosen in planned.omni))
             ):
                 # A full-duplex call may begin while its workers load: a call that needs one waits.
-                workers = await opened.enter_async_context(Pool(deployment.workers))
+                workers = await opened.enter_async_context(
+                    Pool(deployment.workers, traces=deployment.telemetry.traces)
+                )
             try:
                 async with asyncio.TaskGroup() as tasks:
                     if isinstance(stt, ServiceRow) and planned.stt_fallback is not None:

@@ -7,6 +7,7 @@ loop that does not take the audio blocks the thread until a deadline, and then e
 import asyncio
 import threading
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,7 +52,8 @@ class Crossing:
     def start(self, executor: Executor, text: str) -> None:
         """Start the synthesis of the clause; an executor that is shut down ends it."""
         try:
-            executor.submit(self._speak, text)
+            # With the context of the call: its trace goes on in a worker.
+            executor.submit(copy_context().run, self._speak, text)
         except RuntimeError as refused:
             self._post(Ended(refused))
 

@@ -306,6 +306,7 @@ def create_app(
         yield
         await drain()
         await usage.close()
+        page.close()
         if human_desk is not None:
             await human_desk.close()
         await asyncio.to_thread(audit.close)
@@ -364,7 +365,7 @@ def create_app(
                 settings,
                 calls=calls,
                 # Recordings are transcribed at once, and not in real time.
-                admit=partial(sockets.admit, app="turnbased", uses_recogniser=False),
+                admitted=partial(sockets.admitted, app="turnbased", uses_recogniser=False),
             ).router()
         )
     if modes and speak is not None and transcribe is not None:
@@ -391,7 +392,7 @@ def create_app(
             EvalSocket(
                 settings,
                 calls=calls,
-                admit=lambda websocket, body: sockets.admit(
+                admitted=lambda websocket, body: sockets.admitted(
                     websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
                 ),
                 is_counted=is_counted,

@@ -65,7 +65,7 @@ from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.client_auth import Access
-from parley.serving.gateway.auth.usage import UsageLimits, unless_stored
+from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
 from parley.serving.gateway.comment_routes import add_comment_routes
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
@@ -283,7 +283,7 @@ def session_api(
         """Create a session of the client and return its id, which is unguessable."""
         identity = await access.check(request, APP)
         access.check_new_session(identity)
-        with unless_stored(usage.take_session(identity)):
+        with unless_refused(usage.take_session(identity)):
             admitted = await access.admit(request, APP)
             owner = identity.session_owner
             if owner is None and not identity.is_operator:

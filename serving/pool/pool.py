@@ -58,6 +58,7 @@ from parley.serving.scheduler.types import (
     WorkerRequest,
     WorkerState,
 )
+from parley.telemetry.settings import TraceSettings
 
 OnPlace = Callable[[QueuePlace], None]
 # Places that are reported before other tasks of the loop run, and the pause for each of them before they are
@@ -183,12 +184,14 @@ class Pool:
 
     Args:
         settings: of the pool.
+        traces: of the deployment, for the workers that are started here; None: there are none.
 
     Raises:
         ConfigError: there is no secret, and a worker is not started here.
     """
 
-    def __init__(self, settings: PoolSettings) -> None:
+    def __init__(self, settings: PoolSettings, *, traces: TraceSettings | None = None) -> None:
+        self._traces = traces
         self.settings = settings = tuned(PoolTuning, settings)
         self._clock = LoopClock()
         self._secret = pool_secret(settings)
@@ -524,7 +527,11 @@ class Pool:
         kept = _Kept(spec, watch, url=spec.url)
         if spec.url is None:
             kept.process = WorkerProcess(
-                spec, self.settings, secret=self._secret.decode(), on_url=lambda url: self._on_url(kept, url)
+                spec,
+                self.settings,
+                secret=self._secret.decode(),
+                on_url=lambda url: self._on_url(kept, url),
+                traces=self._traces,
             )
         return kept
 

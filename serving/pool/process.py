@@ -10,6 +10,7 @@ no keys of providers.
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from loguru import logger
 from parley.core.installation import written_dir
 from parley.runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 from parley.serving.pool.settings import PoolTuning, WorkerSpec
+from parley.telemetry.settings import TraceSettings
 
 
 class WorkerProcess(Supervisor):
@@ -30,6 +32,8 @@ class WorkerProcess(Supervisor):
         settings: of the pool.
         secret: passed to the worker.
         on_url: called with its address, and with None when it has ended.
+        traces: of the deployment. The worker has them too, unless its ``limits`` name others, or it has a
+            Python environment of its own, which may lack the packages.
     """
 
     def __init__(
@@ -39,11 +43,13 @@ class WorkerProcess(Supervisor):
         *,
         secret: str,
         on_url: Callable[[str | None], None],
+        traces: TraceSettings | None = None,
     ) -> None:
         self._spec = spec
         self._settings = settings
         self._secret = secret
         self._on_url = on_url
+        self._traces = traces if spec.python is None else None
         self._process: asyncio.subprocess.Process | None = None
         pauses = RestartPauses(settings.retry_ms, settings.retry_ms, settings.longest_retry_ms, settled_ms=0)
         # The pool decides how long it may load.
@@ -69,7 +75,9 @@ class WorkerProcess(Supervisor):
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command(),
             cwd=written_dir(),
-            env=child_environment(on_device=True) | {"PARLEY_WORKER_SECRET": self._secret},
+            env=child_environment(on_device=True)
+            | {"PARLEY_WORKER_SECRET": self._secret}
+            | self._trace_headers(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -103,13 +111,21 @@ class WorkerProcess(Supervisor):
                 process.kill()
             await process.wait()
 
+    def _trace_headers(self) -> dict[str, str]:
+        """Return the variable with the headers for the collector of traces, where there is one."""
+        name = None if self._traces is None else self._traces.headers_env
+        return {name: os.environ[name]} if name is not None and name in os.environ else {}
+
     def _command(self) -> list[str]:
         spec = self._spec
+        limits = dict(spec.limits)
+        if self._traces is not None:
+            limits.setdefault("traces", self._traces.model_dump(mode="json"))
         command = [spec.python or sys.executable, "-P", "-m", "parley", "worker"]
         command += ["--engine", str(spec.engine), "--name", spec.name, "--port", "0", "--print-url"]
         if spec.kind is not None:
             command += ["--kind", spec.kind]
-        for flag, values in (("--set", spec.settings), ("--limit", spec.limits)):
+        for flag, values in (("--set", spec.settings), ("--limit", limits)):
             for name, value in values.items():
                 # JSON is YAML.
                 command += [flag, f"{name}={json.dumps(value)}"]

@@ -31,6 +31,7 @@ from parley.serving.worker.hosting import EngineSession, Hosted, LeaseHolder
 from parley.serving.worker.leases import Held
 from parley.serving.worker.lifecycle import LifecycleEvent
 from parley.serving.worker.settings import WorkerServerSettings
+from parley.telemetry.worker_traces import ConversationTraces
 
 LEAST_UNIT_MS = 500
 SEND_S = 5.0
@@ -71,6 +72,7 @@ class WorkerConversation:
         on_event: called with the events of the worker that it causes.
         renew: called when the client has shown that it is present.
         introduce: returns facts of the worker for the first message.
+        traces: makes the spans of requests.
 
     Attributes:
         held: the lease.
@@ -91,6 +93,7 @@ class WorkerConversation:
         on_event: Callable[[LifecycleEvent], None],
         renew: Callable[[], bool],
         introduce: Callable[[], dict[str, Any]],
+        traces: ConversationTraces,
     ) -> None:
         self._socket = socket
         self._hosted = hosted
@@ -100,6 +103,7 @@ class WorkerConversation:
         self._on_event = on_event
         self._renew = renew
         self._introduce = introduce
+        self._traces = traces
         self._thread = EngineThread(f"conversation-{held.session_id[:8]}")
         self._talk: EngineSession | None = None
         self._running: Future[Any] | None = None
@@ -289,13 +293,19 @@ class WorkerConversation:
             return encode(failed(question.number, PeerError("it was stopped before it began")))
         within_ms = self._settings.prepare_ms if question.type is MessageType.PREPARE else self._unit_ms()
 
+        span = self._traces.begin(question.type, question.facts)
+
         def emit(facts: dict[str, Any], payload: bytes) -> bool:
+            # Speech or text: counts and signs of life precede them.
+            if payload or "text" in facts:
+                span.piece()
             return self._emit(question.number, facts, payload)
 
         try:
-            facts, payload = await self._call(
-                lambda: talk.ask(question.type, question.facts, question.payload, emit), within_ms
-            )
+            with span:
+                facts, payload = await self._call(
+                    lambda: talk.ask(question.type, question.facts, question.payload, emit), within_ms
+                )
         except AgentError as error:
             return encode(failed(question.number, error))
         except _Over:

@@ -28,6 +28,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from parley.core.errors import AgentError, IllegalTransition, PeerError
+from parley.protocols.facts import to_facts
 from parley.protocols.worker_tokens import Claim, claimed, is_signed
 from parley.runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
@@ -38,9 +39,13 @@ from parley.serving.worker.hosting import Hosted, LeaseHolder, Load
 from parley.serving.worker.leases import LeaseRefused, Leases, RefusedBecause
 from parley.serving.worker.lifecycle import LifecycleEvent, LifecycleState, follow
 from parley.serving.worker.settings import WorkerServerSettings
+from parley.telemetry.device_memory import DeviceMemory, DeviceMemoryReader
+from parley.telemetry.worker_traces import WorkerTraces
 
 # A lease is a few hundred bytes.
 FIRST_BYTES = 8_192
+# Interval at which the memory of the devices is read: Prometheus asks for it every 15 s.
+DEVICES_S = 5.0
 # Consecutive conversations that cannot be opened: the engine's error is then not caused by a single one.
 MOST_BROKEN = 3
 TRY_AGAIN_LATER, POLICY_VIOLATION, PROTOCOL_ERROR = 1013, 1008, 1002
@@ -55,6 +60,7 @@ class WorkerServer:
         load: loads the engine; blocks.
         secret: with which tokens are signed.
         kind: of the engine, known before it is loaded.
+        traces: makes the spans of requests; None: there are none.
 
     Attributes:
         incarnation: of this process.
@@ -62,8 +68,15 @@ class WorkerServer:
     """
 
     def __init__(
-        self, settings: WorkerServerSettings, *, load: Load, secret: bytes, kind: str = "omni"
+        self,
+        settings: WorkerServerSettings,
+        *,
+        load: Load,
+        secret: bytes,
+        kind: str = "omni",
+        traces: WorkerTraces | None = None,
     ) -> None:
+        self._traces = traces or WorkerTraces()
         self.settings = settings
         self._kind = kind
         self.incarnation = uuid.uuid4().hex
@@ -82,6 +95,8 @@ class WorkerServer:
         self._status = EXIT_DRAINED
         self._calls = 0
         self._leases_changed = asyncio.Event()
+        self._device_reader = DeviceMemoryReader()
+        self._devices: tuple[DeviceMemory, ...] = ()
         self._draining: asyncio.Task[None] | None = None
         self.port = settings.port
 
@@ -114,6 +129,7 @@ class WorkerServer:
             work = [
                 asyncio.create_task(self._load_engine(), name="worker.load"),
                 asyncio.create_task(self._expire(), name="worker.leases"),
+                asyncio.create_task(self._read_devices(), name="worker.devices"),
             ]
             try:
                 await self._over.wait()
@@ -121,6 +137,7 @@ class WorkerServer:
                 for task in work:
                     task.cancel()
                 await asyncio.gather(*work, return_exceptions=True)
+                self._device_reader.close()
                 server.close(close_connections=True)
         if self._hosted is not None and self._status == EXIT_DRAINED:
             closing = EngineThread("close")
@@ -210,6 +227,12 @@ class WorkerServer:
                     await self._leases_changed.wait()
             for held in self._leases.expired(self._clock.now_ms()):
                 self._conversations[held.session_id].revoke(CloseReason.EXPIRED)
+
+    async def _read_devices(self) -> None:
+        """Read the memory of the devices every ``DEVICES_S``, for the state that watchers receive."""
+        while True:
+            self._devices = await self._device_reader.read()
+            await asyncio.sleep(DEVICES_S)
 
     # Sockets.
 
@@ -341,6 +364,7 @@ class WorkerServer:
             on_event=self._on_if_it_may,
             renew=lambda: self._leases.renew(claim.session_id, claim.epoch, self._clock.now_ms()),
             introduce=self.facts,
+            traces=self._traces.conversation(self.incarnation),
         )
         return hosted, conversation
 
@@ -424,6 +448,7 @@ class WorkerServer:
             "slowest_ms": round(max((each.slowest_ms for each in conversations), default=0.0), 1),
             "rss_bytes": _rss_bytes(),
             "device_bytes": _device_bytes(),
+            "devices": [to_facts(each) for each in self._devices],
         }
 
 

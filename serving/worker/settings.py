@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from parley.core.strict_model import StrictModel
+from parley.telemetry.settings import TraceSettings
 
 
 class WorkerServerSettings(StrictModel):
@@ -68,4 +69,9 @@ class WorkerServerSettings(StrictModel):
         ge=0,
         le=86_400_000,
         description="time for which a worker that was asked to stop lets its conversation continue",
+    )
+    traces: TraceSettings | None = Field(
+        None,
+        description="spans of the requests that a client traces, sent to a collector of OpenTelemetry; null: "
+        "none. A pool gives its own to the workers that it starts",
     )

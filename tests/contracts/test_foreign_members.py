@@ -121,6 +121,7 @@ DOORS: dict[str, tuple[Depended, ...]] = {
         Depended(AIORTC, "aiortc.rtcicetransport:RTCIceTransport", ("_connection",)),
         Depended(AIORTC, "aiortc.rtcdtlstransport:RTCDtlsTransport", ("_ssl", "_rx_srtp", "_rtp_router")),
         Depended(AIOICE, "aioice.ice:Connection", ("_check_list", "_nominated")),
+        Depended(AIOICE, "aioice.stun:Transaction", ("_Transaction__request", "_Transaction__addr")),
         Depended(PYEE, "pyee.asyncio:AsyncIOEventEmitter", ("_waiting",)),
         Depended(OPENSSL, "OpenSSL.SSL:Connection", ("_context",)),
         Depended(OPENSSL, "OpenSSL.SSL:Context", ("_verify_helper",)),

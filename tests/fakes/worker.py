@@ -25,6 +25,7 @@ from parley.serving.worker.hosting import HostedOmni, Load
 from parley.serving.worker.server import WorkerServer
 from parley.serving.worker.settings import WorkerServerSettings
 from parley.serving.worker.streams import HostedRecogniser, HostedVoice
+from parley.telemetry.worker_traces import WorkerTraces
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost
 
 SECRET = "a secret of the tests, long enough"
@@ -64,11 +65,11 @@ def load_of(host: OmniHost) -> Load:
 
 
 @contextmanager
-def worker(host: OmniHost | Load, **limits: Any) -> Iterator[Served]:
+def worker(host: OmniHost | Load, *, tracing: WorkerTraces | None = None, **limits: Any) -> Iterator[Served]:
     """Run a worker in a thread of its own until the block ends."""
     load = host if callable(host) else load_of(host)
     settings = WorkerServerSettings.model_validate({"port": 0, **limits})
-    server = WorkerServer(settings, load=load, secret=SECRET.encode())
+    server = WorkerServer(settings, load=load, secret=SECRET.encode(), traces=tracing)
     started, loops = threading.Event(), []
 
     async def serve() -> None:

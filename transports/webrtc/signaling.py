@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import CapacityError, ConfigError, PeerError
 from parley.transports.pipecat_internals import (
+    answer_checks_promptly,
     check_datagram_lengths,
     check_stun_lengths,
     emit,
@@ -130,6 +131,7 @@ class Signaling:
     ) -> None:
         check_stun_lengths()
         check_datagram_lengths()
+        answer_checks_promptly()
         self._on_call = on_call
         self._max_calls = max_calls
         self._ice_servers = [ice_server(url) for url in ice_servers or []]

@@ -10,6 +10,7 @@ import { chooseLanguage, t, translate } from "./language.js";
 import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
 import { Mode } from "./mode.js";
+import { pauseMs } from "./reconnection.js";
 import { inCall, isOpening, next } from "./states.js";
 import { Transcript } from "./transcript.js";
 
@@ -20,9 +21,7 @@ import { Transcript } from "./transcript.js";
 const STATUS_MS = 10_000;
 // A call goes on after its connection was lost: for a server that starts anew, and not for ever.
 const RECONNECT_MS = 60_000;
-const PAUSES_MS = [0, 250, 500];
-const LONGEST_PAUSE_MS = 1_000;
-// A request that was made while the network was away is soon made again; a busy server gets more time.
+// A request that was made while the network was away is soon made again; a server that is slow gets more time.
 const AGAIN_MS = 2_000;
 const LONGEST_AGAIN_MS = 10_000;
 // An answer that brings no sound leaves the page listening again.
@@ -165,21 +164,25 @@ class TalkPage {
     this.#beacon?.close();
     this.#beacon = this.#voice = null;
     this.#say(t("reconnecting"));
-    for (let attempt = 0; ; attempt += 1) {
-      const last = this.#call;
-      await new Promise((resolve) => setTimeout(resolve, PAUSES_MS[attempt] ?? LONGEST_PAUSE_MS));
-      if (this.#call !== last) return; // hung up in the meantime
+    let requestMs = AGAIN_MS;
+    for (;;) {
       const call = this.#newCall();
+      const beganAt = performance.now();
       try {
-        await this.#openAgain(call, Math.min(AGAIN_MS * 1.5 ** attempt, LONGEST_AGAIN_MS));
+        await this.#openAgain(call, requestMs);
         return;
       } catch (error) {
         call.close();
         if (call !== this.#call) return;
-        if (!mayPass(error) || performance.now() - lostAt > RECONNECT_MS) {
+        const [tookMs, sinceMs] = [performance.now() - beganAt, performance.now() - lostAt];
+        if (!mayPass(error) || sinceMs > RECONNECT_MS) {
           this.#fail(error);
           return;
         }
+        if (tookMs >= requestMs) requestMs = Math.min(1.5 * requestMs, LONGEST_AGAIN_MS);
+        const pause = pauseMs({ status: error.status, tookMs, sinceMs });
+        await new Promise((resolve) => setTimeout(resolve, pause));
+        if (this.#call !== call) return; // hung up in the meantime
       }
     }
   }
@@ -618,6 +621,7 @@ async function showEngines(page) {
  * Return true for a failure to open a call that a later attempt may not have.
  *
  * @param {unknown} error
+ * @returns {error is CallError}
  */
 function mayPass(error) {
   if (!(error instanceof CallError)) return false;

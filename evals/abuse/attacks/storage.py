@@ -74,7 +74,7 @@ async def wrong_clock(run: AttackRun) -> Outcome:
 )
 async def full_disk(run: AttackRun) -> Outcome:
     """Limit the size of the server's files (RLIMIT_FSIZE), type, and lift the limit again."""
-    return await _away(run, _without_room(run.target))
+    return await outage(run, _without_room(run.target))
 
 
 @attack(
@@ -85,7 +85,7 @@ async def full_disk(run: AttackRun) -> Outcome:
 )
 async def store_away(run: AttackRun) -> Outcome:
     """Lock the database from another process, type, and unlock it again."""
-    return await _away(run, _locked(_database(run.target)))
+    return await outage(run, _locked(_database(run.target)))
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def _timed(seconds: list[float]) -> Iterator[None]:
         seconds.append(round(loop.time() - begun_s, 1))
 
 
-async def _away(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcome:
+async def outage(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcome:
     """Type a turn before, during and after a time in which the store accepts nothing."""
     took_s: list[float] = []
     health: list[tuple[int, float]] = []

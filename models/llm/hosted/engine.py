@@ -27,6 +27,7 @@ from loguru import logger
 from pydantic import Field
 
 from parley.core.errors import AgentError, EngineError, PeerError
+from parley.core.usage import Stage
 from parley.models.hosted.link import POLL_S, ConversationLink
 from parley.models.hosted.streams import StreamLimits, open_link
 from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
@@ -37,6 +38,7 @@ from parley.models.llm.kv.segments import CacheHandle
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.thread_stream import Emit, stream_from_thread
+from parley.runtime.trace_context import trace_facts
 
 ENGINE = "worker"
 
@@ -323,7 +325,8 @@ class HostedReplies:
         self, link: ConversationLink, type_: MessageType, messages: tuple[Message, ...], heard: "_Heard"
     ) -> Prefilled | None:
         asked = self._remembered.ask(messages)
-        number = link.put(type_, *of_asked(asked, self._condition(asked)))
+        facts, payload = of_asked(asked, self._condition(asked))
+        number = link.put(type_, {**facts, **trace_facts(Stage.LLM)}, payload)
         due_s = time.monotonic() + self._limits.request_timeout_s
         is_stop_sent = False
         read: Prefilled | None = None

@@ -11,17 +11,20 @@ protocol: ``EngineError``, and the stream is over. The next stream goes to anoth
 when it is available again.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from parley.core.errors import AgentError, EngineError, PeerError, ShapeError
 from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.core.usage import Stage
 from parley.models.hosted.link import ConversationLink
 from parley.models.hosted.speech import to_transcript
 from parley.models.hosted.streams import StreamLeasing, StreamLimits, open_link
 from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from parley.models.stt import Transcript
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.trace_context import call_trace
 
 ENGINE = "worker"
 
@@ -79,6 +82,8 @@ class HostedStream:
         self._link = link
         self._within_s = limits.request_timeout_s
         self._is_open = False
+        # A stream belongs to one call, whose thread need not work for it when an utterance ends.
+        self._trace = call_trace()
 
     def start(self) -> None:
         """Begin an utterance, as ``SpeechStream.start``.
@@ -114,7 +119,8 @@ class HostedStream:
         """
         self._check_open()
         self._is_open = False
-        return self._read(self._ask(MessageType.FINISH).facts.get("transcript"))
+        traced = {} if self._trace is None else self._trace.facts(Stage.STT)
+        return self._read(self._ask(MessageType.FINISH, facts=traced).facts.get("transcript"))
 
     def discard(self) -> None:
         """End the utterance without a transcript, as ``SpeechStream.discard``."""
@@ -133,8 +139,10 @@ class HostedStream:
         if not self._is_open:
             raise EngineError("no utterance is open", engine=ENGINE, retryable=False)
 
-    def _ask(self, type_: MessageType, payload: bytes = b"") -> EngineMessage:
-        answer = self._link.ask(type_, payload=payload, within_s=self._within_s)
+    def _ask(
+        self, type_: MessageType, payload: bytes = b"", facts: Mapping[str, str] | None = None
+    ) -> EngineMessage:
+        answer = self._link.ask(type_, facts, payload, within_s=self._within_s)
         # None would mean a stop, which this stream never requests.
         assert answer is not None
         return answer

@@ -23,12 +23,14 @@ from loguru import logger
 from pydantic import Field
 
 from parley.core.errors import AgentError, EngineError, PeerError
+from parley.core.usage import Stage
 from parley.models.hosted.link import ConversationLink
 from parley.models.hosted.speech import to_piece
 from parley.models.hosted.streams import StreamLeasing, StreamLimits, open_link
 from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from parley.models.tts import SpeechPiece
 from parley.runtime.engine_hosting.messages import MessageType
+from parley.runtime.trace_context import trace_facts
 
 ENGINE = "worker"
 # Interval at which the sink is called while no piece comes.
@@ -125,7 +127,7 @@ class HostedTts:
             link.close()
 
     def _speak(self, link: ConversationLink, text: str, sink: Callable[[SpeechPiece], bool]) -> bool:
-        number = link.put(MessageType.SPEAK, {"text": text})
+        number = link.put(MessageType.SPEAK, {"text": text, **trace_facts(Stage.TTS)})
         try:
             spoken = self._listen(link, number, sink)
         except PeerError as error:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from fastapi import HTTPException
 from loguru import logger
 
-from parley.core.errors import StoreUnavailableError
+from parley.core.errors import CapacityError, StoreUnavailableError
 from parley.core.grants import ClientIdentity
 from parley.serving.gateway.auth.request_budgets import RequestBudgets
 from parley.serving.gateway.auth.tenants import Tenants
@@ -209,7 +210,8 @@ class UsageLimits:
         """Count one new session.
 
         Returns:
-            The counted session, to be released where the store does not answer (``unless_stored``).
+            The counted session, to be released where the store does not answer (``unless_stored``) or the
+            conversation is refused (``unless_refused``).
 
         Raises:
             ShareError: the client has used up its rate, or its tenant may store no more.
@@ -233,6 +235,21 @@ def unless_stored(counted: Slot | None) -> Iterator[None]:
     try:
         yield
     except StoreUnavailableError:
+        if counted is not None:
+            counted.give_back()
+        raise
+
+
+@contextmanager
+def unless_refused(counted: Slot | None) -> Iterator[None]:
+    """Release what was counted, if anything, when a conversation is refused in the block.
+
+    A refusal costs its client nothing. An error of the client, such as an offer that cannot be negotiated,
+    remains counted: each attempt of it makes work.
+    """
+    try:
+        yield
+    except (HTTPException, CapacityError, StoreUnavailableError):
         if counted is not None:
             counted.give_back()
         raise

@@ -42,7 +42,7 @@ from parley.protocols.openai_chat import (
 )
 from parley.protocols.openai_http import OpenAiHttpError, check_model, error_body
 from parley.serving.gateway.auth.client_auth import Access
-from parley.serving.gateway.auth.usage import UsageLimits, unless_stored
+from parley.serving.gateway.auth.usage import UsageLimits, unless_refused, unless_stored
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.limits import ConcurrencyLimit
@@ -205,7 +205,7 @@ class ChatCompletions:
         identity = await access.check(request, APP)
         access.check_new_session(identity)
         counted = self._usage.take_session(identity)
-        with unless_stored(counted):
+        with unless_refused(counted):
             admitted = await access.admit(request, APP)
         headers = {} if admitted.next_token is None else {TOKEN_HEADER: admitted.next_token}
         cookies = Response()

@@ -1,8 +1,8 @@
 """Turn-based sockets for clients of the MiniCPM-o server: ``/ws/chat`` and ``/ws/streaming/{name}``.
 
-Input: a handshake, admitted like all others (``TalkSockets.admit``). Output: one conversation that is treated
-like a call (``serving.gateway.calls``): counted with them, and hung up when the server stops. The client
-chooses the name in the path; ``?session=`` continues a session.
+Input: a handshake, admitted like all others (``TalkSockets.admitted``). Output: one conversation that is
+treated like a call (``serving.gateway.calls``): counted with them, and hung up when the server stops. The
+client chooses the name in the path; ``?session=`` continues a session.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class ChatSockets:
     Args:
         settings: bounds.
         calls: starts conversations.
-        admit: admits a handshake, or raises.
+        admitted: admits a handshake, or raises; the conversation begins in its block.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class ChatSockets:
         settings: ServerTuning,
         *,
         calls: CallTasks,
-        admit: Admit,
+        admitted: Admit,
     ) -> None:
         self._settings = settings
         self._calls = calls
-        self._admit = admit
+        self._admitted = admitted
 
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""
@@ -80,36 +80,34 @@ class ChatSockets:
     async def _serve(self, websocket: WebSocket, protocol: Protocol, name: str | None = None) -> None:
         session_id = websocket.query_params.get("session")
         body: dict[str, object] = {"session": session_id} if session_id else {}
+        silent = None
         try:
             if name is not None:
                 check_name(name)
-            admitted = await self._admit(websocket, body)
-            identity = admitted.identity
-            if admitted.next_token is not None:
-                body["next_token"] = admitted.next_token
-            silent = self._calls.take_silent(identity, uses_recogniser=False)
-        except (HTTPException, AgentError) as error:
-            await deny(websocket, error)
-            return
-        try:
-            await websocket.accept()
-            task = self._calls.start(
-                ChatArguments(
-                    websocket=websocket,
-                    protocol=protocol,
-                    body=body,
+            async with self._admitted(websocket, body) as admitted:
+                identity = admitted.identity
+                if admitted.next_token is not None:
+                    body["next_token"] = admitted.next_token
+                silent = self._calls.take_silent(identity, uses_recogniser=False)
+                await websocket.accept()
+                task = self._calls.start(
+                    ChatArguments(
+                        websocket=websocket,
+                        protocol=protocol,
+                        body=body,
+                        identity=identity,
+                        on_first_word=silent.give_back,
+                    ),
+                    call_id=f"{protocol}.{secrets.token_hex(4)}",
+                    hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                    says_goodbye=True,
                     identity=identity,
-                    on_first_word=silent.give_back,
-                ),
-                call_id=f"{protocol}.{secrets.token_hex(4)}",
-                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
-                says_goodbye=True,
-                identity=identity,
-                uses_recogniser=False,
-            )
+                    uses_recogniser=False,
+                )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
         else:
             await asyncio.wait({task})
         finally:
-            silent.give_back()
+            if silent is not None:
+                silent.give_back()

@@ -1,6 +1,6 @@
 """Socket ``/ws`` of Pipecat's clients (Protocol Buffers) and of its evaluation tool (``pipecat eval run``).
 
-Input: a handshake, admitted like all others (``TalkSockets.admit``). ``?session=`` goes on with a session,
+Input: a handshake, admitted like all others (``TalkSockets.admitted``). ``?session=`` goes on with a session,
 and ``?mode=`` chooses the pipeline. Output: one conversation over it. The first message shows the kind of
 client: text of the tool, or bytes. The socket takes no line before that message, which has to come within
 ``socket_open_s``, and the number of sockets without one is bounded. From then on it waits for a line where
@@ -10,6 +10,7 @@ there is none. A refused socket is closed with a code and a reason.
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, WebSocket
@@ -31,7 +32,7 @@ from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
-Admit = Callable[[WebSocket, Mapping[str, object]], Awaitable[AdmittedClient]]
+Admit = Callable[[WebSocket, Mapping[str, object]], AbstractAsyncContextManager[AdmittedClient]]
 IsCounted = Callable[[Mapping[str, object]], Awaitable[bool]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.
 EVAL = "eval"
@@ -72,16 +73,16 @@ class EvalSocket:
     Args:
         settings: bounds.
         calls: starts conversations.
-        admit: admits a handshake, or raises.
+        admitted: admits a handshake, or raises; the conversation begins in its block.
         is_counted: returns whether the client of a body goes on with a call that it has lost.
     """
 
     def __init__(
-        self, settings: ServerTuning, *, calls: CallTasks, admit: Admit, is_counted: IsCounted
+        self, settings: ServerTuning, *, calls: CallTasks, admitted: Admit, is_counted: IsCounted
     ) -> None:
         self._settings = settings
         self._calls = calls
-        self._admit = admit
+        self._admitted = admitted
         self._is_counted = is_counted
         # Accepted sockets that have not identified themselves.
         self._opening = ConcurrencyLimit(
@@ -106,9 +107,9 @@ class EvalSocket:
         if websocket.query_params.get("reconnect") == "true":
             body["reconnect"] = True
         try:
-            identity = (await self._admit(websocket, body)).identity
-            await websocket.accept()
-            task = await self._open(ReplayableSocket(websocket), identity, body)
+            async with self._admitted(websocket, body) as admitted:
+                await websocket.accept()
+                task = await self._open(ReplayableSocket(websocket), admitted.identity, body)
         except (CapacityError, StoreUnavailableError) as error:
             await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
         except (HTTPException, AgentError) as error:

@@ -21,7 +21,8 @@ decides between the first two (``first_message``).
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,7 +44,7 @@ from parley.protocols.unmute import Unmute
 from parley.serving.gateway.admin.apps import AppDisabledError, AppId, Apps
 from parley.serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
-from parley.serving.gateway.auth.usage import UsageLimits, unless_stored
+from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.limits import ShareError
@@ -242,45 +243,41 @@ class RealtimeSockets:
         """
         wanted = mode or websocket.query_params.get("pipeline") or self._default_mode
         body = self._body_of(websocket, wanted)
+        silent = None
         try:
             if refuses:
                 raise PeerError(refuses)
             # First, so that no token is used up by a socket that its path refuses.
             protocol = make()
             uses_recogniser = self._calls.uses_recogniser(wanted)
-            admitted = await self.admit(
+            async with self.admitted(
                 websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=protocol.queues
-            )
-            if admitted.next_token is not None:
-                body["next_token"] = admitted.next_token
-            silent = None
-            if self._calls.has_room(uses_recogniser=uses_recogniser):
-                silent = self._calls.take_silent(admitted.identity, uses_recogniser=uses_recogniser)
-        except (HTTPException, AgentError) as error:
-            await deny(websocket, error)
-            return
-        try:
-            await self._accept(websocket)
-            arguments = SocketArguments(
-                websocket=websocket,
-                protocol=protocol,
-                mode=wanted,
-                body=body,
-                identity=admitted.identity,
-                on_first_word=None if silent is None else silent.give_back,
-            )
-            task = self._calls.start(
-                arguments,
-                call_id=f"socket.{secrets.token_hex(4)}",
-                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
-                says_goodbye=True,
-                identity=admitted.identity,
-                uses_recogniser=uses_recogniser,
-                may_wait=protocol.queues,
-                transport=protocol.name,
-                silent=silent,
-                counts_silence=silent is None,
-            )
+            ) as admitted:
+                if admitted.next_token is not None:
+                    body["next_token"] = admitted.next_token
+                if self._calls.has_room(uses_recogniser=uses_recogniser):
+                    silent = self._calls.take_silent(admitted.identity, uses_recogniser=uses_recogniser)
+                await self._accept(websocket)
+                arguments = SocketArguments(
+                    websocket=websocket,
+                    protocol=protocol,
+                    mode=wanted,
+                    body=body,
+                    identity=admitted.identity,
+                    on_first_word=None if silent is None else silent.give_back,
+                )
+                task = self._calls.start(
+                    arguments,
+                    call_id=f"socket.{secrets.token_hex(4)}",
+                    hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
+                    says_goodbye=True,
+                    identity=admitted.identity,
+                    uses_recogniser=uses_recogniser,
+                    may_wait=protocol.queues,
+                    transport=protocol.name,
+                    silent=silent,
+                    counts_silence=silent is None,
+                )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
         else:
@@ -289,7 +286,8 @@ class RealtimeSockets:
             if silent is not None:
                 silent.give_back()
 
-    async def admit(
+    @asynccontextmanager
+    async def admitted(
         self,
         websocket: WebSocket,
         body: Mapping[str, object],
@@ -297,8 +295,10 @@ class RealtimeSockets:
         app: AppId,
         uses_recogniser: bool,
         may_wait: bool = False,
-    ) -> AdmittedClient:
+    ) -> AsyncIterator[AdmittedClient]:
         """Admit a handshake of any surface; the single place of that decision.
+
+        Its conversation begins in the block: one that is refused there is no session of its client.
 
         Args:
             websocket: not accepted yet.
@@ -307,7 +307,7 @@ class RealtimeSockets:
             uses_recogniser: true when the call would use the recogniser.
             may_wait: a place in the queue for a line is enough.
 
-        Returns:
+        Yields:
             Identity of the client, and a token for another beginning, as ``Access.admit``.
 
         Raises:
@@ -317,9 +317,9 @@ class RealtimeSockets:
             websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
         )
         counted = None if "session" in body else self._usage.take_session(identity)
-        # Last, so that a token is used up only by a conversation that begins.
-        with unless_stored(counted):
-            return await self._access.admit(websocket, app)
+        with unless_refused(counted):
+            # Last, so that a token is used up only by a conversation that begins.
+            yield await self._access.admit(websocket, app)
 
     async def _check(
         self,

@@ -24,7 +24,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from parley.core.errors import PeerError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.serving.gateway.auth.client_auth import Access
-from parley.serving.gateway.auth.usage import RequestRate, UsageLimits, unless_stored
+from parley.serving.gateway.auth.usage import RequestRate, UsageLimits, unless_refused
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import read_json
 from parley.serving.gateway.line_request import Queueing
@@ -229,18 +229,18 @@ class WebRtcRoutes:
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=True)
         await self._check_body(given, identity)
         counted = self._usage.take_session(identity) if given.get("session") is None else None
-        # Last, so that a token is used up only by a call that may begin.
-        more: dict[str, str] = {}
-        if admitted is None:
-            with unless_stored(counted):
+        with unless_refused(counted):
+            # Last, so that a token is used up only by a call that may begin.
+            more: dict[str, str] = {}
+            if admitted is None:
                 begun = await self._access.admit(request, APP)
-            if begun.next_token is not None:
-                more["next_token"] = begun.next_token
-        offering = OFFERING.set(identity)
-        try:
-            return {**await self._door.offer_json(body), **more}
-        finally:
-            OFFERING.reset(offering)
+                if begun.next_token is not None:
+                    more["next_token"] = begun.next_token
+            offering = OFFERING.set(identity)
+            try:
+                return {**await self._door.offer_json(body), **more}
+            finally:
+                OFFERING.reset(offering)
 
     def _session(self, session_id: str) -> StartedSession:
         session = self._sessions.get(session_id)

@@ -4,16 +4,19 @@ import asyncio
 
 import pytest
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
 
 from parley.serving.gateway.app import create_app
-from parley.serving.gateway.metrics_api import FRESH_S, MetricsPage
+from parley.serving.gateway.metrics_api import FRESH_S, MOST_DEVICES, MetricsPage, devices_of
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.scheduler.call_queue import CallQueueSettings
 from parley.telemetry import definitions
+from parley.telemetry.device_memory import DeviceMemory, DeviceMemoryReader
 from parley.telemetry.metrics import ServerMetrics
 from parley.transports.webrtc.signaling import Signaling
 from tests import virtual_time
 from tests.peers.operations_gateway import BEARER, TOKEN, asking, gateway
+from tests.unit.telemetry.test_device_memory import USED, Devices
 
 
 async def test_the_metrics_are_the_operators_alone():
@@ -67,6 +70,40 @@ def test_scrapes_of_one_moment_are_one_rendering():
         assert b"unmute_sessions_total 2.0" in renewed
 
     virtual_time.run(scenario())
+
+
+async def test_the_memory_of_devices_is_shown_where_one_is_in_use():
+    calls = gateway().state.calls
+    reader = DeviceMemoryReader(Devices)
+    page, without = (
+        MetricsPage(ServerMetrics(), calls, None, None, devices=devices) for devices in (reader, None)
+    )
+    try:
+        text = (await page.text(""))[0].decode()
+        found = {
+            (sample.name, sample.labels["worker"], sample.labels["device"]): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name.startswith("parley_device_memory")
+        }
+        assert found == {
+            (f"parley_device_memory_{kind}_bytes", "", each.device): value
+            for each in USED
+            for kind, value in (("used", each.used_bytes), ("total", each.total_bytes))
+        }
+        assert "parley_device_memory" not in (await without.text(""))[0].decode()
+    finally:
+        page.close()
+        without.close()
+
+
+def test_a_report_of_a_worker_is_read_as_far_as_it_is_one():
+    device = {"device": "cuda:0", "used_bytes": 5, "total_bytes": 8}
+    assert devices_of({"devices": [device]}) == (DeviceMemory("cuda:0", 5, 8),)
+    assert len(devices_of({"devices": [device] * 100})) == MOST_DEVICES
+    wrong = ({"used_bytes": -1}, {"used_bytes": "5"}, {"device": "the words of a caller"}, {"device": 0})
+    for each in ({}, {"devices": "cuda:0"}, *({"devices": [{**device, **faulty}]} for faulty in wrong)):
+        assert devices_of(each) == ()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])

@@ -20,17 +20,19 @@ SESSION = "00000000-0000-4000-8000-000000000000"
 
 
 class Gateway:
-    """An application whose conversations end at once.
+    """An application whose conversations end at once, or last until their client leaves.
 
     Attributes:
         begun: arguments of the conversations that began.
     """
 
-    def __init__(self, operations: Operations | None = None, **settings: Any) -> None:
+    def __init__(self, operations: Operations | None = None, *, lasts: bool = False, **settings: Any) -> None:
         self.begun: SimpleQueue[RunnerArguments] = SimpleQueue()
 
-        async def converse(arguments: RunnerArguments) -> None:
+        async def converse(arguments: Any) -> None:
             self.begun.put(arguments)
+            while lasts and (await arguments.websocket.receive())["type"] != "websocket.disconnect":
+                pass
 
         app = create_app(
             ServerTuning(**settings),
@@ -104,3 +106,24 @@ def test_the_next_token_of_a_socket_reaches_its_conversation(keys: None, path: s
         assert gateway.status(path, gateway.token()) == 101
         following = gateway.begun.get(timeout=5).body["next_token"]
         assert gateway.status(path, following) == 101
+
+
+@pytest.mark.parametrize("path", ["/ws", "/ws/chat", "/v1/realtime?model=parley"])
+def test_a_socket_that_is_refused_is_no_session_of_its_client(path: str):
+    # Silent sockets of one address may hold two of eight lines.
+    with Gateway(lasts=True, max_calls=8, sessions_per_minute=3) as gateway:
+        address = f"ws://localhost{path}"
+        with gateway.client.websocket_connect(address), gateway.client.websocket_connect(address):
+            for _ in range(3):
+                with pytest.raises((WebSocketDenialResponse, WebSocketDisconnect)) as refused:
+                    with gateway.client.websocket_connect(address) as socket:
+                        socket.receive_text()
+                assert "minute" not in why(refused.value)
+        # The third of this minute.
+        assert gateway.status(path) == 101
+        assert gateway.status(path) != 101
+
+
+def why(refused: BaseException) -> str:
+    """Return the reason of a refusal."""
+    return refused.text if isinstance(refused, WebSocketDenialResponse) else refused.reason

@@ -97,9 +97,14 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, tenants: dict[str, Any], *, report_s: float = REPORT_S, **more: Any
+    folder: Path,
+    tenants: dict[str, Any],
+    *,
+    report_s: float = REPORT_S,
+    bounds: dict[str, Any] | None = None,
+    **more: Any,
 ) -> AsyncIterator[Gateway]:
-    server = ServerTuning(drain_s=0, hang_up_s=0.2, tenants=TenantsSettings(**tenants))
+    server = ServerTuning(drain_s=0, hang_up_s=0.2, tenants=TenantsSettings(**tenants), **(bounds or {}))
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
     conversations = Conversations(store, compactor=Compactor())
     usage, end = UsageLimits(server), asyncio.Event()
@@ -315,6 +320,24 @@ async def test_a_phone_call_beyond_the_limit_is_refused_with_words_and_not_queue
         answer = await server.client.post("/twilio/voice", data=form)
     assert answer.status_code == 200 and "Please call again tomorrow." in answer.text
     assert "<Redirect" not in answer.text and "<Connect" not in answer.text
+
+
+async def test_a_phone_call_that_finds_no_line_uses_up_nothing(tmp_path: Path):
+    phone = PhoneRoutesSettings(signatures=False, busy="All lines are busy.")
+    settings = {**settings_of(), "others": {"calls_per_day": 3}}
+    more = {"max_calls": 1, "sessions_per_minute": 1}
+    async with gateway(tmp_path, settings, bounds=more, phone=phone, modes=("cascade",)) as server:
+        server.call("acme")
+        await server.until(lambda: begun(server, 1))
+        for number in range(4):
+            form = {
+                "CallSid": f"CA{number:032}", "From": "+15550100", "To": "+15550199", "Direction": "inbound"
+            }  # fmt: skip
+            answer = await server.client.post("/twilio/voice", data=form)
+            assert "All lines are busy." in answer.text
+        assert (await server.limits("others"))["calls_per_day"] == 0
+        # Of the address of the telephone network.
+        server.usage.take_session(ClientIdentity(address="192.0.2.1"))
 
 
 async def test_the_metrics_show_the_used_part_of_each_limit(tmp_path: Path):

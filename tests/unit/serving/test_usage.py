@@ -1,13 +1,15 @@
 """Usage of clients: model requests and sessions per minute, concurrent calls."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
+from fastapi import HTTPException
 
-from parley.core.errors import KeyReusedError, StoreUnavailableError
+from parley.core.errors import CapacityError, KeyReusedError, PeerError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.serving.gateway.auth.request_budgets import BUDGET_S, RequestBudgets
-from parley.serving.gateway.auth.usage import CallShares, UsageLimits, unless_stored
+from parley.serving.gateway.auth.usage import CallShares, UsageLimits, unless_refused, unless_stored
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
@@ -112,6 +114,28 @@ def test_a_key_begins_more_sessions_than_a_stranger():
         # A user of the key also counts by its address.
         with pytest.raises(ShareError):
             usage.take_session(USER)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "is_counted"),
+    [
+        (HTTPException(401, "the token has been used"), False),
+        (CapacityError("all lines are in use", limit=1), False),
+        (ShareError("too many of this address", limit=1), False),
+        (StoreUnavailableError("silent"), False),
+        # The client's own: each attempt makes work.
+        (PeerError("the offer cannot be negotiated"), True),
+    ],
+)
+def test_a_conversation_that_is_refused_is_no_session(error: Exception, is_counted: bool):
+    async def scenario() -> None:
+        usage = UsageLimits(ServerTuning(sessions_per_minute=1))
+        with pytest.raises(type(error)), unless_refused(usage.take_session(STRANGER)):
+            raise error
+        with pytest.raises(ShareError) if is_counted else nullcontext():
+            usage.take_session(STRANGER)
 
     run(scenario())
 

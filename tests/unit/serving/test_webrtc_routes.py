@@ -41,13 +41,13 @@ class Gateway:
         door: door of their connections.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, door_calls: int = 4, **settings: Any) -> None:
         bounds = ServerTuning(**{"drain_s": 0, "hang_up_s": 0.2, **settings})
         self.clock = Clock()
         self._keys = ClientKeys(bounds, wall_s=self.clock)
         self._end = asyncio.Event()
         self.calls = CallTasks(self._converse, max_calls=4, drain_s=0, hang_up_s=0.2)
-        self.door = Signaling(self._on_call, max_calls=4, hang_up_s=0.2)
+        self.door = Signaling(self._on_call, max_calls=door_calls, hang_up_s=0.2)
         self.app = FastAPI()
         add_error_answers(self.app)
         routes = WebRtcRoutes(
@@ -152,3 +152,22 @@ async def test_a_back_end_with_a_key_is_not_held_to_the_rate_of_an_address(
     wrong = [(await client.post("/start", json={}, headers=bearer("w" * 32))).status_code for _ in range(7)]
     assert wrong == [401] * 6 + [429]
     assert (await client.post("/start", json={}, headers=bearer(KEY))).status_code == 200
+
+
+async def test_an_offer_that_is_refused_is_no_session_of_its_client(
+    offer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("PARLEY_CALL_KEYS", raising=False)
+    # The signalling has a line less than the calls, as when the last one is taken in between.
+    gateway = Gateway(door_calls=1, sessions_per_minute=4)
+    try:
+        async with client_of(gateway.app) as client:
+            begun = await client.post("/api/offer", json=offer)
+            assert begun.status_code == 200
+            for _ in range(4):
+                assert (await client.post("/api/offer", json=offer)).status_code == 503
+            await gateway.end(begun.json()["pc_id"])
+            again = await client.post("/api/offer", json=offer)
+            assert again.status_code == 200, again.text
+    finally:
+        await gateway.calls.close(gateway.door.close)

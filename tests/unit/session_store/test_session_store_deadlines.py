@@ -11,8 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from parley.core.errors import StoreUnavailableError
+from parley.runtime.loop_clock import LoopClock
 from parley.session_store.database import READERS, Database, database
 from parley.session_store.store import SessionStore, StoreTuning
+from parley.session_store.writer import GroupCommit
 
 TIMEOUT_S = 20
 # Half a minute or more; not endless, so that a failing test does not keep its process alive.
@@ -119,3 +121,30 @@ async def test_closing_does_not_wait_for_a_write_that_hangs(tmp_path: Path) -> N
     finally:
         disk.set()
     await asyncio.wait({writing})
+
+
+async def test_the_store_is_unavailable_while_a_write_hangs(tmp_path: Path) -> None:
+    begun, ends = threading.Event(), threading.Event()
+
+    def hang(_connection: sa.Connection) -> None:
+        begun.set()
+        assert ends.wait(TIMEOUT_S)
+
+    async with asyncio.timeout(TIMEOUT_S), opened(tmp_path / "a.db") as file:
+        settings = StoreTuning(url=f"sqlite:///{tmp_path}/a.db", attempt_s=0.2)
+        writer = GroupCommit(file, settings, LoopClock(), lambda _sessions: None)
+        writer.start()
+        try:
+            writing = asyncio.create_task(writer.run(hang))
+            assert await asyncio.to_thread(begun.wait, TIMEOUT_S)
+            # A disk that is only slow is no reason to refuse callers.
+            assert writer.available
+            while writer.available:
+                await asyncio.sleep(0.01)
+            assert not writing.done()
+            ends.set()
+            await writing
+            assert writer.available
+        finally:
+            ends.set()
+            await writer.close()

@@ -35,6 +35,7 @@ from parley.core.timeline import HeardMark, HeardReply
 from parley.core.usage import PricedUsage, Stage, Usage
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
+from parley.runtime.trace_context import CallTrace
 from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.settings import TraceSettings
 from parley.telemetry.trace_export import TraceExport
@@ -51,7 +52,7 @@ def happen(endpoint: str, *events: CallEvent, share: float = 1.0) -> None:
 
     async def scenario() -> None:
         stream = CallEvents()
-        traces = CallTraces(stream, CALL, export.tracer, ENGINES)
+        traces = CallTraces(stream, CALL, export.tracer, ENGINES, CallTrace())
         for event in events:
             stream.publish(event)
         assert stream.failures == 0

@@ -16,7 +16,12 @@ from parley.evals.tiny_qwen3 import install_tiny_qwen3
 from parley.models.llm import Message
 from parley.models.llm.hosted.engine import HostedReplies, WorkerLlm, WorkerLlmSettings
 from parley.models.llm.kv.causal import CausalLm
+from parley.runtime.trace_context import open_call_trace
 from parley.serving.worker.streams import HostedDialogues
+from parley.telemetry.settings import TraceSettings
+from parley.telemetry.trace_export import TraceExport
+from parley.telemetry.worker_traces import WorkerTraces
+from tests.fakes.collector import collecting
 from tests.fakes.worker import Served, shared_secret, worker
 from tests.peers.server import free_port
 from tests.unit.models.llm.kv.test_causal import Talk, model
@@ -98,6 +103,29 @@ async def test_a_conversation_that_is_over_is_forgotten_and_one_that_broke_off_i
         assert not broken.prefilled.refused and broken.prefilled.cached_tokens > 0
         check(lm, broken)
         broken.close()
+
+
+async def test_an_answer_has_a_span_below_that_of_the_caller_and_reading_ahead_has_none(folder: Path) -> None:
+    lm, parent = model(folder), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with collecting() as collector:
+        export = TraceExport(TraceSettings(endpoint=collector.endpoint))
+        tracing = WorkerTraces(export.tracer, worker="worker", engine="tiny")
+        with hosting(lm, tracing=tracing) as served:
+            replies = await asyncio.to_thread(opened, served)
+            # Before the call has a trace.
+            await said(replies, HELLO)
+            open_call_trace().turn_began(parent)
+            first = await said(replies, HELLO)
+            await replies.read_ahead((HELLO, Message("assistant", first), NEXT))
+            replies.close()
+        export.close()
+        [span] = collector.spans()
+    assert (span.name, span.trace_id.hex(), span.parent_span_id.hex()) == (
+        "chat",
+        parent[3:35],
+        parent[36:52],
+    )
+    assert [event.name for event in span.events] == ["first piece"]
 
 
 async def test_a_long_dialogue_is_a_sign_of_life_and_none_that_is_late(folder: Path) -> None:

@@ -377,6 +377,7 @@ async def test_watchers_are_told_what_changes_and_are_bounded() -> None:
             facts = (await hear(watching)).facts
             assert facts["incarnation"] == served.server.incarnation and facts["engine"]["unit_ms"] == 80
             assert facts["held"] == [] and facts["rss_bytes"] > 1_000_000
+            assert facts["devices"] == []
             assert await refused(served, first(served, MessageType.WATCH, session_id="")) == ("busy", 1013)
             socket = await leased(served, epoch=5)
             facts = (await hear(watching)).facts
