@@ -231,8 +231,8 @@ class _ActionHandler:
                 happen(Trimmed(reply_id, audio_ms, call.live.playout.heard_text(reply_id)))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
-            case ToolsAnswered(tools):
-                self._requested.set_for_reply(tools)
+            case ToolsAnswered(tools, choice):
+                self._requested.set_for_reply(tools, choice)
                 self._asked.release()
             case SessionUpdate():
                 await self._apply_update(action)
@@ -312,7 +312,7 @@ class _ActionHandler:
                 await self._greet()
                 return
             messages = [{"role": "developer", "content": OPENING}]
-        self._requested.set_for_reply(request.tools)
+        self._requested.set_for_reply(request.tools, request.choice)
         # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
             self._renew_tools()
@@ -475,6 +475,15 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
             raise ProtocolError(
                 "this deployment does not use pictures", code="not_supported", param="input_image"
             )
+    match action:
+        case SessionUpdate(choice=choice) | CreateResponse(choice=choice) | ToolsAnswered(choice=choice):
+            if choice is not None and choice.is_required and not engines.answering.forces_tools:
+                place = "session" if isinstance(action, SessionUpdate) else "response"
+                raise ProtocolError(
+                    f"{place}.tool_choice: the model of this deployment takes auto and none",
+                    code="not_supported",
+                    param=f"{place}.tool_choice",
+                )
     is_question = isinstance(action, (Typed, CreateResponse))
     if is_question and not engines.answering.usage.has_request(rules.counted):
         raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
