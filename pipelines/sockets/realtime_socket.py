@@ -10,7 +10,7 @@ Owns the client's session (its reader and its writer) and the calls of tools tha
 import asyncio
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from parley.core.call_events import (
     TurnEndRequested,
 )
 from parley.core.client_rules import ClientRules, prompt_of
-from parley.core.errors import AgentError, CapacityError, EngineError, MediaError
+from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
@@ -196,6 +196,7 @@ class _ActionHandler:
             case Pictures():
                 await self._transport.show(await self._readable(action))
             case EarlierReply(text):
+                _check_text(self._call.conversation.take_typed, text)
                 self._renew_tools()
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
             case Greet():
@@ -302,9 +303,7 @@ class _ActionHandler:
             return
         messages: list[LLMContextMessage] = []
         if text:
-            wait_s = self._call.conversation.take_typed(text)
-            if wait_s:
-                raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
+            _check_text(self._call.conversation.take_typed, text)
             await self._report(InterruptionFrame())
             messages = [{"role": "user", "content": text}]
         elif self._is_new:
@@ -417,6 +416,7 @@ async def run_socket_session(
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
+    session.add_check(partial(_checked_text, conversation))
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
         await _until_configured(session)
@@ -452,6 +452,24 @@ async def run_socket_session(
         elif ends and ends[-1].reason not in QUIET_ENDS:
             # An end for silence is an ordinary one for a client.
             session.over(ends[-1].reason, ends[-1].message)
+
+
+def _checked_text(conversation: Conversation, action: Action) -> Action:
+    """Refuse an action with more text than the session takes now, before it has any effect."""
+    match action:
+        case Typed(text) | CreateResponse(text=text) | EarlierReply(text) if text:
+            _check_text(conversation.typed_wait_s, text)
+    return action
+
+
+def _check_text(take: Callable[[str], float], text: str) -> None:
+    """Raise ProtocolError when the session cannot take a text; ``take`` returns the wait for it."""
+    try:
+        wait_s = take(text)
+    except OversizedError as error:
+        raise ProtocolError(str(error), code="too_large") from error
+    if wait_s:
+        raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
 
 
 def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:

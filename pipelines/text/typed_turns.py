@@ -49,6 +49,7 @@ from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
 from parley.pipelines.tenant_charges import tokens_of
 from parley.pipelines.text.client_tool_uses import use_drafts
+from parley.pipelines.text.shown_history import take_text
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import handed_calls
@@ -206,6 +207,7 @@ async def ask(
     own_tools: Sequence[Tool] = (),
     pictures: Sequence[Picture] = (),
     tools: ClientTools = ClientTools(),  # noqa: B008
+    is_counted: bool = False,
 ) -> AsyncGenerator[TypedEvent, None]:
     """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
@@ -231,23 +233,22 @@ async def ask(
         own_tools: tools of that call.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
         tools: of the client, checked (``check_offer``).
+        is_counted: the text is counted into the session already, with what came before it.
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
         KeyReusedError: the key belongs to other words.
         StoreError: another process holds the session, or its store is unreachable.
-        CapacityError: too much waits for the store, or was typed into the session (ShareError).
+        CapacityError: too much waits for the store, or was typed into the session (ShareError), or the text
+            is larger than what a session ever takes (OversizedError).
         EngineError: no answer was made.
     """
     rules = rules or answering.rules()
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(await answering.usage.take(rules.counted))
-        wait_s = conversation.take_typed("\n".join((text, *(each.text for each in tools.uses))))
-        if wait_s:
-            raise ShareError(
-                "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
-            )
+        if not is_counted:
+            take_text(conversation, (text, *(each.text for each in tools.uses)))
         wait_s = conversation.take_pictures(pictures)
         if wait_s:
             raise ShareError(

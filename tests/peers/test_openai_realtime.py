@@ -626,6 +626,36 @@ async def test_where_no_one_calls_tools_they_are_refused(small: RunningServer):
             await asyncio.sleep(0.05)
 
 
+async def test_typed_words_that_no_session_takes_are_refused(server: RunningServer):
+    async with calling(server.url, microphone=False) as caller:
+        for _ in range(5):
+            await typed(caller, "What is the price? " + "x" * 30_981)
+        await caller.connection.response.create()
+        error = (await caller.until("error")).error
+        assert error.code == "too_large" and "155004 bytes" in error.message
+        # They paid nothing: what is left of them is answered when their client has taken the rest back.
+        items = [event.item.id for event in caller.of("conversation.item.added")]
+        for item_id in items[1:]:
+            await caller.connection.conversation.item.delete(item_id=item_id)
+        await caller.until("conversation.item.deleted", count=4)
+        await caller.connection.response.create()
+        await caller.until("response.done")
+        assert "five euros" in caller.said() and len(caller.of("error")) == 1
+
+
+async def test_what_a_client_types_is_paid_in_full(server: RunningServer):
+    async with calling(server.url, microphone=False) as caller:
+        # 31 kB each, of 150: the fifth has to wait.
+        for number in range(1, 5):
+            await typed(caller, "What is the price? " + "x" * 30_980)
+            await caller.connection.response.create()
+            await caller.until("response.created", count=number)
+        await typed(caller, "What is the price? " + "x" * 30_980)
+        await caller.connection.response.create()
+        error = (await caller.until("error")).error
+        assert error.code == "rate_limited" and "try again in" in error.message
+
+
 # Sessions
 
 
