@@ -74,6 +74,18 @@ class CapacityError(AgentError):
         self.limit = limit
 
 
+class OversizedError(CapacityError):
+    """A request needs more than its limit ever permits: waiting does not help, a smaller one does.
+
+    Attributes:
+        size: what the request needs, in the unit of the limit.
+    """
+
+    def __init__(self, message: str, *, size: int, limit: int) -> None:
+        super().__init__(message, limit=limit)
+        self.size = size
+
+
 class StoreError(AgentError):
     """The session store refused the request: report it, and change the request."""
 

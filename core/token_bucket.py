@@ -30,7 +30,12 @@ class TokenBucket:
 
     def take_or_wait_us(self, count: float, now_us: int) -> int:
         """Take ``count`` tokens and return 0, or return the wait in microseconds when there are too few."""
-        if self.take(count, now_us):
+        return 0 if self.take(count, now_us) else self.wait_us(count, now_us)
+
+    def wait_us(self, count: float, now_us: int) -> int:
+        """Return the wait until there are ``count`` tokens; 0 when there are. Takes none."""
+        self._refill(now_us)
+        if self._left >= count:
             return 0
         return max(1, round((count - self._left) * _US_PER_S / self._per_s))
 

@@ -19,7 +19,7 @@ from parley.models.tools import Tool
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
 from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, check_uses, turn_of_uses
-from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
+from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures, take_text, texts_of
 from parley.pipelines.text.typed_turns import (
     CLOSE_S,
     TRANSPORT,
@@ -34,7 +34,6 @@ from parley.pipelines.text.typed_turns import (
 )
 from parley.processors.dialogue.commit_gate import Answers
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn
-from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import ClientDialogue, TurnEvent
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import (
@@ -199,12 +198,15 @@ class TypedTurns:
             shown = [await self._displayed(conversation, each) for each in dialogue.earlier or ()]
             async with conversation.turn:
                 supersedes: tuple[str, ...] = ()
+                is_counted = False
                 uses = _uses_of(dialogue.uses)
                 # Before anything is committed: a refused turn has changed nothing.
                 check_uses(conversation, (*uses, *(use for each in shown for use in each.uses)))
                 resumed = turn_of_uses(conversation, uses, text)
                 if dialogue.earlier is not None and resumed is None:
-                    supersedes = await self._follow(conversation, shown, dialogue.transport, rules)
+                    said = (text, *(use.text for use in uses))
+                    supersedes = await self._follow(conversation, shown, dialogue.transport, rules, said)
+                    is_counted = True
                 answer = ask(
                     conversation,
                     self._answering,
@@ -220,6 +222,7 @@ class TypedTurns:
                     own_tools=self._tools,
                     pictures=pictures,
                     tools=ClientTools(dialogue.offer, uses, resumed),
+                    is_counted=is_counted,
                 )
                 async with aclosing(answer):
                     async for event in answer:
@@ -231,23 +234,22 @@ class TypedTurns:
         shown: Sequence[DisplayedMessage],
         transport: str,
         rules: ClientRules,
+        said: Sequence[str],
     ) -> tuple[str, ...]:
         """Bring the session to the messages that its client shows; return the keys that its turn supersedes.
+
+        Counts their text together with that of the turn (``said``), so that a refused request has no effect.
 
         Raises:
             ProtocolError: they cannot be followed.
             ShareError: they hold too much text.
+            OversizedError: they hold more than a session ever takes.
             StoreError: another process holds the session, or its store is unreachable.
         """
         parted = await parted_from(conversation, self._conversations.store, shown, transport=transport)
+        take_text(conversation, (*texts_of(parted), *said))
         if not parted.new:
             return parted.supersedes
-        used = (use.text for each in parted.new for use in each.uses)
-        wait_s = conversation.take_typed("\n".join((*(each.text for each in parted.new), *used)))
-        if wait_s:
-            raise ShareError(
-                "too much text was brought into this session, try again later", limit=0, retry_s=wait_s
-            )
         take_pictures(conversation, parted)
         await conversation.in_time(
             conversation.append(*brought_turns(conversation, parted, transport=transport, mark=rules.mark))

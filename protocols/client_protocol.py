@@ -122,6 +122,19 @@ class Greet:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Choice of a client between tools for an answer.
+
+    Attributes:
+        is_required: the model has to call one; False: it decides by itself.
+        name: which one it has to call; None: any.
+    """
+
+    is_required: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateResponse:
     """Request for the bot to speak now, whichever side spoke last.
 
@@ -129,11 +142,13 @@ class CreateResponse:
         instructions: for this answer only, in place of the client's other ones; None: those apply.
         text: typed message to answer; empty: the conversation so far.
         tools: for this answer only, in place of the client's other ones; None: those apply.
+        choice: between them, for this answer only; None: that of the session applies.
     """
 
     instructions: str | None = None
     text: str = ""
     tools: "tuple[ClientTool, ...] | None" = None
+    choice: ToolChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +238,11 @@ class ToolsAnswered:
 
     Attributes:
         tools: for this answer only, in place of the client's other ones; None: those apply.
+        choice: between them, for this answer only; None: that of the session applies.
     """
 
     tools: tuple[ClientTool, ...] | None = None
+    choice: ToolChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +253,7 @@ class SessionUpdate:
         instructions: text added to the deployment's prompt; empty: none.
         notes: further text added to the prompt.
         tools: tools that the client runs.
+        choice: between them, for every answer to the caller.
         llm_ref_audio: reference voice for a speech model, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for the part of the model that generates audio.
         settings: of a speech model, by name.
@@ -244,6 +262,7 @@ class SessionUpdate:
     instructions: str | None = None
     notes: str | None = None
     tools: tuple[ClientTool, ...] | None = None
+    choice: ToolChoice | None = None
     llm_ref_audio: np.ndarray | None = None
     tts_ref_audio: np.ndarray | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from parley.core.pictures import MEDIA_TYPES, PictureFile
-from parley.protocols.client_protocol import ClientTool
+from parley.protocols.client_protocol import ClientTool, ToolChoice
 from parley.protocols.openai_http import GivenModel, OpenAiHttpError
 
 MOST_MESSAGES, MOST_PARTS, MOST_CHARS = 512, 64, 32_768
@@ -149,11 +149,11 @@ class ToolOffer:
 
     Attributes:
         tools: of the client.
-        choice: "auto"; "required" for any of them; otherwise the name of the one that is to be called.
+        choice: between them.
     """
 
     tools: tuple[ClientTool, ...] = ()
-    choice: str = "auto"
+    choice: ToolChoice = ToolChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,12 +323,12 @@ def _offer(request: CompletionRequest) -> ToolOffer:
     if request.parallel_tool_calls is False:
         raise unsupported("parallel_tool_calls", "The model decides how many tools it calls at once")
     if choice in (None, "auto", "required"):
-        return ToolOffer(tools, str(choice or "auto"))
+        return ToolOffer(tools, ToolChoice(is_required=choice == "required"))
     named = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
     name = named.get("name") if isinstance(named, dict) else None
     if name not in names:
         raise _wrong("tool_choice", "expected 'none', 'auto', 'required' or one of the functions in 'tools'")
-    return ToolOffer(tools, str(name))
+    return ToolOffer(tools, ToolChoice(is_required=True, name=str(name)))
 
 
 def _tool(given: Mapping[str, Any], where: str) -> ClientTool:

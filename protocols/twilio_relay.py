@@ -19,6 +19,8 @@ MOST_MESSAGE_CHARS, MOST_PROMPT_CHARS, MOST_ID_CHARS = 65_536, 8_000, 200
 DIGITS, MOST_DIGITS = frozenset("0123456789*#"), 32
 # Twilio passes this text on with the request that follows the call; it takes 64 KB.
 MOST_HANDOFF_CHARS = 4_000
+# Value of ``transcriptionLanguage`` with which Twilio recognises whichever language is spoken.
+ANY_LANGUAGE = "multi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,30 @@ def token(text: str, *, is_last: bool, language: str | None = None) -> str:
     """Return the message with a piece of what the bot says; an empty last one ends it."""
     spoken = {} if language is None else {"lang": language}
     return json.dumps({"type": "text", "token": text, "last": is_last, **spoken})
+
+
+def play(source: str, *, loop: int, is_interruptible: bool, is_preemptible: bool) -> str:
+    """Return the message that plays a recording, after what is being spoken.
+
+    Args:
+        source: address from which Twilio fetches it.
+        loop: number of times that it is played.
+        is_interruptible: the caller's voice ends it.
+        is_preemptible: the next text or recording ends it; else that waits for its end.
+    """
+    options = {"loop": loop, "interruptible": is_interruptible, "preemptible": is_preemptible}
+    return json.dumps({"type": "play", "source": source, **options})
+
+
+def language(*, spoken: str, recognised: str | None = None) -> str:
+    """Return the message that switches the language of the call.
+
+    Args:
+        spoken: language in which Twilio speaks from now on.
+        recognised: language that it recognises from now on; None: the same as before.
+    """
+    heard = {} if recognised is None else {"transcriptionLanguage": recognised}
+    return json.dumps({"type": "language", "ttsLanguage": spoken, **heard})
 
 
 def keys(pressed: str) -> str:

@@ -70,17 +70,25 @@ def connect(
     return document(response)
 
 
-def relay(address: str, action: str, attributes: Mapping[str, str]) -> str:
+def relay(
+    address: str,
+    action: str,
+    attributes: Mapping[str, str],
+    languages: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
     """Return the document that connects the call to a socket of text (ConversationRelay).
 
     Args:
         address: wss:// without a query.
         action: where Twilio asks how the call goes on when the socket is closed or the session has ended.
         attributes: of Twilio's element: language, voices, detection of keys.
+        languages: to which the call may switch, with the attributes of each: voices, recogniser.
     """
     response = ElementTree.Element("Response")
     connected = ElementTree.SubElement(response, "Connect", action=action, method="POST")
-    ElementTree.SubElement(connected, "ConversationRelay", {"url": address, **attributes})
+    element = ElementTree.SubElement(connected, "ConversationRelay", {"url": address, **attributes})
+    for code, own in (languages or {}).items():
+        ElementTree.SubElement(element, "Language", {"code": code, **own})
     return document(response)
 
 

@@ -363,8 +363,20 @@ class Conversation:
             del self._streams[stream]
 
     def take_typed(self, text: str) -> float:
-        """Count a typed turn before it is accepted; return 0, or the seconds until it may be."""
+        """Count a typed turn before it is accepted; return 0, or the seconds until it may be.
+
+        Raises:
+            OversizedError: it is larger than all that a session takes in a minute.
+        """
         return self._typed.take(self.session_id, text)
+
+    def typed_wait_s(self, text: str) -> float:
+        """Return what ``take_typed`` would, and count nothing.
+
+        Raises:
+            OversizedError: the text is larger than all that a session takes in a minute.
+        """
+        return self._typed.wait_s(self.session_id, text)
 
     def take_pictures(self, pictures: Sequence[Picture]) -> float:
         """Count pictures before they are accepted; return 0, or the seconds until they may be.

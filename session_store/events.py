@@ -55,7 +55,8 @@ class Kind(StrEnum):
     # Result of a tool call. call_id, name, result, outcome ("done", "failed", or "unknown" when it may have
     # taken effect)
     TOOL_RESULT = "tool_result"
-    # State of the conversation; a later key wins. speaker, intent, slots
+    # State of the conversation; a later key wins. speaker, intent, slots; language (tag, where a phone call
+    # as text has switched to it)
     STATE = "state"
     # Change of the tier (core.tiers). tier, epoch, reason, note (of the human who handed the session back),
     # cause (why a human was offered)

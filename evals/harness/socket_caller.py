@@ -44,6 +44,7 @@ class SocketCaller:
         unanswered: number of questions without an answer.
         errors: codes that the server sent.
         heard: transcripts by the server, of each question that it recognised.
+        heard_by_turn: the same, of each question apart, after those of the time before the first.
         pieces: of the audio of each answer, arrival and length in seconds.
         audio: all speech of the bot, 16-bit PCM at ``RATE_HZ``.
         closed: code and reason of the server's close. None while there is none.
@@ -69,6 +70,7 @@ class SocketCaller:
         self.unanswered = 0
         self.errors: list[str] = []
         self.heard: list[str] = []
+        self.heard_by_turn: list[list[str]] = [[]]
         self.pieces: list[list[tuple[float, float]]] = [[]]
         self.audio = bytearray()
         self.closed: tuple[int, str] | None = None
@@ -89,10 +91,22 @@ class SocketCaller:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
+    def largest_gap_ms(self) -> float:
+        """Return the longest time for which there was nothing to play inside of an answer."""
+        longest_s = 0.0
+        for pieces in self.pieces:
+            until_s: float | None = None
+            for arrived_s, length_s in pieces:
+                if until_s is not None:
+                    longest_s = max(longest_s, arrived_s - until_s)
+                until_s = max(arrived_s, until_s or arrived_s) + length_s
+        return longest_s * 1000
+
     async def _ask(self, question: str) -> None:
         self._heard_s = None
         self._over.clear()
         self.pieces.append([])
+        self.heard_by_turn.append([])
         self._speech = await asyncio.to_thread(speech, question)
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -136,6 +150,7 @@ class SocketCaller:
                     self._over.set()
                 case "conversation.item.input_audio_transcription.completed":
                     self.heard.append(str(event["transcript"]))
+                    self.heard_by_turn[-1].append(self.heard[-1])
                 case "error":
                     self.errors.append(str(event["error"]["code"]))
 

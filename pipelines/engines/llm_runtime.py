@@ -61,14 +61,16 @@ from parley.processors.dialogue.services import (
     Documents,
     LlamaCpp,
     LlmRow,
-    OpenAiCompatible,
     PoolLlmRow,
     Transformers,
     WorkerLlmRow,
+    forces_tools,
     sees_pictures,
 )
 from parley.processors.dialogue.shared_tools import SharedTools
+from parley.processors.dialogue.tool_choice import QuestionToolChoice
 from parley.processors.service_rows import ServiceRow, Shared
+from parley.protocols.client_protocol import ToolChoice
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.auth.usage import UsageLimits
@@ -301,16 +303,17 @@ class LlmRuntime:
     def calls_tools(self) -> bool:
         """True when the model may call tools.
 
-        Models that run in this process support none; a GGUF file supports them when its chat template does.
+        Models that run in this process or in a worker support none; a GGUF file supports them when its chat
+        template does.
         """
         if self._llamacpp is not None:
             return self._llamacpp.uses_tools
-        return not isinstance(self._plan.row, Documents | Transformers)
+        return not isinstance(self._plan.row, Documents | Transformers | WorkerLlmRow | PoolLlmRow)
 
     @property
     def forces_tools(self) -> bool:
-        """True when a request may make the model call a tool; Pipecat's other services ignore such a wish."""
-        return isinstance(self._plan.row, OpenAiCompatible | LlamaCpp) and self.calls_tools
+        """True when a request may make the model call a tool."""
+        return forces_tools(self._plan.row) and self.calls_tools
 
     @property
     def sees(self) -> bool:
@@ -382,6 +385,7 @@ class LlmRuntime:
         conversation: Conversation | None = None,
         events: CallEvents | None = None,
         reveal: Reveal | None = None,
+        tool_choice: Callable[[], ToolChoice | None] | None = None,
     ) -> list[FrameProcessor]:
         """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -395,6 +399,7 @@ class LlmRuntime:
             conversation: session whose pictures the model sees; None for a dialogue without pictures.
             events: of the call, where the fallback is reported; None: there is no call.
             reveal: puts words of a private pause into each question; None: there are none.
+            tool_choice: returns the client's choice of tools; None: there is no client that has one.
         """
         shared = self.shared
         if memory is not None:
@@ -403,6 +408,9 @@ class LlmRuntime:
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)
+            if tool_choice is not None:
+                # After the tools, which make the question that follows a result.
+                service.add_event_handler("on_before_process_frame", QuestionToolChoice(tool_choice).on_frame)
         if self._finder is not None:
             # After the tools, which make the request that follows a result.
             finder = self._finder

@@ -5,7 +5,8 @@ interruption ends it, and what Twilio reports as heard is what the session remem
 answer was complete here long before it was spoken. Keys are a turn of their own after a pause or ``#``. A
 farewell, a wish for a person, the key of a person and the model's tools (``phone.relay_control``) end the
 session: after the answer, and the time that it takes to speak it, because Twilio does not report when that is
-over. What the caller says meanwhile takes it back.
+over. What the caller says meanwhile takes it back. ``phone.relay_media`` has the language of the call and the
+recordings that are played in it.
 
 Owns the task of the present turn. The socket closed by Twilio: the call goes on over another one, because
 Twilio asks how it goes on (``PhoneRoutes.reconnect``). Closed here because the server stops: likewise, at
@@ -29,6 +30,7 @@ from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.lifecycle import LOST, USED_UP
 from parley.pipelines.phone.relay_control import End, RelayControl
+from parley.pipelines.phone.relay_media import RelayMedia
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns
 from parley.pipelines.text.heard_answers import note_heard
@@ -44,6 +46,7 @@ from parley.serving.gateway.session_api import ClientDialogue
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
+from parley.session_store.memory import text_in
 from parley.session_store.prompt import BY_DEPLOYMENT
 from parley.telemetry.call_metrics import count_ends
 from parley.telemetry.metrics import ServerMetrics
@@ -115,7 +118,7 @@ class RelayCall:
         phone: the call.
         phone_settings: of the deployment.
         open_turns: returns typed turns of this call alone, which are closed with it.
-        intents: rules of the language that is spoken.
+        intents: rules of the deployment's language.
         greeting: first words of a call; empty: none.
         apology: words in place of an answer that failed; empty: none.
         stopping: set when the server stops.
@@ -141,7 +144,11 @@ class RelayCall:
         goodbye: str,
     ) -> None:
         self._socket, self._phone, self._settings = websocket, phone, phone_settings
-        self._control = RelayControl(phone, phone_settings, intents, self._send)
+        assert phone_settings.relay is not None
+        self._opening = phone_settings.relay.opening
+        self._media = RelayMedia(phone_settings.relay, intents, self._send, self._keep_language)
+        self._control = RelayControl(phone, phone_settings, self._media, self._send)
+        self._conversation: Conversation | None = None
         self._turns = open_turns(self._control)
         self._ended = asyncio.Event()
         self._greeting, self._apology = greeting, apology
@@ -172,6 +179,7 @@ class RelayCall:
     async def hold(self, conversation: Conversation) -> bool:
         """Hold the call until its socket is closed; return whether it is over."""
         payload = {"transport": RELAY, "call_id": uuid.uuid4().hex}
+        self._conversation = conversation
         _note(conversation, Kind.JOINED, payload)
         try:
             return await self._hold(conversation)
@@ -238,26 +246,28 @@ class RelayCall:
 
     async def _greet(self, conversation: Conversation) -> None:
         is_reconnected = bool(self._phone.session)
+        if code := _language_of(conversation):
+            await self._media.resume(code)
         words = self._greeting
         if is_reconnected:
             words = "" if self._settings.reconnect is None else self._settings.reconnect.phrase
+        elif self._opening is not None:
+            await _commit_phrase(conversation, await self._media.play(self._opening))
         if not words:
             return
         if not is_reconnected:
-            reply_id = uuid.uuid4().hex
-            facts = {"text": words, "truncated": False, "unheard": "", "transport": RELAY}
-            said = {"reply_id": reply_id, "by": BY_DEPLOYMENT, **facts}
-            await conversation.in_time(
-                conversation.append(conversation.draft(Kind.BOT_TURN, "bot", said, key=reply_id))
-            )
-        await self._send(relay.token(words, is_last=True))
+            await _commit_phrase(conversation, words)
+        await self._send_phrase(words, is_last=True)
 
     async def _take(self, conversation: Conversation, event: relay.RelayEvent) -> None:
         """Take an event of Twilio."""
         match event:
-            case relay.Prompted(text, _, is_last) if is_last and text:
+            case relay.Prompted(text, language, is_last) if is_last and text:
+                await self._stop_answer()
+                await self._media.follow(language)
                 await self._begin(conversation, text)
             case relay.SpeechInterrupted(heard, _):
+                self._media.interrupt()
                 await self._stop_answer()
                 await note_heard(conversation, heard, transport=RELAY)
             case relay.Pressed(digit):
@@ -302,12 +312,15 @@ class RelayCall:
                     if event.name == "delta":
                         piece = str(event.data["text"])
                         said += piece
-                        await self._send(relay.token(piece, is_last=False))
+                        if self._control.answers_itself:
+                            await self._send_phrase(piece, is_last=False)
+                        else:
+                            await self._send(relay.token(piece, is_last=False))
         except AgentError as error:
             logger.warning(f"a turn of call {self._phone.call_sid[:40]} has no answer: {error}")
             if self._apology and not said:
                 said = self._apology
-                await self._send(relay.token(said, is_last=False))
+                await self._send_phrase(said, is_last=False)
         await self._send(relay.token("", is_last=True))
         if (ending := self._control.ending) is not None:
             await self._end_after(said, ending)
@@ -320,12 +333,13 @@ class RelayCall:
 
     async def _say_last(self, text: str, ending: End) -> None:
         """Say the last words of the session, and end it."""
-        await self._send(relay.token(text, is_last=True))
+        await self._send_phrase(text, is_last=True)
         await self._end_after(text, ending)
 
     async def _end_after(self, said: str, ending: End) -> None:
-        """End the session when the words have been spoken."""
-        await asyncio.sleep(min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S))
+        """End the session when the words have been spoken, and recordings before them played."""
+        spoken_s = min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S)
+        await asyncio.sleep(self._media.playing_s + spoken_s)
         self._why = ending.why
         await self._send(ending.message)
         self._ended.set()
@@ -360,6 +374,14 @@ class RelayCall:
             if event is not None:
                 return event
 
+    async def _send_phrase(self, text: str, *, is_last: bool) -> None:
+        """Send words of the deployment, in its own language."""
+        await self._send(relay.token(text, is_last=is_last, language=self._media.phrase_language))
+
+    def _keep_language(self, code: str) -> None:
+        assert self._conversation is not None
+        self._conversation.record(self._conversation.draft(Kind.STATE, "system", {"language": code}))
+
     async def _send(self, message: str) -> None:
         if self._socket.client_state is not WebSocketState.CONNECTED:
             return
@@ -369,6 +391,22 @@ class RelayCall:
         except (TimeoutError, RuntimeError, WebSocketDisconnect) as error:
             # The reader notices the end of the socket.
             logger.info(f"ConversationRelay takes nothing any more: {type(error).__name__}")
+
+
+async def _commit_phrase(conversation: Conversation, words: str) -> None:
+    """Commit words of the deployment."""
+    reply_id = uuid.uuid4().hex
+    facts = {"text": words, "truncated": False, "unheard": "", "transport": RELAY}
+    said = {"reply_id": reply_id, "by": BY_DEPLOYMENT, **facts}
+    await conversation.in_time(
+        conversation.append(conversation.draft(Kind.BOT_TURN, "bot", said, key=reply_id))
+    )
+
+
+def _language_of(conversation: Conversation) -> str:
+    """Return the language that the session has; empty when it never changed."""
+    states = [event.payload for event in conversation.events if event.kind is Kind.STATE]
+    return next((code for state in reversed(states) if (code := text_in(state, "language"))), "")
 
 
 def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, object]) -> None:

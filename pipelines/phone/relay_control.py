@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parley.core.errors import EngineError
-from parley.language.intents import IntentRules
 from parley.models.tools import Tool
 from parley.pipelines.phone.control import (
     BY_MODEL,
@@ -22,6 +21,7 @@ from parley.pipelines.phone.control import (
     hang_up_tool,
     press_tool,
 )
+from parley.pipelines.phone.relay_media import RelayMedia
 from parley.protocols import twilio_relay as relay
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import TO_PERSON
@@ -49,22 +49,24 @@ class RelayControl:
     Args:
         phone: the call.
         settings: settings of phone calls.
-        intents: rules of the language that is spoken.
+        media: language and recordings of the call.
         send: sends a message to Twilio.
 
     Attributes:
         ending: end of the session after the present answer; None while it goes on.
+        answers_itself: the present answer is a phrase of the deployment.
     """
 
     def __init__(
         self,
         phone: PhoneCall,
         settings: PhoneRoutesSettings,
-        intents: IntentRules,
+        media: RelayMedia,
         send: Callable[[str], Awaitable[None]],
     ) -> None:
-        self._phone, self._settings, self._intents, self._send = phone, settings, intents, send
+        self._phone, self._settings, self._media, self._send = phone, settings, media, send
         self.ending: End | None = None
+        self.answers_itself = False
 
     @property
     def can_transfer(self) -> bool:
@@ -83,22 +85,24 @@ class RelayControl:
 
     def begin(self, said: str) -> None:
         """Take a turn of the caller: it decides anew, and a farewell ends the call after its answer."""
-        is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(said)
+        is_leaving = self._settings.ends_on_goodbye and self._media.intents.is_farewell(said)
         self.ending = End(relay.end(), FAREWELL) if is_leaving else None
+        self.answers_itself = False
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the call's own answer to a turn; see ``processors.dialogue.commit_gate.Answers``."""
-        if is_again or not self.can_transfer or not self._intents.requests_human(said):
+        if is_again or not self.can_transfer or not self._media.intents.requests_human(said):
             return None
         if self._phone.direction == "outbound":
             # In a call placed by us a menu may offer "an operator", whom the model may want.
             return None
         self.pass_on()
+        self.answers_itself = True
         return self.connecting
 
     def tools(self) -> Sequence[Tool]:
         """Return the model's tools for the call."""
-        tools: list[Tool] = [hang_up_tool(self._hang_up), press_tool(self._press)]
+        tools: list[Tool] = [hang_up_tool(self._hang_up), press_tool(self._press), *self._media.tools()]
         if self.can_transfer:
             tools.append(
                 PhoneTool(

@@ -27,7 +27,14 @@ from loguru import logger
 from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import CallEnding, CallEvent, TextGiven, TierChanged
 from parley.core.client_rules import ClientRules
-from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, StoreUnavailableError
+from parley.core.errors import (
+    AgentError,
+    CapacityError,
+    EngineError,
+    MediaError,
+    OversizedError,
+    StoreUnavailableError,
+)
 from parley.core.grants import ANONYMOUS
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
@@ -39,7 +46,7 @@ from parley.pipelines.human_tier import human_tier
 from parley.pipelines.lifecycle import EXPIRED, LIMITED, LOST, OVER_LIMIT, USED_UP
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import Spoken, open_speech
-from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures
+from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures, take_text, texts_of
 from parley.pipelines.text.typed_turns import (
     AnswerCommitted,
     AnswerPiece,
@@ -239,6 +246,10 @@ class _Talk:
             self._check_allowance()
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
+            try:
+                take_text(conversation, (*texts_of(parted), last.text))
+            except OversizedError as error:
+                raise ProtocolError(f"messages: {error}", code="too_large", param="messages") from error
             take_pictures(conversation, parted)
             brought = brought_turns(conversation, parted, transport=TRANSPORT, mark=self._rules.mark)
             if brought:
@@ -256,6 +267,7 @@ class _Talk:
                 rules=self._rules,
                 human=self._human,
                 pictures=last.pictures,
+                is_counted=True,
             )
             try:
                 said = await anext(answer)

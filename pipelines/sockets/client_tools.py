@@ -16,7 +16,7 @@ from parley.models.tools import EffectUnknownError, Tool
 from parley.pipelines.call import Call, SocketClient
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.processors.dialogue.durable_tools import DurableTools
-from parley.protocols.client_protocol import ClientTool, ProtocolError, SessionUpdate, json_object
+from parley.protocols.client_protocol import ClientTool, ProtocolError, SessionUpdate, ToolChoice, json_object
 from parley.runtime.event_stream import CallEvents
 
 # The client may have to ask its user in between.
@@ -80,15 +80,19 @@ class RequestedSettings:
         self._requested = requested
         self._events = events
         self._tools: tuple[ClientTool, ...] | None = None
+        self._choice: ToolChoice | None = None
         events.subscribe(TurnStarted, lambda _event: self.set_for_reply(None))
 
     def __call__(self) -> SessionUpdate:
         """Return the settings for the next reply."""
         requested = self._requested()
+        if self._choice is not None:
+            requested = replace(requested, choice=self._choice)
         return requested if self._tools is None else replace(requested, tools=self._tools)
 
-    def set_for_reply(self, tools: tuple[ClientTool, ...] | None) -> None:
-        """Set the tools of the next reply; None: those of every reply."""
+    def set_for_reply(self, tools: tuple[ClientTool, ...] | None, choice: ToolChoice | None = None) -> None:
+        """Set the tools of the next reply and the choice between them; None: those of every reply."""
+        self._choice = choice
         if tools is not None or self._tools is not None:
             self._tools = tools
             self._events.publish(ToolsRenewed(self._events.now_ms()))

@@ -10,7 +10,7 @@ Owns the client's session (its reader and its writer) and the calls of tools tha
 import asyncio
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from parley.core.call_events import (
     TurnEndRequested,
 )
 from parley.core.client_rules import ClientRules, prompt_of
-from parley.core.errors import AgentError, CapacityError, EngineError, MediaError
+from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
@@ -196,6 +196,7 @@ class _ActionHandler:
             case Pictures():
                 await self._transport.show(await self._readable(action))
             case EarlierReply(text):
+                _check_text(self._call.conversation.take_typed, text)
                 self._renew_tools()
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
             case Greet():
@@ -231,8 +232,8 @@ class _ActionHandler:
                 happen(Trimmed(reply_id, audio_ms, call.live.playout.heard_text(reply_id)))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
-            case ToolsAnswered(tools):
-                self._requested.set_for_reply(tools)
+            case ToolsAnswered(tools, choice):
+                self._requested.set_for_reply(tools, choice)
                 self._asked.release()
             case SessionUpdate():
                 await self._apply_update(action)
@@ -302,9 +303,7 @@ class _ActionHandler:
             return
         messages: list[LLMContextMessage] = []
         if text:
-            wait_s = self._call.conversation.take_typed(text)
-            if wait_s:
-                raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
+            _check_text(self._call.conversation.take_typed, text)
             await self._report(InterruptionFrame())
             messages = [{"role": "user", "content": text}]
         elif self._is_new:
@@ -312,7 +311,7 @@ class _ActionHandler:
                 await self._greet()
                 return
             messages = [{"role": "developer", "content": OPENING}]
-        self._requested.set_for_reply(request.tools)
+        self._requested.set_for_reply(request.tools, request.choice)
         # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
             self._renew_tools()
@@ -417,6 +416,7 @@ async def run_socket_session(
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
+    session.add_check(partial(_checked_text, conversation))
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
         await _until_configured(session)
@@ -454,6 +454,24 @@ async def run_socket_session(
             session.over(ends[-1].reason, ends[-1].message)
 
 
+def _checked_text(conversation: Conversation, action: Action) -> Action:
+    """Refuse an action with more text than the session takes now, before it has any effect."""
+    match action:
+        case Typed(text) | CreateResponse(text=text) | EarlierReply(text) if text:
+            _check_text(conversation.typed_wait_s, text)
+    return action
+
+
+def _check_text(take: Callable[[str], float], text: str) -> None:
+    """Raise ProtocolError when the session cannot take a text; ``take`` returns the wait for it."""
+    try:
+        wait_s = take(text)
+    except OversizedError as error:
+        raise ProtocolError(str(error), code="too_large") from error
+    if wait_s:
+        raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
+
+
 def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
     """Return the check of a client's actions: an impossible one is refused before it has any effect.
 
@@ -475,6 +493,15 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
             raise ProtocolError(
                 "this deployment does not use pictures", code="not_supported", param="input_image"
             )
+    match action:
+        case SessionUpdate(choice=choice) | CreateResponse(choice=choice) | ToolsAnswered(choice=choice):
+            if choice is not None and choice.is_required and not engines.answering.forces_tools:
+                place = "session" if isinstance(action, SessionUpdate) else "response"
+                raise ProtocolError(
+                    f"{place}.tool_choice: the model of this deployment takes auto and none",
+                    code="not_supported",
+                    param=f"{place}.tool_choice",
+                )
     is_question = isinstance(action, (Typed, CreateResponse))
     if is_question and not engines.answering.usage.has_request(rules.counted):
         raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")

@@ -41,7 +41,7 @@ def check_offer(answering: LlmRuntime, rules: ClientRules, offer: ToolOffer, *, 
         return
     if not answering.calls_tools:
         raise unsupported("tools", "The model of this deployment calls no tools")
-    if offer.choice != "auto" and not answering.forces_tools:
+    if offer.choice.is_required and not answering.forces_tools:
         raise unsupported("tool_choice", "The model of this deployment takes 'auto' and 'none'")
     if not rules.may_declare_tools:
         raise _forbidden("tools", "offer tools")
@@ -67,13 +67,6 @@ def _forbidden(param: str, what: str) -> OpenAiHttpError:
 
 def _invalid(param: str, why: str) -> OpenAiHttpError:
     return OpenAiHttpError(f"Invalid value: '{param}'. {why}.", param=param, code="invalid_value")
-
-
-def forced(choice: str) -> Any:
-    """Return the ``tool_choice`` of a request to the model; None where it decides by itself."""
-    if choice == "auto":
-        return None
-    return choice if choice == "required" else {"type": "function", "function": {"name": choice}}
 
 
 def turn_of_uses(conversation: Conversation, uses: Sequence[ClientToolUse], text: str) -> Event | None:

@@ -5,12 +5,13 @@ are not written again. Where the two differ, the session follows the client (``s
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from parley.pipelines.text.client_tool_uses import use_drafts
 from parley.protocols.client_protocol import ProtocolError
+from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import DisplayedMessage, Parting, parting
@@ -53,6 +54,25 @@ async def parted_from(
             param="messages",
         )
     return parted
+
+
+def texts_of(parted: Parting) -> tuple[str, ...]:
+    """Return the texts that the client adds with earlier messages, those of its tools included."""
+    used = (use.text for said in parted.new for use in said.uses)
+    return (*(said.text for said in parted.new), *used)
+
+
+def take_text(conversation: Conversation, texts: Iterable[str]) -> None:
+    """Count texts that a request puts into a session, all of them or none.
+
+    Raises:
+        ShareError: it is too much in a short time.
+        OversizedError: it is more than a session ever takes.
+    """
+    if wait_s := conversation.take_typed("\n".join(texts)):
+        raise ShareError(
+            "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
+        )
 
 
 def take_pictures(conversation: Conversation, parted: Parting) -> None:

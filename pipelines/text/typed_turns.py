@@ -48,10 +48,12 @@ from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
 from parley.pipelines.tenant_charges import tokens_of
-from parley.pipelines.text.client_tool_uses import forced, use_drafts
+from parley.pipelines.text.client_tool_uses import use_drafts
+from parley.pipelines.text.shown_history import take_text
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import handed_calls
+from parley.processors.dialogue.tool_choice import required_tool
 from parley.processors.taps.usage_events import usage_of
 from parley.protocols.openai_chat import ToolOffer
 from parley.serving.gateway.limits import ShareError
@@ -205,6 +207,7 @@ async def ask(
     own_tools: Sequence[Tool] = (),
     pictures: Sequence[Picture] = (),
     tools: ClientTools = ClientTools(),  # noqa: B008
+    is_counted: bool = False,
 ) -> AsyncGenerator[TypedEvent, None]:
     """Ask one typed turn and stream its answer. Close the generator when the reader goes away.
 
@@ -230,23 +233,22 @@ async def ask(
         own_tools: tools of that call.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
         tools: of the client, checked (``check_offer``).
+        is_counted: the text is counted into the session already, with what came before it.
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
         KeyReusedError: the key belongs to other words.
         StoreError: another process holds the session, or its store is unreachable.
-        CapacityError: too much waits for the store, or was typed into the session (ShareError).
+        CapacityError: too much waits for the store, or was typed into the session (ShareError), or the text
+            is larger than what a session ever takes (OversizedError).
         EngineError: no answer was made.
     """
     rules = rules or answering.rules()
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(await answering.usage.take(rules.counted))
-        wait_s = conversation.take_typed("\n".join((text, *(each.text for each in tools.uses))))
-        if wait_s:
-            raise ShareError(
-                "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
-            )
+        if not is_counted:
+            take_text(conversation, (text, *(each.text for each in tools.uses)))
         wait_s = conversation.take_pictures(pictures)
         if wait_s:
             raise ShareError(
@@ -291,6 +293,8 @@ async def ask(
         unasked.pop_all()
     said: list[str] = []
     whole = False
+    # Words before a call that is required are held: without the call they are no answer.
+    is_required = tools.offer.choice.is_required
     holds = conversation.tier.holds
     deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
     async with (
@@ -306,14 +310,22 @@ async def ask(
                     yield TurnHeld(turn)
                     return
                 said.append(piece)
-                yield AnswerPiece(piece)
+                if not is_required:
+                    yield AnswerPiece(piece)
             if collector.failed is not None:
                 raise EngineError(
                     "the language model failed in the middle of the answer", engine="language model"
                 )
             whole = True
+            if is_required and not collector.handed:
+                said.clear()
+                raise EngineError(
+                    "the model did not call the tool that tool_choice requires", engine="language model"
+                )
             if collector.handed:
                 if spoken := "".join(said).strip():
+                    if is_required:
+                        yield AnswerPiece(spoken)
                     await conversation.in_time(
                         conversation.append(_said_before_calls(conversation, turn, spoken, rules))
                     )
@@ -328,7 +340,7 @@ async def ask(
             if collector.usage is not None:
                 answering.usage.tenants.spend(rules.identity, tokens=tokens_of(collector.usage))
             spoken = "".join(said).strip()
-            if spoken and not whole:
+            if spoken and not whole and not is_required:
                 conversation.record(
                     _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=True)
                 )
@@ -484,7 +496,7 @@ async def _thinking(
         except TimeoutError:
             raise EngineError("an earlier tool call has not finished yet", engine="tools") from None
         context = context_of(conversation, turn)
-        if (choice := forced(offer.choice)) is not None:
+        if (choice := required_tool(offer.choice)) is not None:
             context.set_tool_choice(choice)
         thinking = await answering.build(
             tools=tools,

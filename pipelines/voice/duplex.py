@@ -119,6 +119,7 @@ async def _build(
             conversation=call.conversation,
             events=events,
             reveal=privacy.reveal,
+            tool_choice=lambda: call.client.requested().choice,
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)

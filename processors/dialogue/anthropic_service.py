@@ -1,5 +1,7 @@
 """Pipecat's Anthropic service with cache breakpoints before passages, whose connections are given back.
 
+Pipecat drops the tool choice of a context here; it is sent in Claude's form.
+
 Claude keeps a prompt up to each breakpoint, and finds it again only where a later request has the same text.
 Pipecat's adapter marks the system prompt and the last two messages of the user. Passages of documents
 (``passages``) precede the last question and are in no later request, so that nothing after them is found
@@ -11,7 +13,7 @@ own. Everything else is Pipecat's.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter, AnthropicLLMInvocationParams
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -23,7 +25,7 @@ from parley.processors.pipecat_internals import sdk_client
 
 
 class ClaudeAdapter(AnthropicLLMAdapter):
-    """``AnthropicLLMAdapter`` that also marks the end of the history before passages."""
+    """``AnthropicLLMAdapter`` that also marks the end of the history, and sends the tool choice."""
 
     async def get_llm_invocation_params(
         self, context: LLMContext, *args: Any, **kwargs: Any
@@ -32,6 +34,9 @@ class ClaudeAdapter(AnthropicLLMAdapter):
         params = await super().get_llm_invocation_params(context, *args, **kwargs)
         if kwargs.get("enable_prompt_caching", args[:1] == (True,)):
             _mark_history(params["messages"])
+        if (choice := _claude_choice(context.tool_choice)) is not None and params["tools"]:
+            # The service passes on every field of the request.
+            cast(dict[str, Any], params)["tool_choice"] = choice
         return params
 
 
@@ -43,6 +48,15 @@ class ClaudeService(AnthropicLLMService):
     async def cleanup(self) -> None:
         await super().cleanup()
         await close_client(sdk_client(self))
+
+
+def _claude_choice(choice: object) -> dict[str, str] | None:
+    """Return a tool choice of OpenAI's form in Claude's; None for one that leaves the model free."""
+    if choice in ("required", "none"):
+        return {"type": "any" if choice == "required" else "none"}
+    if isinstance(choice, dict):
+        return {"type": "tool", "name": str(choice["function"]["name"])}
+    return None
 
 
 def _mark_history(messages: Iterable[Any]) -> None:

@@ -5,6 +5,7 @@ the length of the dialogue, which only the server can count: an answer has room 
 half of the context. Sessions are summarised before they are longer (``pipelines.sessions``). A dialogue that
 is still too long, because of a tool's result or a client's prompt, is sent without its oldest turns, and the
 model is notified. An answer that the context ends is an error, so that the fallback closes its sentence.
+llama.cpp reads a tool choice that is no text as "auto": one function is required by offering it alone.
 Closing the request, which an interruption does, ends the generation. Everything else is the base class's.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, cast
 from loguru import logger
 from openai import AsyncStream, BaseModel
 from openai.types.chat import ChatCompletionChunk
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.adapters.llm.services.open_ai_adapter import openai_is_given
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 
@@ -65,7 +67,7 @@ class LlamaCppService(OpenAiCompatibleService):
         settings: Any = self.settings
         max_tokens: int = settings.max_tokens
         most_tokens = endpoint.most_tokens(max_tokens)
-        sent = self._shortened(context)
+        sent = with_readable_choice(self._shortened(context))
         for _ in range(MOST_COUNTS):
             tokens = await self._tokens_of(sent)
             if tokens <= most_tokens:
@@ -76,7 +78,7 @@ class LlamaCppService(OpenAiCompatibleService):
             shorter = without_oldest(sent.get_messages(), KEPT_SHARE * most_tokens / tokens)
             if shorter is None:
                 break
-            sent = self._leave_out(context, shorter)
+            sent = with_readable_choice(self._leave_out(context, shorter))
         raise EngineError(
             f"a turn leaves no room for an answer in a context of {endpoint.context_tokens} tokens",
             engine=ENGINE,
@@ -202,6 +204,16 @@ def _noted(front: str, message: LLMContextMessage) -> LLMContextMessage:
 def _like(context: LLMContext, messages: list[LLMContextMessage]) -> LLMContext:
     """Return a context with the tools of another one."""
     return LLMContext(messages, tools=context.tools, tool_choice=context.tool_choice)
+
+
+def with_readable_choice(context: LLMContext) -> LLMContext:
+    """Return a context whose choice of one function is a text: that function alone, which is required."""
+    choice, tools = context.tool_choice, context.tools
+    if not isinstance(choice, dict) or not isinstance(tools, ToolsSchema):
+        return context
+    name = cast("dict[str, Any]", choice)["function"]["name"]
+    chosen = [tool for tool in tools.standard_tools if tool.name == name]
+    return LLMContext(context.get_messages(), tools=ToolsSchema(chosen), tool_choice="required")
 
 
 def _head(messages: list[LLMContextMessage]) -> int:

@@ -21,6 +21,7 @@ from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi_models
 from pydantic import BaseModel
 
+from parley.core.errors import OversizedError
 from parley.processors.pipecat_internals import ClientRequests
 from parley.protocols.client_protocol import TURN_END
 
@@ -55,7 +56,8 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
     Args:
         refuses_text: why no text is taken in this call; empty where it is.
         refuses_turn: returns why none is taken now; empty where it is.
-        take_typed: counts a text and returns after how many seconds it may be taken, 0 for now.
+        take_typed: counts a text and returns after how many seconds it may be taken, 0 for now; raises an
+            ``OversizedError`` for one that may never be.
         arguments: arguments of Pipecat's processor.
     """
 
@@ -88,7 +90,11 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
         if self._refuses_turn is not None and (refusal := self._refuses_turn()):
             await self.refuse(message_id, refusal)
             return
-        wait_s = 0.0 if self._take_typed is None else self._take_typed(data.content)
+        try:
+            wait_s = 0.0 if self._take_typed is None else self._take_typed(data.content)
+        except OversizedError as error:
+            await self.refuse(message_id, str(error))
+            return
         if wait_s:
             await self.refuse(message_id, f"too much text, try again in {wait_s:.0f} s")
             return

@@ -51,6 +51,21 @@ def sees_pictures(row: LlmRow) -> bool:
     return isinstance(row, SeesPictures) and row.sees
 
 
+@runtime_checkable
+class TakesToolChoice(Protocol):
+    """A row that states whether a request can make its model call a tool."""
+
+    @property
+    def forces_tools(self) -> bool:
+        """True when the service follows OpenAI's ``tool_choice`` of "required", or of one function."""
+        ...
+
+
+def forces_tools(row: LlmRow) -> bool:
+    """Return whether a request can make the model of a row call a tool. False for one that does not say."""
+    return isinstance(row, TakesToolChoice) and row.forces_tools
+
+
 LLM_SERVICES: Registry[ServiceRow[Any]] = Registry(
     "llm service",
     {
@@ -245,6 +260,8 @@ class AnthropicSettings(RowSettings):
         max_tokens: longest answer; a spoken one is short.
         temperature: None leaves the provider's own.
         effort: how much the model thinks; None sends the lowest setting that Pipecat knows for the model.
+        forces_tools: a request may make the model call a tool; False for a model that cannot stop thinking,
+            with which the provider refuses such requests. With ``effort`` it is False as well.
         prompt_caching: mark the system prompt and the history for the provider's cache.
         system_prompt_cache_ttl: lifetime of the cached system prompt; "1h" for one that many calls share.
         base_url: None for the provider's own.
@@ -257,6 +274,7 @@ class AnthropicSettings(RowSettings):
     max_tokens: int = Field(default=400, ge=1, le=8192)
     temperature: float | None = Field(default=None, ge=0.0, le=1.0)
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    forces_tools: bool = True
     prompt_caching: bool = True
     system_prompt_cache_ttl: Literal["5m", "1h"] | None = None
     base_url: str | None = None
@@ -277,6 +295,11 @@ class Anthropic(ServiceRow[AnthropicSettings]):
     def sees(self) -> bool:
         """True: every Claude model that the API serves accepts pictures."""
         return True
+
+    @property
+    def forces_tools(self) -> bool:
+        """True unless the model thinks, with which the provider refuses to force a call."""
+        return self.settings.forces_tools and self.settings.effort is None
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -319,6 +342,8 @@ class OpenAiCompatibleSettings(RowSettings):
         model: the name that the server serves it under.
         sees: the model accepts pictures, which its name does not tell; Parley then sends them as
             ``image_url`` parts.
+        forces_tools: the server follows a ``tool_choice`` of "required" and of one function; False for one
+            that ignores it, so that clients who send it are refused.
         api_key_env: the environment variable that holds the key, or None for a server without keys.
         max_tokens: longest answer; a spoken one is short.
         temperature: None leaves the server's own.
@@ -329,6 +354,7 @@ class OpenAiCompatibleSettings(RowSettings):
     base_url: str
     model: str = Field(min_length=1)
     sees: bool = False
+    forces_tools: bool = True
     api_key_env: str | None = None
     max_tokens: int = Field(default=400, ge=1, le=8192)
     temperature: float | None = Field(default=None, ge=0.0, le=2.0)
@@ -346,6 +372,11 @@ class OpenAiCompatible(ServiceRow[OpenAiCompatibleSettings]):
     def sees(self) -> bool:
         """True when the settings state that the model accepts pictures."""
         return self.settings.sees
+
+    @property
+    def forces_tools(self) -> bool:
+        """True when the settings state that the server follows such a choice."""
+        return self.settings.forces_tools
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -401,6 +432,11 @@ class LlamaCpp(ServiceRow[LlamaCppRowSettings]):
     package = "xllamacpp"
     extra = "llamacpp"
 
+    @property
+    def forces_tools(self) -> bool:
+        """True: llama.cpp forces a call by a grammar, where the chat template of the model has tools."""
+        return True
+
     def check(self) -> None:
         """Check the package and the settings; see ``ServiceRow.check``."""
         super().check()
@@ -448,6 +484,8 @@ class OllamaSettings(OpenAiCompatibleSettings):
     """Settings of Ollama on this machine."""
 
     base_url: str = "http://localhost:11434/v1"
+    # Ollama drops the field without an error (0.32.15: github.com/ollama/ollama/issues/17921).
+    forces_tools: bool = False
 
 
 class Ollama(OpenAiCompatible):

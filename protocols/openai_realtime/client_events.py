@@ -95,8 +95,9 @@ class Reader:
         settings, tools = updated(state.settings, mapping(given, "session"), self._faults)
         old = state.settings
         words = settings.instructions if settings.instructions != old.instructions else None
-        if words is not None or tools is not None:
-            yield SessionUpdate(instructions=words, tools=tools)
+        choice = settings.choice if settings.choice != old.choice else None
+        if words is not None or tools is not None or choice is not None:
+            yield SessionUpdate(instructions=words, tools=tools, choice=choice)
         yield Send(state.update(settings))
 
     # Audio.
@@ -322,16 +323,15 @@ class Reader:
         elif state.typed:
             words = "\n".join(item.words for item in state.typed)
             # A typed message ends the bot's speech, as the caller's voice does.
-            if request.instructions is None and request.tools is None:
+            if request.instructions is None and request.tools is None and request.choice is None:
                 yield Typed(words)
             else:
-                yield CreateResponse(request.instructions, words, request.tools)
+                yield CreateResponse(request.instructions, words, request.tools, request.choice)
             # An answer that was requested and has not begun does not come any more.
             for message in state.owe_nothing("cancelled", "client_cancelled"):
                 yield Send(message)
             state.ask(request)
-        elif state.can_claim and (request.instructions or (request.tools is not None and not is_after_tools)):
-            name = "response.instructions" if request.instructions else "response.tools"
+        elif state.can_claim and (name := _own_field(request, is_after_tools=is_after_tools)):
             raise ProtocolError(
                 f"{name}: an answer that comes on its own has the session's; send session.update before it",
                 code="not_supported",
@@ -340,7 +340,7 @@ class Reader:
         elif state.claim(request):
             if is_after_tools:
                 # What they returned waits for this, so that the response has the metadata of the request.
-                yield ToolsAnswered(request.tools)
+                yield ToolsAnswered(request.tools, request.choice)
         elif state.response is not None:
             raise ProtocolError(
                 f"Conversation already has an active response in progress: {state.response.response_id}. "
@@ -355,7 +355,7 @@ class Reader:
                 code="conversation_already_has_active_response",
             )
         else:
-            yield CreateResponse(request.instructions, tools=request.tools)
+            yield CreateResponse(request.instructions, tools=request.tools, choice=request.choice)
             state.ask(request)
 
     def _respond_aside(self, request: ResponseRequest) -> Iterator[Action]:
@@ -437,6 +437,15 @@ class Reader:
 
 
 # Not bound methods in the object, which would refer to itself by them.
+def _own_field(request: ResponseRequest, *, is_after_tools: bool) -> str:
+    """Return the field of a request that an answer which comes on its own cannot follow; empty: none."""
+    if request.instructions:
+        return "response.instructions"
+    if is_after_tools or (request.tools is None and request.choice is None):
+        return ""
+    return "response.tools" if request.tools is not None else "response.tool_choice"
+
+
 HANDLERS: dict[str, Callable[[Reader, Message], Iterator[Action]]] = {
     "session.update": Reader._update,
     "input_audio_buffer.append": Reader._append,

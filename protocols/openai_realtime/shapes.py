@@ -16,6 +16,7 @@ from parley.protocols.client_protocol import (
     Format,
     Message,
     ProtocolError,
+    ToolChoice,
     decoded,
     text_of,
 )
@@ -48,6 +49,7 @@ class ResponseRequest:
         metadata: of the client, repeated with the response.
         modality: audio or text.
         tools: in place of the session's, also none at all; None: those apply.
+        choice: between them, in place of the session's; None: that applies.
         is_out_of_band: true when the response is not part of the conversation.
         given: items that an out-of-band response is made from; None: the conversation.
         most_tokens: longest out-of-band answer; None: the response is part of the conversation.
@@ -57,6 +59,7 @@ class ResponseRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     modality: str = "audio"
     tools: tuple[ClientTool, ...] | None = None
+    choice: ToolChoice | None = None
     is_out_of_band: bool = False
     given: tuple[Message, ...] | None = None
     most_tokens: int | None = None
@@ -75,6 +78,7 @@ class Settings:
         instructions: added to the deployment's prompt.
         tools: as the client gave them.
         tool_choice: auto, or none.
+        choice: whether one of the tools has to be called, and which.
     """
 
     modality: str = "audio"
@@ -85,6 +89,7 @@ class Settings:
     instructions: str = ""
     tools: tuple[Message, ...] = ()
     tool_choice: str = "auto"
+    choice: ToolChoice = ToolChoice()
 
 
 def new_id(kind: str) -> str:
@@ -149,8 +154,10 @@ def updated(
         modality=_modality(session, old.modality, "session.output_modalities"),
         input_format=_format(heard.get("format"), old.input_format, param="session.audio.input.format"),
         output_format=_format(said.get("format"), old.output_format, param="session.audio.output.format"),
-        tool_choice=_tool_choice(session, old.tool_choice, "session.tool_choice"),
     )
+    if session.get("tool_choice") is not None:
+        tool_choice, choice = _tool_choice(session, "session.tool_choice")
+        new = replace(new, tool_choice=tool_choice, choice=choice)
     if "turn_detection" in heard:
         given = heard["turn_detection"]
         param = "session.audio.input.turn_detection"
@@ -165,6 +172,7 @@ def updated(
     if session.get("tools") is not None:
         shown, tools = _tools(session["tools"], faults)
         new = replace(new, tools=tuple(shown))
+    _check_choice(new.choice, [str(tool["name"]) for tool in new.tools], "session.tool_choice")
     if new.tool_choice == "none" and old.tool_choice != "none":
         tools = ()
     elif new.tool_choice == "none":
@@ -221,12 +229,22 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
     if response.get("prompt"):
         raise _not_supported("response.prompt", "stored prompts are not supported; send instructions")
     is_out_of_band = conversation == "none"
-    tool_choice = _tool_choice(response, settings.tool_choice, "response.tool_choice")
+    tool_choice, choice = settings.tool_choice, None
+    if response.get("tool_choice") is not None:
+        tool_choice, choice = _tool_choice(response, "response.tool_choice")
     tools: tuple[ClientTool, ...] | None = None
     if response.get("tools") is not None:
         _, tools = _tools(response["tools"], faults, "response.tools")
     if tool_choice == "none" and (tools or settings.tool_choice != "none"):
         tools = ()
+    elif settings.tool_choice == "none" and tool_choice != "none" and tools is None:
+        _, tools = _tools(list(settings.tools), faults)
+    names = [str(tool["name"]) for tool in settings.tools] if tools is None else [tool.name for tool in tools]
+    # No tools for this response leave nothing of the session's choice.
+    if choice is not None or tools:
+        _check_choice(choice or settings.choice, names, "response.tool_choice")
+    if choice == settings.choice and not choice.is_required:
+        choice = None
     instructions = None
     if response.get("instructions"):
         instructions = text_of(response, "instructions", most_chars=MOST_CHARS)
@@ -236,6 +254,7 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
         metadata=_metadata(response.get("metadata")),
         modality=_modality(response, settings.modality, "response.output_modalities"),
         tools=tools,
+        choice=choice,
         is_out_of_band=is_out_of_band,
         given=_given_items(response.get("input")),
         most_tokens=most_tokens if is_out_of_band else None,
@@ -245,6 +264,8 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
             "response.output_modalities",
             'a response outside of the conversation has no voice; request ["text"]',
         )
+    if is_out_of_band and choice is not None and choice.is_required:
+        raise _not_supported("response.tool_choice", "a response outside of the conversation calls no tools")
     if is_out_of_band and request.tools:
         raise _not_supported("response.tools", "a response outside of the conversation calls no tools")
     if request.given is not None and not is_out_of_band:
@@ -325,13 +346,45 @@ def _modality(given: Message, old: str, param: str) -> str:
     return str(wanted[0])
 
 
-def _tool_choice(given: Message, old: str, param: str) -> str:
-    wanted = given.get("tool_choice")
-    if wanted is None:
-        return old
-    if wanted not in ("auto", "none"):
-        raise _not_supported(param, "expected auto or none; forcing a tool call is not supported")
-    return str(wanted)
+def _tool_choice(given: Message, param: str) -> tuple[str, ToolChoice]:
+    """Return a tool choice as auto or none, and what it requires."""
+    wanted = given["tool_choice"]
+    if wanted in ("auto", "none"):
+        return str(wanted), ToolChoice()
+    if wanted == "required":
+        return "auto", ToolChoice(is_required=True)
+    if isinstance(wanted, dict) and wanted.get("type") == "function" and isinstance(wanted.get("name"), str):
+        return "auto", ToolChoice(is_required=True, name=wanted["name"])
+    raise ProtocolError(
+        f'{param}: expected auto, none, required or {{"type": "function", "name": ...}}',
+        code="invalid_value",
+        param=param,
+    )
+
+
+def _check_choice(choice: ToolChoice, names: Sequence[str], param: str) -> None:
+    """Refuse a choice that requires what is not offered."""
+    if not choice.is_required:
+        return
+    if not names:
+        raise ProtocolError(
+            f"{param}: a call can only be required when 'tools' are specified",
+            code="invalid_value",
+            param=param,
+        )
+    if choice.name is not None and choice.name not in names:
+        raise ProtocolError(
+            f"{param}: there is no tool {choice.name[:64]!r} in 'tools'", code="invalid_value", param=param
+        )
+
+
+def shown_choice(settings: Settings) -> str | Message:
+    """Return the tool choice as an update writes it."""
+    if not settings.choice.is_required:
+        return settings.tool_choice
+    if settings.choice.name is None:
+        return "required"
+    return {"type": "function", "name": settings.choice.name}
 
 
 def _format(given: object, old: Format, *, param: str) -> Format:

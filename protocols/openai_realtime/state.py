@@ -20,6 +20,7 @@ from parley.protocols.openai_realtime.shapes import (
     detection,
     event,
     new_id,
+    shown_choice,
     shown_format,
 )
 
@@ -394,7 +395,7 @@ class RealtimeState:
             "output_modalities": [settings.modality],
             "instructions": settings.instructions if self.takes_instructions else "",
             "tools": list(settings.tools),
-            "tool_choice": settings.tool_choice,
+            "tool_choice": shown_choice(settings),
             "max_output_tokens": "inf",
             "audio": {
                 "input": {

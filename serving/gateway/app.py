@@ -27,7 +27,14 @@ from pydantic import ValidationError
 from starlette.datastructures import State
 from starlette.middleware.cors import CORSMiddleware
 
-from parley.core.errors import CapacityError, MediaError, PeerError, StoreError, StoreUnavailableError
+from parley.core.errors import (
+    CapacityError,
+    MediaError,
+    OversizedError,
+    PeerError,
+    StoreError,
+    StoreUnavailableError,
+)
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
 from parley.runtime.shutdown import Shutdown
@@ -489,6 +496,10 @@ def add_error_answers(app: FastAPI) -> None:
         return JSONResponse(
             {"error": str(error)}, status_code=503, headers={"Retry-After": str(math.ceil(RETRY_S))}
         )
+
+    @app.exception_handler(OversizedError)
+    async def on_oversized_error(_request: Request, error: OversizedError) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=413)
 
     @app.exception_handler(ShareError)
     async def on_share_error(_request: Request, error: ShareError) -> JSONResponse:

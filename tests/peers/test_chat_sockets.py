@@ -196,6 +196,24 @@ async def test_a_message_that_is_too_large_closes_the_socket(server: RunningServ
         assert (await client.until_closed())[0] == 1009
 
 
+async def test_a_history_that_no_session_takes_is_refused_whole(server: RunningServer):
+    # Each message is short enough; 210 kB together are more than a session takes in a minute.
+    earlier = [user("x" * 30_000), {"role": "assistant", "content": "y" * 30_000}] * 3
+    async with page(server.url, "/ws/chat") as client:
+        await client.send(**body(*earlier, user("z" * 30_000)))
+        refused = await client.until("error")
+        assert refused["code"] == "too_large" and "210006 bytes" in refused["error"]
+        assert await client.until_closed() == (1003, "too_large")
+    async with page(server.url, "/ws/streaming/n") as client:
+        read, _ = await turn(client, user(QUESTION))
+        await client.send(type="prefill", messages=[*earlier, user("z" * 30_000)])
+        await client.until("error")
+        # Nothing of it is in the session, and the socket goes on.
+        assert len(await events(server, read["session_id"], "user_turn")) == 1
+        _, done = await turn(client, user("And what about Sunday?"))
+        assert "closed" in done["text"]
+
+
 async def test_an_unknown_session_is_refused_at_the_handshake(server: RunningServer):
     with pytest.raises(InvalidStatus) as refused:
         async with page(server.url, "/ws/chat?session=00000000-0000-0000-0000-000000000000"):

@@ -505,6 +505,55 @@ async def test_tools_of_one_response_are_those_of_no_other(server: RunningServer
         assert errors(caller) == []
 
 
+@pytest.mark.parametrize("model", PIPELINES)
+async def test_a_call_is_required_of_the_first_answer_to_a_turn(
+    server: RunningServer, llm: Asked, model: str
+):
+    named = {"type": "function", "name": "weather"}
+    async with calling(server.url, model=model, microphone=False, tools=[WEATHER]) as caller:
+        caller.answers["weather"] = lambda _arguments: "sunny"
+        await caller.connection.session.update(session={"type": "realtime", "tool_choice": "required"})
+        updated = await caller.until("session.updated", count=2)
+        assert updated.session.tool_choice == "required"
+        await typed(caller, QUESTION)
+        await caller.connection.response.create()
+        await caller.until("response.function_call_arguments.done")
+        asked = [request.get("tool_choice") for request in llm.requests]
+        assert asked[-1] == "required"
+        # What the tool has returned is answered with words: the model decides again.
+        await caller.until("response.done", count=2)
+        assert "sunny" in caller.said() and llm.requests[-1].get("tool_choice") in (None, "auto")
+        # One response with its own.
+        await typed(caller, QUESTION)
+        await caller.connection.response.create(response={"tool_choice": named})
+        await caller.until("response.function_call_arguments.done", count=2)
+        assert llm.requests[-1]["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
+        await caller.until("response.done", count=4)
+        await caller.connection.session.update(session={"type": "realtime", "tool_choice": "auto"})
+        await typed(caller, "What is the price?")
+        await caller.connection.response.create()
+        await caller.until("response.done", count=5)
+        assert llm.requests[-1].get("tool_choice") in (None, "auto") and errors(caller) == []
+
+
+@pytest.mark.paired
+async def test_a_model_that_cannot_be_made_to_call_refuses_the_choice(llm: Asked, tmp_path: Path):
+    settings = f'{{base_url: "{llm.url}/v1", model: m}}'
+    (tmp_path / "own.yaml").write_text(
+        f"thinking: {{llm: {{name: ollama, settings: {settings}}}}}\n"
+        "server: {clients: {anonymous: {client_tools: true}}}\n"
+    )
+    async with running_server("--config", str(tmp_path / "own.yaml")) as server:
+        async with calling(server.url, microphone=False, tools=[WEATHER]) as caller:
+            await caller.connection.session.update(session={"type": "realtime", "tool_choice": "required"})
+            error = (await caller.until("error")).error
+            assert (error.code, error.param) == ("not_supported", "session.tool_choice")
+            await typed(caller, QUESTION)
+            await caller.connection.response.create(response={"tool_choice": "required"})
+            error = (await caller.until("error", count=2)).error
+            assert (error.code, error.param) == ("not_supported", "response.tool_choice")
+
+
 async def test_an_answer_outside_of_the_conversation_while_the_bot_speaks(tmp_path: Path):
     async with (
         Asked([Turn(LONG)], unstreamed=[Turn(("Joy.",))]) as llm,
@@ -575,6 +624,36 @@ async def test_where_no_one_calls_tools_they_are_refused(small: RunningServer):
     async with asyncio.timeout(60), httpx.AsyncClient(base_url=small.url) as client:
         while (await client.get("/status")).json()["calls"]:
             await asyncio.sleep(0.05)
+
+
+async def test_typed_words_that_no_session_takes_are_refused(server: RunningServer):
+    async with calling(server.url, microphone=False) as caller:
+        for _ in range(5):
+            await typed(caller, "What is the price? " + "x" * 30_981)
+        await caller.connection.response.create()
+        error = (await caller.until("error")).error
+        assert error.code == "too_large" and "155004 bytes" in error.message
+        # They paid nothing: what is left of them is answered when their client has taken the rest back.
+        items = [event.item.id for event in caller.of("conversation.item.added")]
+        for item_id in items[1:]:
+            await caller.connection.conversation.item.delete(item_id=item_id)
+        await caller.until("conversation.item.deleted", count=4)
+        await caller.connection.response.create()
+        await caller.until("response.done")
+        assert "five euros" in caller.said() and len(caller.of("error")) == 1
+
+
+async def test_what_a_client_types_is_paid_in_full(server: RunningServer):
+    async with calling(server.url, microphone=False) as caller:
+        # 31 kB each, of 150: the fifth has to wait.
+        for number in range(1, 5):
+            await typed(caller, "What is the price? " + "x" * 30_980)
+            await caller.connection.response.create()
+            await caller.until("response.created", count=number)
+        await typed(caller, "What is the price? " + "x" * 30_980)
+        await caller.connection.response.create()
+        error = (await caller.until("error")).error
+        assert error.code == "rate_limited" and "try again in" in error.message
 
 
 # Sessions

@@ -38,6 +38,10 @@ class Museum(OpenAiServer):
             turn = Turn(tool="press_keys", arguments='{"keys": "40#22"}')
         elif "enough" in asked:
             turn = Turn(tool="hang_up", arguments="{}")
+        elif "Spanish" in asked:
+            turn = Turn(tool="switch_language", arguments='{"language": "es-ES"}')
+        elif "map" in asked and "listen" in asked:
+            turn = Turn(tool="play_recording", arguments='{"name": "way"}')
         elif "manager" in asked:
             turn = Turn(tool="transfer_to_a_person", arguments="{}")
         elif "story" in asked:
@@ -60,9 +64,7 @@ async def url(llm: Museum, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
     folder = tmp_path_factory.mktemp("own")
     configuration = {
         "bot": {"greeting": "Hello there."},
-        "thinking": {
-            "llm": {"name": "openai_compatible", "settings": {"base_url": f"{llm.url}/v1", "model": "m"}}
-        },
+        "thinking": thinking(llm),
         "phone": {
             "signatures": False,
             "relay": {"language": "en-GB"},
@@ -73,6 +75,10 @@ async def url(llm: Museum, tmp_path_factory: pytest.TempPathFactory) -> AsyncIte
     }
     async with text_gateway(folder, yaml.safe_dump(configuration)) as url:
         yield url
+
+
+def thinking(llm: Museum) -> dict[str, Any]:
+    return {"llm": {"name": "openai_compatible", "settings": {"base_url": f"{llm.url}/v1", "model": "m"}}}
 
 
 class Twilio:
@@ -140,12 +146,12 @@ async def session_with(client: httpx.AsyncClient, text: str) -> str:
     return str(found[0]["id"])
 
 
-async def turns(url: str, text: str) -> tuple[str, list[tuple[str, str]]]:
+async def turns(url: str, text: str) -> tuple[str, list[tuple[str, Any]]]:
     """Return the session in which a text was said, and the model's view of it."""
     async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
         session = await session_with(client, text)
         view = (await client.get(f"/api/sessions/{session}/prompt")).json()["messages"]
-    return session, [(message["role"], message["content"]) for message in view]
+    return session, [(message["role"], message.get("content")) for message in view]
 
 
 async def reasons(url: str, text: str) -> list[str | None]:
@@ -337,6 +343,107 @@ async def test_a_model_presses_keys_hangs_up_and_passes_the_call_on(url: str):
     assert (await reasons(url, "your manager"))[-1] == "passed_on"
 
 
+NOTICE = {
+    "source": "https://files.example/notice.mp3",
+    "text": "This call is made by a machine.",
+    "duration_s": 4,
+    "interruptible": False,
+}
+WAY = {
+    "source": "https://files.example/way.mp3",
+    "text": "Leave the station by the north gate.",
+    "duration_s": 6,
+    "purpose": "the caller wants to hear the way",
+    "loop": 2,
+}
+
+
+@asynccontextmanager
+async def media_gateway(folder: Path, llm: Museum, **relay: object) -> AsyncIterator[str]:
+    """Yield the address of a server whose calls have languages and recordings."""
+    media = {"languages": {"es-ES": {"voice": "Pilar"}}, "recordings": {"notice": NOTICE, "way": WAY}}
+    configuration = {
+        "bot": {"greeting": "Hello there."},
+        "thinking": thinking(llm),
+        "phone": {
+            "signatures": False,
+            "transfer_to": "+15550123",
+            "relay": {"language": "en-GB", **media, **relay},
+        },
+        "remembering": {"store": {"url": f"sqlite:///{folder}/sessions.db"}},
+    }
+    async with text_gateway(folder, yaml.safe_dump(configuration)) as url:
+        yield url
+
+
+async def test_recordings_are_played_before_the_greeting_and_by_the_model(llm: Museum, tmp_path: Path):
+    async with media_gateway(tmp_path, llm, opening="notice") as url, Twilio(url, "CA20").connected() as line:
+        assert await line.next() == {
+            "type": "play",
+            "source": NOTICE["source"],
+            "loop": 1,
+            "interruptible": False,
+            "preemptible": False,
+        }
+        assert await line.spoken() == "Hello there."
+        began_s = asyncio.get_running_loop().time()
+        await line.say("Let me listen to the map, please.")
+        played = await line.next()
+        assert (played["type"], played["source"], played["loop"]) == ("play", WAY["source"], 2)
+        assert await line.spoken() == "Done."
+        result = json.loads(llm.requests[-1]["messages"][-1]["content"])
+        assert WAY["text"] in str(result)
+        # The end waits for the recording, which is played twice.
+        await line.say("Thank you, goodbye.")
+        await line.spoken()
+        assert await line.until_end() == ""
+        assert asyncio.get_running_loop().time() - began_s > 12
+        _, said = await turns(url, "Let me listen to the map, please.")
+        assert said[1] == ("assistant", f"{NOTICE['text']}\n\nHello there.")
+
+
+async def test_a_model_switches_the_language_and_the_session_keeps_it(llm: Museum, tmp_path: Path):
+    async with media_gateway(tmp_path, llm) as url:
+        twilio = Twilio(url, "CA21")
+        document = await twilio.post("/twilio_relay/voice")
+        languages = document.findall("Connect/ConversationRelay/Language")
+        assert [each.attrib for each in languages] == [{"code": "es-ES", "voice": "Pilar"}]
+        switch = {"type": "language", "ttsLanguage": "es-ES", "transcriptionLanguage": "es-ES"}
+        twilio = Twilio(url, "CA22")
+        async with twilio.connected() as line:
+            assert await line.spoken() == "Hello there."
+            await line.say("Can you speak Spanish with me?")
+            assert await line.next() == switch
+            assert await line.spoken() == "Done."
+            # A phrase of the deployment stays in its own language.
+            await line.send("dtmf", digit="0")
+            phrase = await line.next()
+            assert (phrase["type"], phrase["lang"]) == ("text", "en-GB")
+            await line.say("And the price of it?")
+            await line.spoken()
+        # Over a new socket Twilio begins in the language of the document.
+        async with twilio.connected("/twilio_relay/reconnect") as line:
+            assert await line.next() == switch
+            assert (await line.next())["lang"] == "en-GB"
+
+
+async def test_the_voice_follows_a_caller_whose_language_is_recognised(llm: Museum, tmp_path: Path):
+    async with media_gateway(tmp_path, llm, transcription_language="multi") as url:
+        async with Twilio(url, "CA23").connected() as line:
+            await line.spoken()
+            await line.say("What is the price?")
+            assert await line.spoken() == "It costs five euros."
+            await line.send("prompt", voicePrompt="and the price in Spain?", lang="es", last=True)
+            assert await line.next() == {"type": "language", "ttsLanguage": "es-ES"}
+            assert await line.spoken() == "It costs five euros."
+            # The same language again, and one that the deployment does not have, switch nothing.
+            for language in ("es-MX", "fr-FR"):
+                await line.send("prompt", voicePrompt="and the price?", lang=language, last=True)
+                assert await line.spoken() == "It costs five euros."
+            await line.say("What is the price?")
+            assert await line.next() == {"type": "language", "ttsLanguage": "en-GB"}
+
+
 async def test_a_caller_who_has_hung_up_is_connected_to_nothing(url: str):
     twilio = Twilio(url, "CA7")
     async with twilio.connected() as line:
@@ -350,9 +457,7 @@ async def test_a_caller_who_has_hung_up_is_connected_to_nothing(url: str):
 async def test_a_call_whose_minutes_are_used_up_ends_after_a_goodbye(llm: Museum, tmp_path: Path):
     configuration = {
         "bot": {"greeting": "Hello there."},
-        "thinking": {
-            "llm": {"name": "openai_compatible", "settings": {"base_url": f"{llm.url}/v1", "model": "m"}}
-        },
+        "thinking": thinking(llm),
         "phone": {"signatures": False, "relay": {"language": "en-GB"}},
         "remembering": {"store": {"url": f"sqlite:///{tmp_path}/sessions.db"}},
         "server": {"tenants": {"others": {"minutes_per_day": 0.01}, "phrase": "Your minutes are over."}},

@@ -188,7 +188,7 @@ class SocketCall:
         self.spoke = asyncio.Event()
         self.on_action: OnAction | None = None
         self._receives_at_once = False
-        self._check = check
+        self._checks = [] if check is None else [check]
         self._quiet = bytes(rate_hz * QUIET_MS // 1000 * PCM_BYTES_PER_SAMPLE)
         self._early: deque[Action] = deque()
         self._decoder = Decoder(rate_hz)
@@ -430,6 +430,10 @@ class SocketCall:
         if wait_us:
             await asyncio.sleep(wait_us / 1_000_000)
 
+    def add_check(self, check: Check) -> None:
+        """Check all further actions by this too, such as of a session that was opened since."""
+        self._checks.append(check)
+
     def refuse(self, refusal: ProtocolError) -> None:
         """Send the reason for refusing a message; hang up after ``most_refusals`` in a row."""
         self._refusals += 1
@@ -441,8 +445,9 @@ class SocketCall:
     async def _do(self, action: Action) -> None:
         # Pictures that come with the sound of a unit are for engines with vision; others take the sound
         # alone.
-        if self._check is not None and not (isinstance(action, Pictures) and self.protocol.wants_units):
-            action = self._check(action)
+        if not (isinstance(action, Pictures) and self.protocol.wants_units):
+            for check in self._checks:
+                action = check(action)
         match action:
             case Send(message):
                 self._post([message])
@@ -558,6 +563,7 @@ def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:
         instructions=old.instructions if new.instructions is None else new.instructions,
         notes=old.notes if new.notes is None else new.notes,
         tools=old.tools if new.tools is None else new.tools,
+        choice=old.choice if new.choice is None else new.choice,
         llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
         tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,
         settings={**old.settings, **new.settings},

@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from parley.core.errors import AgentError, EngineError
+from parley.core.errors import AgentError, EngineError, OversizedError
 from parley.protocols.client_protocol import ProtocolError
 from parley.protocols.openai_http import INVALID, OpenAiHttpError, error_body
 from parley.session_store.faults import log_failure
@@ -53,7 +53,20 @@ def openai_error(error: AgentError) -> OpenAiHttpError:
     """Return an error of a part below as one of this API; for one that comes in the middle of a stream."""
     if isinstance(error, OpenAiHttpError):
         return error
+    if isinstance(error, OversizedError):
+        return _oversized(error)
     return OpenAiHttpError(str(error), status=500, kind="server_error")
+
+
+def _oversized(error: OversizedError) -> OpenAiHttpError:
+    """Return the refusal of a request that is larger than the limit of a minute, as OpenAI words it."""
+    return OpenAiHttpError(
+        f"Request too large for `parley` on bytes per min: Limit {error.limit}, Requested {error.size}. The "
+        "input must be reduced in order to run successfully.",
+        status=429,
+        code="rate_limit_exceeded",
+        kind="tokens",
+    )
 
 
 def add_openai_errors(app: FastAPI) -> None:
@@ -104,6 +117,11 @@ def _in_form(handler: _Handler) -> Callable[[Request, Exception], Awaitable[Resp
 
 
 def _translated(response: Response, error: Exception) -> Response:
+    if isinstance(error, OversizedError):
+        failed = _oversized(error)
+        told = error_body(str(failed), kind=failed.kind, code=failed.code)
+        # OpenAI's clients repeat a request with this status by themselves, unless they are asked not to.
+        return JSONResponse(told, failed.status, headers={"x-should-retry": "false"})
     body = json.loads(bytes(response.body))
     message = str(body.get("error") or body.get("detail"))
     # This API has no 422.

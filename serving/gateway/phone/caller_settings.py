@@ -1,13 +1,17 @@
 """Settings of sessions that are continued by phone."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from parley.core.strict_model import StrictModel
 
 # Variable of the environment with the key of the digests by which numbers are stored.
 CALLER_KEY_ENV = "PARLEY_CALLER_KEY"
+LANGUAGE_TAG = r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$"
+
+LanguageTag = Annotated[str, StringConstraints(pattern=LANGUAGE_TAG)]
+RecordingName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,40}$")]
 
 
 class CallerSettings(StrictModel):
@@ -63,16 +67,9 @@ class ReconnectSettings(StrictModel):
     )
 
 
-class RelaySettings(StrictModel):
-    """Calls of Twilio as text: Twilio recognises the caller and speaks (ConversationRelay)."""
+class RelayVoice(StrictModel):
+    """Voice and recogniser of a language, as Twilio names them."""
 
-    carrier: ClassVar[str] = "twilio"
-
-    language: str | None = Field(
-        None,
-        pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$",
-        description="language that Twilio recognises and speaks, such as de-DE; null: Twilio's, en-US",
-    )
     voice: str | None = Field(
         None, max_length=200, description="voice of the text-to-speech provider; null: Twilio's choice"
     )
@@ -82,6 +79,71 @@ class RelaySettings(StrictModel):
     transcription_provider: str | None = Field(
         None, max_length=40, description="recogniser of Twilio's; null: its choice"
     )
+
+
+class RelayRecording(StrictModel):
+    """Recording that Twilio fetches and plays to the caller."""
+
+    source: str = Field(
+        max_length=1_000,
+        pattern=r"^https?://[^\s]+$",
+        description="address from which Twilio fetches the sound (WAV, MP3 and others)",
+    )
+    text: str = Field(
+        min_length=1, max_length=2_000, description="its words, which the session keeps and the model reads"
+    )
+    duration_s: float = Field(
+        gt=0,
+        le=600,
+        description="its length: an end of the call that was requested before it waits that long, because "
+        "Twilio does not report the end of a recording",
+    )
+    purpose: str = Field(
+        "",
+        max_length=500,
+        description="when the model is to play it with its tool play_recording; empty: the model cannot",
+    )
+    loop: int = Field(1, ge=1, le=100, description="number of times that it is played")
+    interruptible: bool = Field(True, description="the caller's voice ends it")
+    preemptible: bool = Field(
+        False, description="the next words of the bot end it; false: they wait for its end"
+    )
+
+
+class RelaySettings(RelayVoice):
+    """Calls of Twilio as text: Twilio recognises the caller and speaks (ConversationRelay)."""
+
+    carrier: ClassVar[str] = "twilio"
+
+    language: str | None = Field(
+        None,
+        pattern=LANGUAGE_TAG,
+        description="language that Twilio recognises and speaks, such as de-DE; null: Twilio's, en-US",
+    )
+    transcription_language: str | None = Field(
+        None,
+        pattern=rf"{LANGUAGE_TAG}|^multi$",
+        description="language that Twilio recognises. multi: whichever is spoken, where the recogniser "
+        "can; the voice then follows the caller among the languages. null: the one that is spoken",
+    )
+    languages: dict[LanguageTag, RelayVoice] = Field(
+        {},
+        max_length=20,
+        description="languages to which a call may switch, with their voices: by the model (tool "
+        "switch_language), or because Twilio has recognised one of them",
+    )
+    recordings: dict[RecordingName, RelayRecording] = Field(
+        {}, max_length=50, description="recordings that may be played to the caller, by name"
+    )
+    opening: str | None = Field(
+        None, description="name of the recording that is played before the greeting; null: none"
+    )
+
+    @model_validator(mode="after")
+    def _names_a_recording(self) -> "RelaySettings":
+        if self.opening is not None and self.opening not in self.recordings:
+            raise ValueError(f"opening: {self.opening!r} is none of the recordings")
+        return self
 
 
 class CallCodeSettings(StrictModel):

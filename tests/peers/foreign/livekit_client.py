@@ -3,7 +3,7 @@
 ``python livekit_client.py URL QUESTION STOP`` takes the address and two WAVs of 24 kHz. QUESTION makes the
 agent call its tool; STOP is spoken during the answer. The agent has a microphone that never stops and a
 loudspeaker that plays in real time, and no room. The program prints what it has seen as one line of JSON. It
-is run by ``test_livekit_agents`` and imports nothing of Parley.
+is run by ``evals.foreign`` and ``test_livekit_agents``, and imports nothing of Parley.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Loudspeaker(io.AudioOutput):
 
     def __init__(self) -> None:
         super().__init__(label="loudspeaker", capabilities=io.AudioOutputCapabilities(pause=False))
-        self.played_s = 0.0
+        self.played_s = self.largest_gap_s = 0.0
         self._began_s: float | None = None
         self._length_s = 0.0
         self._end: asyncio.TimerHandle | None = None
@@ -65,6 +65,10 @@ class Loudspeaker(io.AudioOutput):
         if self._began_s is None:
             self._began_s = time.monotonic()
             self.on_playback_started(created_at=time.time())
+        elif (gap_s := time.monotonic() - self._began_s - self._length_s) > 0:
+            # Nothing was left to play: what follows is heard so much later.
+            self.largest_gap_s = max(self.largest_gap_s, gap_s)
+            self._began_s += gap_s
         self._length_s += frame.duration
 
     def flush(self) -> None:
@@ -156,6 +160,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     finally:
         await session.aclose()
     seen.update(called=called, played_s=loudspeaker.played_s)
+    seen["largest_gap_ms"] = loudspeaker.largest_gap_s * 1000
     return seen
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from parley.evals.foreign.programs import PROGRAMS
 from tests.peers.foreign.environment import python_with, wav
 from tests.peers.server import RunningServer
 from tests.peers.test_openai_realtime import LONG, QUESTION, Asked, Turn, serving
@@ -18,7 +19,6 @@ from tests.peers.test_openai_realtime import LONG, QUESTION, Asked, Turn, servin
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIVEKIT = ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9")
-HERE = Path(__file__).parent
 PRICE = "It costs five euros."
 
 
@@ -56,7 +56,7 @@ async def test_replies_on_request_a_tool_and_an_interruption(python_with_livekit
 async def _conversation(python: str, server: RunningServer, folder: Path) -> dict[str, object]:
     child = await asyncio.create_subprocess_exec(
         python,
-        str(HERE / "livekit_client.py"),
+        str(PROGRAMS["livekit"].file),
         f"{server.url}/v1",
         wav(folder / "question.wav", QUESTION),
         wav(folder / "stop.wav", "Stop, please tell me the price."),

@@ -92,7 +92,7 @@ def test_a_result_for_a_call_of_the_deployments_own_is_refused(
 @pytest.mark.parametrize("where", ["earlier", "last"])
 @pytest.mark.parametrize("text", ["arguments", "result"])
 def test_arguments_and_results_are_counted_as_text_of_the_session(tmp_path: Path, where: str, text: str):
-    use = replace(FORGED, **{text: "x" * 3_000})
+    use = replace(FORGED, **{text: "x" * 1_750})
     last = ClientDialogue("chat_completions", uses=(use,))
 
     async def scenario(world: World) -> None:

@@ -44,6 +44,7 @@ from parley.protocols.client_protocol import (
     Speech,
     ToolAnswer,
     ToolCalled,
+    ToolChoice,
     ToolsAnswered,
     Trimmed,
     Typed,
@@ -319,6 +320,9 @@ def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
             "session.audio.input.turn_detection.interrupt_response",
         ),
         ({"tool_choice": "required"}, "session.tool_choice"),
+        ({"tool_choice": "often"}, "session.tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "mcp", "server_label": "x"}}, "session.tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "cancel"}}, "session.tool_choice"),
         ({"tools": [{**TOOL, "name": "two words"}]}, "session.tools[0].name"),
         ({"tools": [TOOL, TOOL]}, "session.tools"),
         ({"tools": [{**TOOL, "parameters": {"type": "object", "oneOf": []}}]}, "session.tools[0].parameters"),
@@ -736,6 +740,49 @@ def test_tools_of_one_response():
     assert talk.say("response.create", response={"tool_choice": "none"}) == [CreateResponse(tools=())]
     talk.report(ReplyBegan("a"), ReplyOver("a"))
     assert talk.say("response.create") == [CreateResponse()]
+
+
+def test_a_call_that_the_session_requires():
+    talk = Talk()
+    [update] = talk.say("session.update", session={"tools": [TOOL], "tool_choice": "required"})
+    assert isinstance(update, SessionUpdate) and update.choice == ToolChoice(is_required=True)
+    assert talk.received[-1]["session"]["tool_choice"] == "required"
+    named = {"type": "function", "name": "order"}
+    [update] = talk.say("session.update", session={"tool_choice": named})
+    assert update == SessionUpdate(choice=ToolChoice(is_required=True, name="order"))
+    assert talk.received[-1]["session"]["tool_choice"] == named
+    # The tools cannot go while one of them has to be called.
+    talk.say("session.update", session={"tools": []})
+    assert talk.error()["param"] == "session.tool_choice"
+    assert talk.say("session.update", session={"tool_choice": "auto"}) == [SessionUpdate(choice=ToolChoice())]
+    assert talk.received[-1]["session"]["tool_choice"] == "auto"
+
+
+def test_a_call_that_one_response_requires():
+    talk = Talk()
+    talk.say("response.create", response={"tool_choice": "required"})
+    assert talk.error()["param"] == "response.tool_choice"
+    talk.say("response.create", response={"tools": [TOOL], "tool_choice": {"type": "function", "name": "x"}})
+    assert talk.error()["param"] == "response.tool_choice"
+    required = {"tools": [TOOL], "tool_choice": "required"}
+    [request] = talk.say("response.create", response=required)
+    assert isinstance(request, CreateResponse) and request.choice == ToolChoice(is_required=True)
+    talk = Talk()
+    talk.say("session.update", session=required)
+    [request] = talk.say("response.create", response={"tool_choice": "auto"})
+    assert request == CreateResponse(choice=ToolChoice())
+    talk = Talk()
+    talk.say("session.update", session={"tools": [TOOL], "tool_choice": "none"})
+    [request] = talk.say("response.create", response={"tool_choice": {"type": "function", "name": "order"}})
+    assert isinstance(request, CreateResponse) and request.choice == ToolChoice(
+        is_required=True, name="order"
+    )
+    assert [tool.name for tool in request.tools or ()] == ["order"]
+    talk = Talk()
+    aside = {"conversation": "none", "output_modalities": ["text"], "tool_choice": "required"}
+    talk.say("session.update", session={"tools": [TOOL]})
+    talk.say("response.create", response=aside)
+    assert talk.error()["param"] == "response.tool_choice"
 
 
 def test_an_answer_outside_of_the_conversation_is_no_part_of_it():

@@ -83,6 +83,20 @@ def test_messages_to_twilio():
     assert ended["type"] == "end" and json.loads(ended["handoffData"]) == {"to": "person"}
     assert json.loads(twilio_relay.end()) == {"type": "end"}
     assert json.loads(twilio_relay.keys("40#22*")) == {"type": "sendDigits", "digits": "40#22*"}
+    played = twilio_relay.play("https://a.example/b.mp3", loop=2, is_interruptible=True, is_preemptible=False)
+    assert json.loads(played) == {
+        "type": "play",
+        "source": "https://a.example/b.mp3",
+        "loop": 2,
+        "interruptible": True,
+        "preemptible": False,
+    }
+    assert json.loads(twilio_relay.language(spoken="sv-SE")) == {"type": "language", "ttsLanguage": "sv-SE"}
+    assert json.loads(twilio_relay.language(spoken="sv-SE", recognised="en-US")) == {
+        "type": "language",
+        "ttsLanguage": "sv-SE",
+        "transcriptionLanguage": "en-US",
+    }
 
 
 @pytest.mark.parametrize("pressed", ["", "1w2", "a", "1" * 33])
@@ -100,3 +114,14 @@ def test_the_document_connects_the_call_and_says_what_follows():
     relay = connect.find("ConversationRelay")
     assert relay is not None
     assert (relay.get("url"), relay.get("language")) == ("wss://a.example/x", "de-DE")
+
+
+def test_the_document_names_the_languages_of_the_call():
+    languages = {"es-ES": {"voice": "Pilar", "ttsProvider": "Amazon"}, "sv-SE": dict[str, str]()}
+    text = twiml.relay("wss://a.example/x", "https://a.example/after", {}, languages)
+    document = ElementTree.fromstring(text)
+    elements = document.findall("Connect/ConversationRelay/Language")
+    assert [element.attrib for element in elements] == [
+        {"code": "es-ES", "voice": "Pilar", "ttsProvider": "Amazon"},
+        {"code": "sv-SE"},
+    ]

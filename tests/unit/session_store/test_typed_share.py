@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from parley.core.errors import OversizedError
 from parley.session_store.typed_share import LEAST_BYTES, TypedShares
 from tests.virtual_time import run
 
@@ -30,10 +33,16 @@ def test_short_turns_and_halves_of_characters_count_too():
     run(scene())
 
 
-def test_a_text_larger_than_the_share_takes_all_of_it():
+def test_a_text_larger_than_the_share_is_refused_for_good():
     async def scene() -> None:
         shares = TypedShares(1_000)
-        assert shares.take("a", "x" * 8_000) == 0
-        assert shares.take("a", "x" * 8_000) == 60
+        for _ in range(2):
+            with pytest.raises(OversizedError) as refused:
+                shares.take("a", "x" * 1_001)
+            assert (refused.value.size, refused.value.limit) == (1_001, 1_000)
+            await asyncio.sleep(600)
+        # It took nothing, and the largest that fits pays for all of itself.
+        assert shares.take("a", "x" * 1_000) == 0
+        assert shares.take("a", "x" * 1_000) == 60
 
     run(scene())

@@ -6,6 +6,7 @@ No row of ``CARRIERS``, because it carries no audio: ``phone.relay`` adds it to 
 from fastapi import Request
 
 from parley.protocols import twiml
+from parley.serving.gateway.phone.caller_settings import RelayVoice
 from parley.serving.gateway.phone.carriers.carrier import CallDocument, CallRequest, PhoneCall, field_of
 from parley.serving.gateway.phone.carriers.twilio import OVER, RECONNECT, TwilioCarrier
 
@@ -38,10 +39,20 @@ class TwilioRelay(TwilioCarrier):
         assert relay is not None
         given = {
             "language": relay.language,
-            "voice": relay.voice,
-            "ttsProvider": relay.tts_provider,
-            "transcriptionProvider": relay.transcription_provider,
+            "transcriptionLanguage": relay.transcription_language,
+            **_voice(relay),
         }
         attributes = {name: value for name, value in given.items() if value is not None}
         action = f"{base}/{self.name}{RECONNECT}"
-        return CallDocument(twiml.relay(media, action, {"dtmfDetection": "true", **attributes}))
+        languages = {code: _voice(voice) for code, voice in relay.languages.items()}
+        return CallDocument(twiml.relay(media, action, {"dtmfDetection": "true", **attributes}, languages))
+
+
+def _voice(voice: RelayVoice) -> dict[str, str]:
+    """Return the attributes of a voice and its recogniser."""
+    given = {
+        "voice": voice.voice,
+        "ttsProvider": voice.tts_provider,
+        "transcriptionProvider": voice.transcription_provider,
+    }
+    return {name: value for name, value in given.items() if value is not None}

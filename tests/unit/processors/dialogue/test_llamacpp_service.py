@@ -1,7 +1,11 @@
 """Shortening of a dialogue that is too long for its model."""
 
+from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.processors.aggregators.llm_context import LLMContext
+
 from parley.core.prompt_notes import PromptNotes, parse_notes, write_notes
-from parley.processors.dialogue.llamacpp_service import LEFT_OUT, without_oldest
+from parley.processors.dialogue.llamacpp_service import LEFT_OUT, with_readable_choice, without_oldest
 
 NOTES = PromptNotes(summary="The person lost a card.", facts={"name": "Ada"}, remarks=True)
 
@@ -70,3 +74,14 @@ def test_a_single_turn_is_not_cut():
         without_oldest([{"role": "system", "content": "x"}, {"role": "user", "content": "so " * 99}], 0.1)
         is None
     )
+
+
+def test_one_function_is_required_by_offering_it_alone():
+    tools = ToolsSchema([FunctionSchema(name, name, {}, []) for name in ("order", "cancel")])
+    named = {"type": "function", "function": {"name": "cancel"}}
+    context = with_readable_choice(LLMContext([], tools=tools, tool_choice=named))  # type: ignore[arg-type]
+    assert isinstance(context.tools, ToolsSchema)
+    assert [tool.name for tool in context.tools.standard_tools] == ["cancel"]
+    assert context.tool_choice == "required"
+    free = LLMContext([], tools=tools, tool_choice="required")
+    assert with_readable_choice(free) is free

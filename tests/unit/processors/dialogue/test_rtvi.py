@@ -15,6 +15,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.tests.utils import SleepFrame, run_test
 
+from parley.core.errors import OversizedError
 from parley.processors.dialogue.rtvi import CheckedRtvi
 from parley.protocols.client_protocol import TURN_END
 
@@ -88,6 +89,16 @@ async def test_text_over_what_may_be_typed_interrupts_nobody():
     received, frames = await answered(CheckedRtvi(take_typed=take_typed), "How much?")
     [refusal] = received
     assert counted == ["How much?"] and "12 s" in refusal["data"]["error"]
+    assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)
+
+
+async def test_text_that_may_never_be_typed_is_refused_with_its_size():
+    def take_typed(_text: str) -> float:
+        raise OversizedError("the text has 9 bytes", size=9, limit=8)
+
+    received, frames = await answered(CheckedRtvi(take_typed=take_typed), "How much?")
+    [refusal] = received
+    assert refusal["data"]["error"] == "the text has 9 bytes"
     assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)
 
 

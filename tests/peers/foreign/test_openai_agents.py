@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from parley.evals.foreign.programs import PROGRAMS
 from tests.peers.foreign.environment import python_with, wav
 from tests.peers.realtime_caller import PCM_HZ
 from tests.peers.server import RunningServer
@@ -21,7 +22,6 @@ __all__ = ["forecaster"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AGENTS = "openai-agents==0.24.0"
-HERE = Path(__file__).parent
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -40,7 +40,7 @@ async def test_a_spoken_conversation_with_a_tool_and_an_interruption(
     url = f"{forecaster.url.replace('http', 'ws')}/v1/realtime?model={model}"
     child = await asyncio.create_subprocess_exec(
         python_with_agents,
-        str(HERE / "agents_client.py"),
+        str(PROGRAMS["agents"].file),
         url,
         wav(tmp_path / "question.wav", QUESTION),
         wav(tmp_path / "stop.wav", "Stop, please tell me the price."),

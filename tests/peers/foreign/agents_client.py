@@ -2,7 +2,7 @@
 
 ``python agents_client.py URL QUESTION STOP`` takes the address and two WAVs of 24 kHz. QUESTION makes the
 agent call its tool; STOP is spoken during the answer. The program prints all events as one line of JSON. It
-is run by ``test_openai_agents`` and imports nothing of Parley.
+is run by ``evals.foreign`` and ``test_openai_agents``, and imports nothing of Parley.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     speech = bytearray(bytes(9_600) + question)
     seen: dict[str, Any] = {"events": [], "errors": [], "audio_bytes": 0, "interrupted": 0, "ended": 0}
     first_audio_s: float | None = None
+    # The player of a client: the item that it plays, and until when.
+    playing, until_s, largest_gap_s = "", 0.0, 0.0
     said_stop = False
     over = asyncio.Event()
 
@@ -56,13 +58,18 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def listen() -> None:
-        nonlocal first_audio_s, said_stop, speech
+        nonlocal first_audio_s, said_stop, speech, playing, until_s, largest_gap_s
         async for event in session:
             seen["events"].append(event.type)
             if event.type == "error":
                 seen["errors"].append(str(event.error))
             elif event.type == "audio":
                 seen["audio_bytes"] += len(event.audio.data)
+                now_s = time.monotonic()
+                if event.item_id == playing:
+                    largest_gap_s = max(largest_gap_s, now_s - until_s)
+                playing = event.item_id
+                until_s = max(now_s, until_s) + len(event.audio.data) / 2 / 24_000
                 first_audio_s = first_audio_s or time.monotonic()
                 if not said_stop and time.monotonic() - first_audio_s > 1.5:
                     said_stop = True
@@ -87,7 +94,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
                 task.cancel()
     kinds = seen["events"]
     seen["events"] = [kind for place, kind in enumerate(kinds) if not place or kind != kinds[place - 1]]
-    seen["called"] = called
+    seen["called"], seen["largest_gap_ms"] = called, largest_gap_s * 1000
     seen["history"] = [
         (
             item.role,

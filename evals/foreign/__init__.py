@@ -1,0 +1,1 @@
+"""Programs of other projects against a running server: idle and under load."""

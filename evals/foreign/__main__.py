@@ -1,0 +1,184 @@
+"""``python -m evals.foreign``: other projects' programs and transcripts, on an idle machine and under load.
+
+Each program (``programs``) holds its whole conversation so many times, first on the machine as it is and then
+next to ``--load`` processes that do nothing but compute. A repetition passes when the program has seen what
+it has to. The largest gap is the longest time for which the program's own player had nothing to play inside
+of an answer.
+
+``--turns`` spoken turns, of ``--callers`` concurrent callers, are then asked under the same load. A turn is
+complete when one transcript of it has a word for each of its question (``transcripts``). Words that were
+recognised as others are reported, and no failure.
+
+Packages of the programs are installed into ``--environments``; the variables ``PARLEY_AGENTS_PYTHON`` and
+``PARLEY_LIVEKIT_PYTHON`` name interpreters that have them.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from parley.core.errors import PeerError
+from parley.evals.foreign.model_peer import complete
+from parley.evals.foreign.programs import PROGRAMS, Program, converse, environment, recordings
+from parley.evals.foreign.transcripts import missing_words, words_of
+from parley.evals.harness.command import count, exit_code, machine, positive
+from parley.evals.harness.launcher import Server, free_port, running
+from parley.evals.harness.progress import say
+from parley.evals.harness.socket_caller import QUESTIONS, SocketCaller
+
+IDLE, LOADED = "idle", "loaded"
+BUSY = "while True: pass"
+
+
+@asynccontextmanager
+async def busy(processes: int) -> AsyncIterator[None]:
+    """Run processes that compute until the end of the block."""
+    children: list[asyncio.subprocess.Process] = []
+    try:
+        for _ in range(processes):
+            children.append(await asyncio.create_subprocess_exec(sys.executable, "-c", BUSY))
+        yield
+    finally:
+        for child in children:
+            child.kill()
+        await asyncio.gather(*(child.wait() for child in children))
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Server]:
+    """Run the server with the language model of the programs."""
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    runner, port = web.AppRunner(app), free_port()
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        model = {"base_url": f"http://127.0.0.1:{port}/v1", "model": "peer"}
+        config = folder / "foreign.yaml"
+        granted = {"instructions": True, "client_tools": True}
+        chosen = {
+            "thinking": {"llm": {"name": "openai_compatible", "settings": model}},
+            "server": {"clients": {"anonymous": granted}},
+        }
+        config.write_text(yaml.safe_dump(chosen))
+        async with running("parley", config, folder / "server.log") as server:
+            yield server
+    finally:
+        await runner.cleanup()
+
+
+async def repeat(
+    program: Program, python: str, server: Server, sounds: tuple[str, str], repetitions: int
+) -> dict[str, Any]:
+    """Run a program several times; return passes, failures and the largest gap."""
+    passed, failed, gaps_ms = 0, list[list[str]](), list[float]()
+    for number in range(1, repetitions + 1):
+        try:
+            seen = await converse(program, python, server.url, sounds)
+        except PeerError as error:
+            faults = [str(error)]
+        else:
+            faults = program.faults(seen)
+            gaps_ms.append(float(seen["largest_gap_ms"]))
+        if faults:
+            failed.append(faults)
+        else:
+            passed += 1
+        say(f"{program.name} {number}/{repetitions}: {'; '.join(faults) or 'passed'}")
+    return {
+        "passed": passed,
+        "failed": len(failed),
+        "faults": failed,
+        "largest_gap_ms": round(max(gaps_ms, default=0.0)),
+    }
+
+
+async def transcripts(server: Server, *, turns: int, callers: int) -> dict[str, Any]:
+    """Ask so many spoken turns; return how many of them have all their words."""
+    url = f"{server.url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
+    shares = [turns // callers + (number < turns % callers) for number in range(callers)]
+    asking = [SocketCaller(url, share) for share in shares if share]
+    await asyncio.gather(*(caller.call() for caller in asking))
+    complete_turns, others = 0, Counter[str]()
+    for caller in asking:
+        for number, heard in enumerate(caller.heard_by_turn[1:]):
+            question = QUESTIONS[number % len(QUESTIONS)]
+            missing = missing_words(question, heard)
+            complete_turns += not missing
+            if missing or words_of(heard[0]) != words_of(question):
+                others[f"{question} -> {' | '.join(heard)}"] += 1
+    gaps_ms = [caller.largest_gap_ms() for caller in asking]
+    return {
+        "turns": sum(shares),
+        "complete": complete_turns,
+        "other_words": dict(others),
+        "unanswered": sum(caller.unanswered for caller in asking),
+        "errors": sorted({code for caller in asking for code in caller.errors}),
+        "largest_gap_ms": round(max(gaps_ms, default=0.0)),
+    }
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    """Measure, and print a line of JSON for each program and mode, and for the transcripts."""
+    programs = [PROGRAMS[name] for name in arguments.programs]
+    failures = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sounds = await asyncio.to_thread(recordings, folder)
+        pythons = [await environment(each, arguments.environments / each.name) for each in programs]
+        async with serving(folder) as server:
+            for mode, load in ((IDLE, 0), (LOADED, arguments.load)):
+                if mode in arguments.modes:
+                    async with busy(load):
+                        for program, python in zip(programs, pythons, strict=True):
+                            found = await repeat(program, python, server, sounds, arguments.repetitions)
+                            failures += found["failed"]
+                            _report(program=program.name, mode=mode, load=load, **found)
+            if arguments.turns:
+                async with busy(arguments.load):
+                    found = await transcripts(server, turns=arguments.turns, callers=arguments.callers)
+                    failures += found["turns"] - found["complete"]
+                    _report(program="transcripts", mode=LOADED, load=arguments.load, **found)
+    return 1 if failures else 0
+
+
+def _report(**found: object) -> None:
+    print(json.dumps({**found, "machine": machine()}), flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    root = argparse.ArgumentParser(prog="python -m evals.foreign")
+    root.add_argument("--programs", nargs="*", choices=sorted(PROGRAMS), default=sorted(PROGRAMS))
+    root.add_argument("--repetitions", type=positive, default=20, help="of each program in each mode")
+    root.add_argument("--modes", nargs="+", choices=(IDLE, LOADED), default=[IDLE, LOADED])
+    root.add_argument("--load", type=positive, default=4, help="processes that compute meanwhile")
+    root.add_argument("--turns", type=count, default=500, help="spoken turns under load; 0: none")
+    root.add_argument("--callers", type=positive, default=4, help="concurrent callers of these turns")
+    root.add_argument(
+        "--environments",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "parley-foreign",
+        help="folder of the programs' environments",
+    )
+    return root
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 1 when something failed, or 2 after printing one line to standard error."""
+    arguments = parser().parse_args(argv)
+    return exit_code(lambda: asyncio.run(_main(arguments)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,73 @@
+"""Language model of the programs: OpenAI's chat completions, streamed, on loopback.
+
+Its answer depends on the last message of the request alone: it calls the client's tool for a question about
+hours, repeats what the tool has returned, names a price, and has a short answer for the questions of
+``SocketCaller``. Anything else gets an answer of nine seconds.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+LONG = (
+    "We open at nine. We close at six in the evening. On Saturday we open at ten, and we close at two. "
+    "On Sunday we are closed all day long."
+)
+PRICE = "It costs five euros."
+SHORT = "Yes, we are open then."
+PIECE_S = 0.01
+
+
+def decide(messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> tuple[bool, str]:
+    """Return whether the tool is called, and else the answer."""
+    last = messages[-1]
+    said = text_of(last)
+    if last["role"] == "tool":
+        return False, f"They say: {said}. {LONG}"
+    said = said.lower()
+    if "price" in said:
+        return False, PRICE
+    if re.search(r"saturday|sunday|morning", said):
+        return False, SHORT
+    return (True, "") if "hours" in said and has_tools else (False, LONG)
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return the words of a message."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content)
+    return content if isinstance(content, str) else ""
+
+
+async def complete(request: web.Request) -> web.StreamResponse:
+    """Handle ``POST /v1/chat/completions`` with ``stream: true``."""
+    body = await request.json()
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    calls, text = decide(body["messages"], has_tools=bool(body.get("tools")))
+    # A server that is interrupted closes the request.
+    with suppress(ConnectionResetError):
+        if calls:
+            function = {"name": "weather", "arguments": '{"city": "Paris"}'}
+            call = {"index": 0, "id": "call_0", "type": "function", "function": function}
+            await _send(response, {"tool_calls": [call]})
+            await _send(response, {}, finish="tool_calls")
+        else:
+            for piece in re.findall(r"\S+\s*", text):
+                await _send(response, {"content": piece})
+                await asyncio.sleep(PIECE_S)
+            await _send(response, {}, finish="stop")
+        await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def _send(response: web.StreamResponse, delta: dict[str, object], *, finish: str | None = None) -> None:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "peer"}
+    await response.write(f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode())
