@@ -18,12 +18,13 @@ errors without and 23.7, 17.6 and 29.9 % with them; 46 lines became better and 2
 readings of people (the tuning half of human speech) changed, clean or by phone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from string import punctuation
 
 import numpy as np
 
+from parley.language import Language
 from parley.models.stt.moonshine_network import DecodedLine, MoonshineNetwork
 
 # A word with a less probable token may have been misheard. Chosen, like the next two, on the tuning voices of
@@ -76,7 +77,7 @@ class ExpectedTerms:
     Args:
         network: its tokenizer.
         terms: words and phrases, the most important first; each as it is written in a sentence.
-        is_fixed: true for a word, in lower case, that no change may remove or add.
+        language: that of the terms.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class ExpectedTerms:
         network: MoonshineNetwork,
         terms: Iterable[str],
         *,
-        is_fixed: Callable[[str], bool] = lambda word: False,
+        language: Language,
     ) -> None:
         self._network = network
-        self._is_fixed = is_fixed
+        self._language = language
         self._root = _Node()
         self._written: set[str] = set()
         for term in list(dict.fromkeys(terms))[:MOST_TERMS]:
@@ -144,8 +145,9 @@ class ExpectedTerms:
         for start, end in self._words(tokens):
             while end > start + 1 and not any(map(str.isalnum, self._network.text(tokens[end - 1 : end]))):
                 end -= 1
-            is_known = self._network.text(tokens[start:end]).lower() in self._written
-            if start >= settled and not is_known and min(probabilities[start:end]) < DOUBTFUL:
+            word = self._network.text(tokens[start:end]).lower()
+            stays = word in self._written or self._language.fixes_meaning(word)
+            if start >= settled and not stays and min(probabilities[start:end]) < DOUBTFUL:
                 yield start, end
 
     def _better(
@@ -165,7 +167,7 @@ class ExpectedTerms:
             draft = (*term, *line.tokens[end:])
             other = self._network.search_again(line, start, draft, kept=len(term))
             gain = other.log_likelihood(start) + BONUS * len(term) - present
-            if gain > best_gain and self._fixed(other.tokens) == self._fixed(line.tokens):
+            if gain > best_gain and self._denials(other.tokens) == self._denials(line.tokens):
                 best, best_gain, best_after = other, gain, start + len(term)
         if best is None:
             return None
@@ -174,9 +176,9 @@ class ExpectedTerms:
         probabilities[start:best_after] = [max(certain, each) for each in probabilities[start:best_after]]
         return best, probabilities, best_after
 
-    def _fixed(self, tokens: Sequence[int]) -> list[str]:
+    def _denials(self, tokens: Sequence[int]) -> list[str]:
         words = (word.strip(punctuation) for word in self._network.text(tokens).lower().split())
-        return [word for word in words if self._is_fixed(word)]
+        return [word for word in words if self._language.content.is_negated((word,))]
 
     def _is_same(self, term: Sequence[int], tokens: Sequence[int]) -> bool:
         return self._network.text(term).lower() == self._network.text(tokens).lower()

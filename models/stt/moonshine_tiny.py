@@ -150,7 +150,7 @@ class MoonshineTinyStt:
         self.voice = VoiceFilter(follows=True)
         self.network = MoonshineNetwork(self.settings.folder)
         language = find_language(LANGUAGE)
-        self._expected = ExpectedTerms(self.network, self._terms(language), is_fixed=language.fixes_meaning)
+        self._expected = ExpectedTerms(self.network, self._terms(language), language=language)
         self._clock = clock
         self._lock = threading.Lock()
         self._looks: LookJudge | None = None

@@ -1,12 +1,14 @@
 """Expected terms with the real weights: what is written, what stays, what it costs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import soxr
 
 from parley.core.media import pcm16_to_float
+from parley.language import find_language
 from parley.models.stt.expected_terms import MOST_PASSES, MOST_TERMS, ExpectedTerms
 from parley.models.stt.moonshine_network import DecodedLine, MoonshineNetwork
 from parley.models.stt.moonshine_tiny import MoonshineTinySettings
@@ -15,6 +17,7 @@ from parley.models.tts.flite import FliteSettings, FliteTts
 from tests.human_speech import OPENING, moonshine_tiny, opening
 from tests.listening import play, understand
 
+ENGLISH = find_language()
 PIECE_BYTES = 1_280
 # The voice's "cash machine" is written as one odd word, and its "cancelled" as another.
 LIMIT = "What is the limit at the cash machine each day?"
@@ -78,7 +81,7 @@ def test_the_partial_text_of_a_pause_is_the_final_one():
 
 
 def test_sure_words_stay(network: CountedNetwork):
-    terms = ExpectedTerms(network, (*TERMS, "tines", "worse", "wizard", "nage"))
+    terms = ExpectedTerms(network, (*TERMS, "tines", "worse", "wizard", "nage"), language=ENGLISH)
     line = line_of(network, opening())
     assert terms.revise(line).tokens == line.tokens
     final = understand(moonshine_tiny(keyterms=TERMS).open_stream(), opening(), PIECE_BYTES)
@@ -88,31 +91,33 @@ def test_sure_words_stay(network: CountedNetwork):
 def test_a_line_that_was_not_understood_stays(network: CountedNetwork):
     backwards = np.frombuffer(spoken(LIMIT), np.int16)[::-1].tobytes()
     line = line_of(network, backwards)
-    revised = ExpectedTerms(network, TERMS).revise(line)
+    revised = ExpectedTerms(network, TERMS, language=ENGLISH).revise(line)
     assert revised.tokens == line.tokens
     assert revised.probabilities == pytest.approx(line.probabilities())
 
 
 def test_a_word_that_fixes_the_meaning_stays(network: CountedNetwork):
     line = line_of(network, spoken(LIMIT))
-    assert "cash machine" in network.text(ExpectedTerms(network, TERMS).revise(line).tokens)
-    written = network.text(line.tokens).lower().split()
-    # Any word that the terms would replace.
-    terms = ExpectedTerms(network, TERMS, is_fixed=lambda word: word in written)
-    assert terms.revise(line).tokens == line.tokens
+    assert "cash machine" in network.text(ExpectedTerms(network, TERMS, language=ENGLISH).revise(line).tokens)
+    # As if every word that was written asked for something.
+    asking = frozenset(network.text(line.tokens).lower().split())
+    language = replace(ENGLISH, questions=replace(ENGLISH.questions, asking=asking))
+    assert ExpectedTerms(network, TERMS, language=language).revise(line).tokens == line.tokens
 
 
 def test_without_terms_a_line_stays(network: CountedNetwork):
     line = line_of(network, spoken(LIMIT))
     before = network.searches
-    assert ExpectedTerms(network, ()).revise(line).tokens == line.tokens
+    assert ExpectedTerms(network, (), language=ENGLISH).revise(line).tokens == line.tokens
     assert network.searches == before
 
 
 def test_the_searches_of_a_line_are_bounded(network: CountedNetwork):
     # Every token that begins a word begins a term, alone and with others after it.
     words = [network.text([token]) for token in range(400, 8_000) if network.begins_word(token)]
-    terms = ExpectedTerms(network, [f"{word} {other}" for word in words for other in ("cards", "fees")])
+    terms = ExpectedTerms(
+        network, [f"{word} {other}" for word in words for other in ("cards", "fees")], language=ENGLISH
+    )
     line = line_of(network, spoken(f"{LIMIT} {TRANSFER} What is the custody fee for funds?"))
     before = network.searches
     terms.revise(line)
@@ -122,9 +127,9 @@ def test_the_searches_of_a_line_are_bounded(network: CountedNetwork):
 def test_more_terms_than_allowed_are_left_out(network: CountedNetwork):
     many = [f"term {number}" for number in range(MOST_TERMS)]
     line = line_of(network, spoken(LIMIT))
-    text = network.text(ExpectedTerms(network, ["cash machine", *many]).revise(line).tokens)
+    text = network.text(ExpectedTerms(network, ["cash machine", *many], language=ENGLISH).revise(line).tokens)
     assert "cash machine" in text
-    text = network.text(ExpectedTerms(network, [*many, "cash machine"]).revise(line).tokens)
+    text = network.text(ExpectedTerms(network, [*many, "cash machine"], language=ENGLISH).revise(line).tokens)
     assert "cash machine" not in text
 
 
