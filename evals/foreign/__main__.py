@@ -31,7 +31,7 @@ from parley.core.errors import PeerError
 from parley.evals.foreign.model_peer import complete
 from parley.evals.foreign.programs import PROGRAMS, Program, converse, environment, recordings
 from parley.evals.foreign.transcripts import missing_words, words_of
-from parley.evals.harness.command import count, exit_code, machine, positive
+from parley.evals.harness.command import count, exit_code, machine, positive, positive_number
 from parley.evals.harness.launcher import Server, free_port, running
 from parley.evals.harness.progress import say
 from parley.evals.harness.socket_caller import QUESTIONS, SocketCaller
@@ -68,7 +68,8 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
         granted = {"instructions": True, "client_tools": True}
         chosen = {
             "thinking": {"llm": {"name": "openai_compatible", "settings": model}},
-            "server": {"clients": {"anonymous": granted}},
+            # Under load the server would admit fewer callers than are to be measured.
+            "server": {"clients": {"anonymous": granted}, "admission": "off"},
         }
         config.write_text(yaml.safe_dump(chosen))
         async with running("parley", config, folder / "server.log") as server:
@@ -103,23 +104,39 @@ async def repeat(
     }
 
 
-async def transcripts(server: Server, *, turns: int, callers: int) -> dict[str, Any]:
-    """Ask so many spoken turns; return how many of them have all their words."""
+async def transcripts(server: Server, *, turns: int, callers: int, within_s: float) -> dict[str, Any]:
+    """Ask so many spoken turns; return how many of them have all their words.
+
+    Args:
+        server: that is asked.
+        turns: of all callers together.
+        callers: at the same time.
+        within_s: time after which no more is asked; turns that are over by then count.
+    """
     url = f"{server.url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
     shares = [turns // callers + (number < turns % callers) for number in range(callers)]
     asking = [SocketCaller(url, share) for share in shares if share]
-    await asyncio.gather(*(caller.call() for caller in asking))
-    complete_turns, others = 0, Counter[str]()
+    is_cut = False
+    try:
+        async with asyncio.timeout(within_s):
+            await asyncio.gather(*(caller.call() for caller in asking))
+    except TimeoutError:
+        is_cut = True
+        say(f"no more turns are asked after {within_s:g} s")
+    complete_turns, asked, others = 0, 0, Counter[str]()
     for caller in asking:
-        for number, heard in enumerate(caller.heard_by_turn[1:]):
+        # The last one of a caller who was stopped may be in its middle.
+        over = caller.heard_by_turn[1:-1] if is_cut else caller.heard_by_turn[1:]
+        asked += len(over)
+        for number, heard in enumerate(over):
             question = QUESTIONS[number % len(QUESTIONS)]
             missing = missing_words(question, heard)
             complete_turns += not missing
             if missing or words_of(heard[0]) != words_of(question):
                 others[f"{question} -> {' | '.join(heard)}"] += 1
-    gaps_ms = [caller.largest_gap_ms() for caller in asking]
+    gaps_ms = [caller.player.largest_gap_s * 1000 for caller in asking]
     return {
-        "turns": sum(shares),
+        "turns": asked,
         "complete": complete_turns,
         "other_words": dict(others),
         "unanswered": sum(caller.unanswered for caller in asking),
@@ -146,7 +163,9 @@ async def _main(arguments: argparse.Namespace) -> int:
                             _report(program=program.name, mode=mode, load=load, **found)
             if arguments.turns:
                 async with busy(arguments.load):
-                    found = await transcripts(server, turns=arguments.turns, callers=arguments.callers)
+                    found = await transcripts(
+                        server, turns=arguments.turns, callers=arguments.callers, within_s=arguments.within_s
+                    )
                     failures += found["turns"] - found["complete"]
                     _report(program="transcripts", mode=LOADED, load=arguments.load, **found)
     return 1 if failures else 0
@@ -164,6 +183,9 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--modes", nargs="+", choices=(IDLE, LOADED), default=[IDLE, LOADED])
     root.add_argument("--load", type=positive, default=4, help="processes that compute meanwhile")
     root.add_argument("--turns", type=count, default=500, help="spoken turns under load; 0: none")
+    root.add_argument(
+        "--within-s", type=positive_number, default=3_600.0, help="longest time in which they are asked"
+    )
     root.add_argument("--callers", type=positive, default=4, help="concurrent callers of these turns")
     root.add_argument(
         "--environments",

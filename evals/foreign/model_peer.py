@@ -49,10 +49,10 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """Handle ``POST /v1/chat/completions`` with ``stream: true``."""
     body = await request.json()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
     calls, text = decide(body["messages"], has_tools=bool(body.get("tools")))
-    # A server that is interrupted closes the request.
+    # A server that is interrupted closes the request, also before the first word.
     with suppress(ConnectionResetError):
+        await response.prepare(request)
         if calls:
             function = {"name": "weather", "arguments": '{"city": "Paris"}'}
             call = {"index": 0, "id": "call_0", "type": "function", "function": function}

@@ -36,6 +36,24 @@ def speech(text: str) -> bytes:
     return bytes(samples[: audible[-1] + 1].astype("<i2").tobytes())
 
 
+class ItemPlayer:
+    """Clock of a player that plays the pieces of an item one after the other, each when it has come. Pure.
+
+    Attributes:
+        largest_gap_s: longest time for which there was nothing to play inside of an item.
+    """
+
+    def __init__(self) -> None:
+        self.largest_gap_s = 0.0
+        self._item_id, self._until_s = "", 0.0
+
+    def take(self, item_id: str, at_s: float, length_s: float) -> None:
+        """Take a piece of an item that has come."""
+        if item_id == self._item_id:
+            self.largest_gap_s = max(self.largest_gap_s, at_s - self._until_s)
+        self._item_id, self._until_s = item_id, max(at_s, self._until_s) + length_s
+
+
 class SocketCaller:
     """A call.
 
@@ -46,6 +64,7 @@ class SocketCaller:
         heard: transcripts by the server, of each question that it recognised.
         heard_by_turn: the same, of each question apart, after those of the time before the first.
         pieces: of the audio of each answer, arrival and length in seconds.
+        player: plays the answers.
         audio: all speech of the bot, 16-bit PCM at ``RATE_HZ``.
         closed: code and reason of the server's close. None while there is none.
 
@@ -65,13 +84,15 @@ class SocketCaller:
         self._said_s = 0.0
         self._heard_s: float | None = None
         self._playing_until_s = 0.0
-        self._over = asyncio.Event()
+        # The question has been said, and the answer is over.
+        self._said, self._over = asyncio.Event(), asyncio.Event()
         self.latencies_ms: list[float] = []
         self.unanswered = 0
         self.errors: list[str] = []
         self.heard: list[str] = []
         self.heard_by_turn: list[list[str]] = [[]]
         self.pieces: list[list[tuple[float, float]]] = [[]]
+        self.player = ItemPlayer()
         self.audio = bytearray()
         self.closed: tuple[int, str] | None = None
 
@@ -91,25 +112,18 @@ class SocketCaller:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def largest_gap_ms(self) -> float:
-        """Return the longest time for which there was nothing to play inside of an answer."""
-        longest_s = 0.0
-        for pieces in self.pieces:
-            until_s: float | None = None
-            for arrived_s, length_s in pieces:
-                if until_s is not None:
-                    longest_s = max(longest_s, arrived_s - until_s)
-                until_s = max(arrived_s, until_s or arrived_s) + length_s
-        return longest_s * 1000
-
     async def _ask(self, question: str) -> None:
         self._heard_s = None
-        self._over.clear()
+        self._said.clear()
         self.pieces.append([])
         self.heard_by_turn.append([])
         self._speech = await asyncio.to_thread(speech, question)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(len(self._speech) / 2 / RATE_HZ + ANSWER_S):
+                # The words of the next question would replace what has not been said of this one.
+                await self._said.wait()
+                # An answer that began in a pause of the question may have ended with it.
+                self._over.clear()
                 await self._over.wait()
         except TimeoutError:
             self.unanswered += 1
@@ -130,6 +144,8 @@ class SocketCaller:
             data, self._speech = self._speech[:piece], self._speech[piece:]
             if data:
                 self._said_s = due_s - (piece - len(data)) / 2 / RATE_HZ
+                if not self._speech:
+                    self._said.set()
             audio = base64.b64encode(data.ljust(piece, b"\0")).decode()
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
 
@@ -145,8 +161,8 @@ class SocketCaller:
             event = json.loads(text)
             match event["type"]:
                 case "response.output_audio.delta":
-                    self._hear(base64.b64decode(event["delta"]))
-                case "response.done":
+                    self._hear(event["item_id"], base64.b64decode(event["delta"]))
+                case "response.done" if event["response"]["status"] != "cancelled":
                     self._over.set()
                 case "conversation.item.input_audio_transcription.completed":
                     self.heard.append(str(event["transcript"]))
@@ -154,9 +170,10 @@ class SocketCaller:
                 case "error":
                     self.errors.append(str(event["error"]["code"]))
 
-    def _hear(self, pcm: bytes) -> None:
+    def _hear(self, item_id: str, pcm: bytes) -> None:
         self.audio += pcm
         self.pieces[-1].append((time.monotonic(), len(pcm) / 2 / RATE_HZ))
+        self.player.take(item_id, time.monotonic(), len(pcm) / 2 / RATE_HZ)
         start_s = max(self._playing_until_s, time.monotonic())
         self._playing_until_s = start_s + len(pcm) / 2 / RATE_HZ
         audible = np.flatnonzero(np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > AUDIBLE)

@@ -8,7 +8,7 @@ import pytest
 from parley.evals.foreign.model_peer import LONG, PRICE, SHORT, decide
 from parley.evals.foreign.programs import PROGRAMS
 from parley.evals.foreign.transcripts import missing_words
-from parley.evals.harness.socket_caller import QUESTIONS, SocketCaller
+from parley.evals.harness.socket_caller import QUESTIONS, ItemPlayer
 
 QUESTION = "What are your opening hours?"
 AGENTS: dict[str, Any] = {
@@ -91,12 +91,16 @@ def test_each_fault_is_named(name: str, changed: dict[str, Any], fault: str):
     assert any(fault in each for each in faults), faults
 
 
-def test_the_largest_gap_is_inside_of_an_answer():
-    caller = SocketCaller("ws://nowhere", 2)
-    # The second piece comes 0.25 s late; the next answer begins long after the first one.
-    caller.pieces = [[(1.0, 0.5), (1.75, 0.5)], [(9.0, 0.5), (9.1, 0.5), (10.0, 0.5)]]
-    assert caller.largest_gap_ms() == pytest.approx(250)
-    assert SocketCaller("ws://nowhere", 0).largest_gap_ms() == 0
+def test_the_largest_gap_is_inside_of_an_item():
+    player = ItemPlayer()
+    # The second piece comes 0.25 s late, and the third in time for a player that is late by then.
+    for at_s in (1.0, 1.75, 2.2):
+        player.take("a", at_s, 0.5)
+    assert player.largest_gap_s == pytest.approx(0.25)
+    # The next answer begins long after the first one, which is no gap.
+    for at_s in (9.0, 9.1, 10.0):
+        player.take("b", at_s, 0.5)
+    assert player.largest_gap_s == pytest.approx(0.25)
 
 
 def test_the_model_calls_the_tool_once_and_answers_each_caller():
