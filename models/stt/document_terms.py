@@ -74,12 +74,13 @@ def _texts(folder: Path) -> Iterator[str]:
         if path.suffix.lower() not in TEXT_SUFFIXES:
             continue
         try:
-            left -= path.stat().st_size
-            if left < 0:
-                return
+            size = path.stat().st_size
+            if size > left:
+                raise ConfigError(f"the documents have more than {MOST_BYTES / 1e6:.0f} MB of text")
             passages = read_passages(path)
         except (ConfigError, OSError) as error:
             logger.warning(f"the recogniser does not expect the words of {path.name}: {error}")
             continue
+        left -= size
         for passage in passages:
             yield from (*passage.above, passage.title, passage.text)

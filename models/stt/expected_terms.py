@@ -10,8 +10,7 @@ on the two best lines instead of a beam).
 The sound decides, so a term is never written where nothing like it was said. A word that the recogniser is
 sure of stays, and so do denials, numbers and question words: the subject of a question may be guessed, but
 not whether it or its opposite is meant. A line has at most ``MOST_PLACES`` changes and costs at most
-``MOST_PASSES`` searches of some runs of the decoder, 2 to 4 ms each. A line without a doubtful word costs
-nothing.
+``MOST_RUNS`` runs of the decoder. A line without a doubtful word costs none.
 
 With the terms of three document sets, three tuning voices (90 questions each) have 27.3, 20.0 and 35.3 % word
 errors without and 23.7, 17.6 and 29.9 % with them; 46 lines became better and 2 worse. None of six long
@@ -25,7 +24,7 @@ from string import punctuation
 import numpy as np
 
 from parley.language import Language
-from parley.models.stt.moonshine_network import DecodedLine, MoonshineNetwork
+from parley.models.stt.moonshine_network import DecodedLine, MoonshineNetwork, log_softmax
 
 # A word with a less probable token may have been misheard. Chosen, like the next two, on the tuning voices of
 # ``evals.answers`` and the tuning half of human speech.
@@ -38,7 +37,8 @@ LOST = 0.5
 FIRST_GAP = 5.0
 MOST_FIRSTS = 3
 MOST_PLACES = 2
-MOST_PASSES = 12
+# Runs of the decoder for a line, 2 to 4 ms each.
+MOST_RUNS = 40
 # Terms of an engine; those after them are left out.
 MOST_TERMS = 2_000
 MOST_TERM_CHARS = 60
@@ -106,6 +106,11 @@ class ExpectedTerms:
             node = node.following.setdefault(token, _Node())
         node.is_end = True
 
+    @property
+    def is_empty(self) -> bool:
+        """True when there is no term."""
+        return not self._root.following
+
     def revise(self, line: DecodedLine) -> RevisedLine:
         """Return the line with terms where the recogniser doubted and their sound fits.
 
@@ -113,13 +118,13 @@ class ExpectedTerms:
             EngineError: the network failed.
         """
         probabilities = line.probabilities()
-        if not self._root.following or self._mean_of_words(line.tokens, probabilities) < LOST:
+        if self.is_empty or self._mean_of_words(line.tokens, probabilities) < LOST:
             return RevisedLine(line.tokens, tuple(probabilities))
-        passes, settled = _Passes(), 0
+        runs, settled = _Runs(MOST_RUNS), 0
         for _ in range(MOST_PLACES):
             found = None
             for start, end in self._doubtful(line.tokens, probabilities, settled):
-                found = self._better(line, start, end, passes)
+                found = self._better(line, start, end, runs)
                 if found is not None:
                     break
             if found is None:
@@ -151,7 +156,7 @@ class ExpectedTerms:
                 yield start, end
 
     def _better(
-        self, line: DecodedLine, start: int, end: int, passes: "_Passes"
+        self, line: DecodedLine, start: int, end: int, runs: "_Runs"
     ) -> tuple[DecodedLine, list[float], int] | None:
         """Return the best line with a term in the place of a word, its probabilities and the place after the
         term; None when the present line is better.
@@ -161,13 +166,16 @@ class ExpectedTerms:
         present = line.log_likelihood(start)
         best, best_gain, best_after = None, 0.0, 0
         for first in sorted(firsts, key=lambda token: -row[token])[:MOST_FIRSTS]:
-            term = self._term(line, start, first, passes)
-            if term is None or self._is_same(term, line.tokens[start:end]) or not passes.take():
+            term = self._term(line, start, first, runs)
+            if term is None or self._is_same(term, line.tokens[start:end]) or not runs.take():
                 continue
+            attempt = _Attempt(runs, least=present + best_gain - BONUS * len(term))
             draft = (*term, *line.tokens[end:])
-            other = self._network.search_again(line, start, draft, kept=len(term))
+            other = self._network.search_again(line, start, draft, kept=len(term), goes_on=attempt.goes_on)
+            if other is None or self._denials(other.tokens) != self._denials(line.tokens):
+                continue
             gain = other.log_likelihood(start) + BONUS * len(term) - present
-            if gain > best_gain and self._denials(other.tokens) == self._denials(line.tokens):
+            if gain > best_gain:
                 best, best_gain, best_after = other, gain, start + len(term)
         if best is None:
             return None
@@ -183,14 +191,14 @@ class ExpectedTerms:
     def _is_same(self, term: Sequence[int], tokens: Sequence[int]) -> bool:
         return self._network.text(term).lower() == self._network.text(tokens).lower()
 
-    def _term(self, line: DecodedLine, start: int, first: int, passes: "_Passes") -> tuple[int, ...] | None:
-        """Return the most probable term that begins with a token; None when the passes are used up."""
+    def _term(self, line: DecodedLine, start: int, first: int, runs: "_Runs") -> tuple[int, ...] | None:
+        """Return the most probable term that begins with a token; None when the runs are used up."""
         term, node = [first], self._root.following[first]
         while node.following:
             if len(node.following) == 1 and not node.is_end:
                 chosen = next(iter(node.following))
             else:
-                if not passes.take():
+                if not runs.take():
                     return None
                 row = self._network.row_after(line, start, term)
                 chosen = max(node.following, key=lambda token: row[token])
@@ -202,11 +210,31 @@ class ExpectedTerms:
 
 
 @dataclass(slots=True)
-class _Passes:
+class _Runs:
     """Runs of the decoder that a line may still cost."""
 
-    left: int = MOST_PASSES
+    left: int
 
     def take(self) -> bool:
         self.left -= 1
         return self.left >= 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Search for a line with a term, which ends as soon as the line cannot be the better one.
+
+    Attributes:
+        runs: those that are left.
+        least: logarithm of the probability below which the present line is better.
+        log_likelihood: that of the tokens so far.
+    """
+
+    runs: _Runs
+    least: float
+    log_likelihood: float = 0.0
+
+    def goes_on(self, rows: np.ndarray, tokens: Sequence[int]) -> bool:
+        """Return whether the search goes on; see ``GoesOn``."""
+        self.log_likelihood += float(log_softmax(rows)[range(len(tokens)), list(tokens)].sum())
+        return self.log_likelihood > self.least and self.runs.take()

@@ -23,7 +23,7 @@ Activations are quantised per run, so a line's text may depend on the lines it s
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -95,6 +95,14 @@ class DecodedLine:
         """Return the logarithm of the probability of the tokens from a place on, with the end of the line."""
         rows = np.stack([self.row(place) for place in range(start, len(self.tokens) + 1)])
         return float(log_softmax(rows)[range(len(rows)), (*self.tokens[start:], END)].sum())
+
+
+# Takes the rows of scores before the newest tokens of a line, and these; returns whether the search goes on.
+GoesOn = Callable[[np.ndarray, Sequence[int]], bool]
+
+
+def _always(rows: np.ndarray, tokens: Sequence[int]) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +205,9 @@ class MoonshineNetwork:
         except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"the encoder failed: {type(error).__name__}", engine=ENGINE) from error
 
-    def search_again(self, line: DecodedLine, start: int, draft: Sequence[int], *, kept: int) -> DecodedLine:
+    def search_again(
+        self, line: DecodedLine, start: int, draft: Sequence[int], *, kept: int, goes_on: GoesOn
+    ) -> DecodedLine | None:
         """Decode the rest of a line again.
 
         Args:
@@ -206,6 +216,10 @@ class MoonshineNetwork:
             draft: the tokens after them, at least one.
             kept: number of tokens of the draft that are taken whatever their scores; the others are checked
                 as in ``decode``.
+            goes_on: asked before each further run of the decoder.
+
+        Returns:
+            The line; None when ``goes_on`` ended the search before the line was over.
 
         Raises:
             EngineError: the network failed.
@@ -215,9 +229,8 @@ class MoonshineNetwork:
             rows, feeds = self._run_after(line, start, draft)
             rows = np.concatenate([line.row(start)[None], rows])
             before = [line.row(place)[None] for place in range(start)]
-            return self._settled(
-                list(line.tokens[:start]), before, rows, feeds, draft, line._most_tokens, kept
-            )
+            settled, most = list(line.tokens[:start]), line._most_tokens
+            return self._settled(settled, before, rows, feeds, draft, most, kept, goes_on)
         except Exception as error:  # the errors of onnxruntime have no common base class
             raise EngineError(f"a decoding pass failed: {type(error).__name__}", engine=ENGINE) from error
 
@@ -291,7 +304,9 @@ class MoonshineNetwork:
         rows = outputs.pop("logits")[0]
         feeds |= {_past(name): value for name, value in outputs.items()}
         feeds["use_cache_branch"] = np.array([True])
-        return self._settled([], [], rows, feeds, draft, most, 0)
+        line = self._settled([], [], rows, feeds, draft, most, 0, _always)
+        assert line is not None
+        return line
 
     def _settled(
         self,
@@ -302,7 +317,8 @@ class MoonshineNetwork:
         draft: list[int],
         most: int,
         kept: int,
-    ) -> DecodedLine:
+        goes_on: GoesOn,
+    ) -> DecodedLine | None:
         """Return the line that begins with ``tokens`` and as much of the draft as the scores confirm.
 
         Args:
@@ -313,6 +329,10 @@ class MoonshineNetwork:
             draft: the tokens that probably follow.
             most: greatest number of tokens.
             kept: number of tokens of the draft that are taken whatever their scores.
+            goes_on: asked before each further run.
+
+        Returns:
+            The line; None when ``goes_on`` ended the search.
         """
         best = rows.argmax(axis=1)
         while kept < len(draft) and best[kept] == draft[kept]:
@@ -324,8 +344,12 @@ class MoonshineNetwork:
             if ".decoder." in name:
                 # Remove the state that was computed for the rejected part of the draft.
                 feeds[name] = value[:, :, : len(tokens) + 1]
+        if not goes_on(rows[:kept], draft[:kept]):
+            return None
         while following != END and len(tokens) < most:
             tokens.append(following)
+            if not goes_on(scores[-1][-1:], tokens[-1:]):
+                return None
             if copies := looping(tokens):
                 tokens = tokens[: len(tokens) - copies]
                 break

@@ -183,7 +183,13 @@ class MoonshineTinyStt:
         Raises:
             EngineError: the network failed.
         """
-        return self._expected.revise(line)
+        if self._expected.is_empty:
+            return RevisedLine(line.tokens, tuple(line.probabilities()))
+        began_s = self._clock()
+        revised = self._expected.revise(line)
+        with self._lock:
+            self._pacing.took_longer((self._clock() - began_s) * 1000)
+        return revised
 
     def _terms(self, language: Language) -> Iterator[str]:
         yield from self.settings.keyterms

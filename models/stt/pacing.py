@@ -28,6 +28,10 @@ class PartialPace:
         """Record the duration of a pass."""
         self._pass_ms += (pass_ms - self._pass_ms) * NEWS_WEIGHT
 
+    def took_longer(self, more_ms: float) -> None:
+        """Record that the last pass needed more time than was recorded for it."""
+        self._pass_ms += more_ms * NEWS_WEIGHT
+
     def interval_ms(self, speakers: int) -> int:
         """Return the duration of audio that a stream's next partial waits for, with this number of
         speakers.

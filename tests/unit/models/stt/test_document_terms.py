@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parley.language import find_language
-from parley.models.stt.document_terms import document_terms, terms_of
+from parley.models.stt.document_terms import MOST_BYTES, document_terms, terms_of
 
 ENGLISH = find_language()
 
@@ -57,6 +57,12 @@ def test_documents_are_read_and_a_broken_one_is_left_out(tmp_path: Path):
     found = {term.lower() for term in document_terms(tmp_path, ENGLISH, most=100)}
     assert {"replacement cards", "courier", "mortgage", "guarantor"} <= found
     assert not {"text", "read"} & found
+
+
+def test_a_file_that_is_too_long_is_left_out(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("mortgage " * (MOST_BYTES // 8))
+    (tmp_path / "b.md").write_text("A courier brings it.\n")
+    assert document_terms(tmp_path, ENGLISH, most=100) == ("brings", "courier", "courier brings")
 
 
 def test_a_folder_without_documents_has_no_terms(tmp_path: Path):
