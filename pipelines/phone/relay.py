@@ -46,7 +46,6 @@ from parley.serving.gateway.session_api import ClientDialogue
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
-from parley.session_store.memory import text_in
 from parley.session_store.prompt import BY_DEPLOYMENT
 from parley.telemetry.call_metrics import count_ends
 from parley.telemetry.metrics import ServerMetrics
@@ -246,7 +245,7 @@ class RelayCall:
 
     async def _greet(self, conversation: Conversation) -> None:
         is_reconnected = bool(self._phone.session)
-        if code := _language_of(conversation):
+        if code := conversation.state.language:
             await self._media.resume(code)
         words = self._greeting
         if is_reconnected:
@@ -401,12 +400,6 @@ async def _commit_phrase(conversation: Conversation, words: str) -> None:
     await conversation.in_time(
         conversation.append(conversation.draft(Kind.BOT_TURN, "bot", said, key=reply_id))
     )
-
-
-def _language_of(conversation: Conversation) -> str:
-    """Return the language that the session has; empty when it never changed."""
-    states = [event.payload for event in conversation.events if event.kind is Kind.STATE]
-    return next((code for state in reversed(states) if (code := text_in(state, "language"))), "")
 
 
 def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, object]) -> None:
