@@ -194,10 +194,13 @@ class RelayCall:
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
         ended = asyncio.create_task(self._ended.wait(), name="relay.ended")
         leaving = asyncio.create_task(self._leave_when_used_up(), name="relay.used_up")
+        loop = asyncio.get_running_loop()
+        heard_s = loop.time()
         try:
             while True:
                 reading = asyncio.create_task(self._next(), name="relay.read")
-                within_s = KEYS_S if self._keys else SILENT_S
+                quiet_until_s = max(heard_s, self._media.plays_until_s) + SILENT_S
+                within_s = KEYS_S if self._keys else quiet_until_s - loop.time()
                 done, _ = await asyncio.wait(
                     {reading, lost, stopping, ended}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -214,11 +217,15 @@ class RelayCall:
                     return True
                 if reading not in done:
                     if not self._keys:
+                        # A recording that began meanwhile, and to which the caller listens, is no silence.
+                        if self._media.plays_until_s + SILENT_S > loop.time():
+                            continue
                         self._why = SILENCE
                         await self._send(relay.end())
                         return True
                     await self._press_all(conversation)
                     continue
+                heard_s = loop.time()
                 event = reading.result()
                 if event is None:
                     return False
