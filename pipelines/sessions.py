@@ -19,7 +19,7 @@ from parley.models.tools import Tool
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.human_tier import human_tier
 from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, check_uses, turn_of_uses
-from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures, take_text, texts_of
+from parley.pipelines.text.shown_history import brought_turns, parted_from, pictures_of, take_share, texts_of
 from parley.pipelines.text.typed_turns import (
     CLOSE_S,
     TRANSPORT,
@@ -205,7 +205,9 @@ class TypedTurns:
                 resumed = turn_of_uses(conversation, uses, text)
                 if dialogue.earlier is not None and resumed is None:
                     said = (text, *(use.text for use in uses))
-                    supersedes = await self._follow(conversation, shown, dialogue.transport, rules, said)
+                    supersedes = await self._follow(
+                        conversation, shown, dialogue.transport, rules, said, pictures
+                    )
                     is_counted = True
                 answer = ask(
                     conversation,
@@ -235,22 +237,23 @@ class TypedTurns:
         transport: str,
         rules: ClientRules,
         said: Sequence[str],
+        pictures: Sequence[Picture],
     ) -> tuple[str, ...]:
         """Bring the session to the messages that its client shows; return the keys that its turn supersedes.
 
-        Counts their text together with that of the turn (``said``), so that a refused request has no effect.
+        Counts their texts and pictures together with those of the turn (``said``, ``pictures``), so that a
+        refused request has no effect.
 
         Raises:
             ProtocolError: they cannot be followed.
-            ShareError: they hold too much text.
+            ShareError: they hold too much for a short time.
             OversizedError: they hold more than a session ever takes.
             StoreError: another process holds the session, or its store is unreachable.
         """
         parted = await parted_from(conversation, self._conversations.store, shown, transport=transport)
-        take_text(conversation, (*texts_of(parted), *said))
+        take_share(conversation, (*texts_of(parted), *said), (*pictures_of(parted), *pictures))
         if not parted.new:
             return parted.supersedes
-        take_pictures(conversation, parted)
         await conversation.in_time(
             conversation.append(*brought_turns(conversation, parted, transport=transport, mark=rules.mark))
         )

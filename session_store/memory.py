@@ -54,12 +54,14 @@ class SessionState:
     Attributes:
         speaker: identity of the person, as a specialist or a STATE event reports it.
         intent: purpose of the person: "a lost card", "to close my account".
+        language: tag of the language that a call switched to, in which later calls are spoken to as well.
         slots: name -> value, the oldest first.
         recent: name -> number of the person's turns since it was stated, the newest first; for corrections.
     """
 
     speaker: str | None = None
     intent: str | None = None
+    language: str | None = None
     slots: Mapping[str, FactSlot] = field(default_factory=dict)
     recent: Mapping[str, int] = field(default_factory=dict)
 
@@ -189,7 +191,12 @@ def learn(text: str, state: SessionState, facts: FactRules | None) -> dict[str, 
 def state_payload(state: SessionState) -> dict[str, Any]:
     """Return a state as JSON, with the event of each slot; a SUMMARY carries it."""
     slots = {name: {"value": slot.value, "seq": slot.seq} for name, slot in state.slots.items()}
-    return {"speaker": state.speaker, "intent": state.intent, "slots": slots}
+    return {
+        "speaker": state.speaker,
+        "intent": state.intent,
+        "language": state.language,
+        "slots": slots,
+    }
 
 
 def current_events(events: Iterable[Event]) -> list[Event]:
@@ -232,7 +239,7 @@ def _is_odd(event: Event, calls: Collection[str]) -> bool:
         case Kind.TOOL_RESULT:
             return text_in(payload, "call_id") not in calls
         case Kind.STATE:
-            texts = (payload.get("speaker"), payload.get("intent"))
+            texts = [payload.get(name) for name in ("speaker", "intent", "language")]
             return not all(text is None or isinstance(text, str) for text in texts) or not isinstance(
                 payload.get("slots", {}), Mapping
             )
@@ -294,6 +301,7 @@ def _with_payload(state: SessionState, payload: Mapping[str, Any], seq: int) -> 
     return SessionState(
         speaker=text_in(payload, "speaker") or state.speaker,
         intent=text_in(payload, "intent") or state.intent,
+        language=text_in(payload, "language") or state.language,
         slots=slots,
         recent=recent,
     )

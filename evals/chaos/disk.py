@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parley.evals.abuse.attacks.requests import new_session, status_of, type_turn
-from parley.evals.abuse.attacks.storage import HEALTH_S, LOOK_S, outage
+from parley.evals.abuse.attacks.requests import new_session, type_turn
+from parley.evals.abuse.attacks.storage import HealthWatch, outage
 from parley.evals.abuse.faulty_store import set_faults
 from parley.evals.abuse.registry import AttackRun
 from parley.evals.abuse.target import Setting, Target, serving
@@ -46,35 +46,20 @@ async def slow_disk(run: "ChaosRun") -> list[str]:
     async with serving(folder, setting) as target:
         attack = _run_of(target, run)
         set_faults(faults, commit_s=SLOW_S)
-        found = [*await _typed(attack), *await _spoken(target, folder)]
+        found = [*await typed_turns(attack), *await _spoken(target, folder)]
         set_faults(faults)
         hung = await outage(attack, _hanging(faults))
     return [*found, *(f"hung: {each}" for each in hung.faults)]
 
 
-async def _typed(attack: AttackRun) -> list[str]:
+async def typed_turns(attack: AttackRun) -> list[str]:
     """Return the faults of typed turns, and of the server's health during them."""
-    health: list[tuple[int, float]] = []
-
-    async def look() -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            began_s = loop.time()
-            status = await status_of(client, "GET", "/health")
-            health.append((status, loop.time() - began_s))
-            await asyncio.sleep(LOOK_S)
-
     async with attack.client() as client:
         session = await new_session(client)
-        looking = asyncio.create_task(look(), name="disk.look")
-        try:
+        async with HealthWatch(client) as health:
             statuses = [await type_turn(client, session, TYPED) for _ in range(TURNS)]
-        finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
     found = [] if set(statuses) == {200} else [f"typed turns get {statuses}"]
-    found += [f"/health: {status} after {took_s:.1f} s" for status, took_s in health if took_s > HEALTH_S]
-    return found
+    return found + health.faults()
 
 
 async def _spoken(target: Target, folder: Path) -> list[str]:

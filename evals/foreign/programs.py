@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import wave
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from parley.evals.harness.socket_caller import RATE_HZ, speech
 
 CLIENTS = ROOT / "tests" / "peers" / "foreign"
 QUESTION, STOP = "What are your opening hours?", "Stop, please tell me the price."
-LONGEST_S = 150.0
+# Longest run of a program, and of each step that makes its environment: some hundred packages are fetched.
+LONGEST_S, INSTALL_S = 150.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,16 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
-async def environment(program: Program, folder: Path) -> str:
+async def environment(program: Program, folder: Path, *, within_s: float = INSTALL_S) -> str:
     """Return an interpreter that has the packages of a program.
 
     Args:
         program: the program.
         folder: of its environment, which is made where it is not there yet.
+        within_s: longest time for each step of that.
 
     Raises:
-        PeerError: the packages cannot be installed here.
+        PeerError: the packages cannot be installed here, or not in time.
     """
     given = os.environ.get(program.variable)
     if given:
@@ -129,9 +131,10 @@ async def environment(program: Program, folder: Path) -> str:
         [sys.executable, "-m", "venv", str(folder)],
         [str(python), "-m", "pip", "install", "-q", *program.packages],
     ):
-        made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-        if await made.wait():
-            raise PeerError(f"cannot be installed here: {', '.join(program.packages)}")
+        try:
+            await _output_of(command, "the installation", within_s=within_s)
+        except PeerError as error:
+            raise PeerError(f"cannot be installed here: {', '.join(program.packages)}: {error}") from error
     done.touch()
     return str(python)
 
@@ -154,26 +157,37 @@ async def converse(program: Program, python: str, url: str, sounds: tuple[str, s
     """Run a program once; return what it has seen.
 
     Raises:
+        PeerError: it failed, took too long, or printed something else.
+    """
+    command = [python, str(program.file), program.address(url), *sounds]
+    out = await _output_of(command, program.name, within_s=LONGEST_S)
+    try:
+        seen = json.loads(out)
+    except (ValueError, RecursionError) as error:
+        raise PeerError(f"{program.name} printed no JSON: {type(error).__name__}") from error
+    if not isinstance(seen, dict):
+        raise PeerError(f"{program.name} printed no object: {type(seen).__name__}")
+    return seen
+
+
+async def _output_of(command: Sequence[str], name: str, *, within_s: float) -> bytes:
+    """Run a command to its end; return what it printed.
+
+    Raises:
         PeerError: it failed, or took too long.
     """
     child = await asyncio.create_subprocess_exec(
-        python,
-        str(program.file),
-        program.address(url),
-        *sounds,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(LONGEST_S):
+        async with asyncio.timeout(within_s):
             out, _ = await child.communicate()
     except TimeoutError:
-        raise PeerError(f"{program.name}: no end within {LONGEST_S:g} s") from None
+        raise PeerError(f"{name}: no end within {within_s:g} s") from None
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
     if child.returncode:
-        raise PeerError(f"{program.name} ended with {child.returncode}")
-    seen: dict[str, Any] = json.loads(out)
-    return seen
+        raise PeerError(f"{name} ended with {child.returncode}")
+    return out

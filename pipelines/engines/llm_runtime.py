@@ -70,7 +70,7 @@ from parley.processors.dialogue.services import (
 from parley.processors.dialogue.shared_tools import SharedTools
 from parley.processors.dialogue.tool_choice import QuestionToolChoice
 from parley.processors.service_rows import ServiceRow, Shared
-from parley.protocols.client_protocol import ToolChoice
+from parley.protocols.client_protocol import SessionUpdate
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.event_stream import CallEvents
 from parley.serving.gateway.auth.usage import UsageLimits
@@ -385,7 +385,7 @@ class LlmRuntime:
         conversation: Conversation | None = None,
         events: CallEvents | None = None,
         reveal: Reveal | None = None,
-        tool_choice: Callable[[], ToolChoice | None] | None = None,
+        requested: Callable[[], SessionUpdate] | None = None,
     ) -> list[FrameProcessor]:
         """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -399,7 +399,7 @@ class LlmRuntime:
             conversation: session whose pictures the model sees; None for a dialogue without pictures.
             events: of the call, where the fallback is reported; None: there is no call.
             reveal: puts words of a private pause into each question; None: there are none.
-            tool_choice: returns the client's choice of tools; None: there is no client that has one.
+            requested: returns the client's settings, for its choice of tools; None: there is no such client.
         """
         shared = self.shared
         if memory is not None:
@@ -408,9 +408,9 @@ class LlmRuntime:
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)
-            if tool_choice is not None:
+            if requested is not None:
                 # After the tools, which make the question that follows a result.
-                service.add_event_handler("on_before_process_frame", QuestionToolChoice(tool_choice).on_frame)
+                service.add_event_handler("on_before_process_frame", QuestionToolChoice(requested).on_frame)
         if self._finder is not None:
             # After the tools, which make the request that follows a result.
             finder = self._finder

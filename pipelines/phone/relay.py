@@ -46,7 +46,6 @@ from parley.serving.gateway.session_api import ClientDialogue
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
-from parley.session_store.memory import text_in
 from parley.session_store.prompt import BY_DEPLOYMENT
 from parley.telemetry.call_metrics import count_ends
 from parley.telemetry.metrics import ServerMetrics
@@ -195,10 +194,13 @@ class RelayCall:
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
         ended = asyncio.create_task(self._ended.wait(), name="relay.ended")
         leaving = asyncio.create_task(self._leave_when_used_up(), name="relay.used_up")
+        loop = asyncio.get_running_loop()
+        heard_s = loop.time()
         try:
             while True:
                 reading = asyncio.create_task(self._next(), name="relay.read")
-                within_s = KEYS_S if self._keys else SILENT_S
+                quiet_until_s = max(heard_s, self._media.plays_until_s) + SILENT_S
+                within_s = KEYS_S if self._keys else quiet_until_s - loop.time()
                 done, _ = await asyncio.wait(
                     {reading, lost, stopping, ended}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -215,11 +217,15 @@ class RelayCall:
                     return True
                 if reading not in done:
                     if not self._keys:
+                        # A recording that began meanwhile, and to which the caller listens, is no silence.
+                        if self._media.plays_until_s + SILENT_S > loop.time():
+                            continue
                         self._why = SILENCE
                         await self._send(relay.end())
                         return True
                     await self._press_all(conversation)
                     continue
+                heard_s = loop.time()
                 event = reading.result()
                 if event is None:
                     return False
@@ -246,7 +252,7 @@ class RelayCall:
 
     async def _greet(self, conversation: Conversation) -> None:
         is_reconnected = bool(self._phone.session)
-        if code := _language_of(conversation):
+        if code := conversation.state.language:
             await self._media.resume(code)
         words = self._greeting
         if is_reconnected:
@@ -401,12 +407,6 @@ async def _commit_phrase(conversation: Conversation, words: str) -> None:
     await conversation.in_time(
         conversation.append(conversation.draft(Kind.BOT_TURN, "bot", said, key=reply_id))
     )
-
-
-def _language_of(conversation: Conversation) -> str:
-    """Return the language that the session has; empty when it never changed."""
-    states = [event.payload for event in conversation.events if event.kind is Kind.STATE]
-    return next((code for state in reversed(states) if (code := text_in(state, "language"))), "")
 
 
 def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ from parley.language.intents import IntentRules
 from parley.models.tools import Tool
 from parley.pipelines.phone.control import PhoneTool
 from parley.protocols import twilio_relay as relay
-from parley.serving.gateway.phone.caller_settings import RelaySettings
+from parley.serving.gateway.phone.caller_settings import LONGEST_PLAYED_S, RelaySettings
 
 SWITCH, PLAY = "switch_language", "play_recording"
 # Language of Twilio where the document names none.
@@ -33,6 +33,7 @@ class RelayMedia:
 
     Attributes:
         intents: rules of the language that is spoken; those of the deployment where there are none for it.
+        plays_until_s: time of the loop until which recordings play.
     """
 
     def __init__(
@@ -46,8 +47,7 @@ class RelayMedia:
         self._own = settings.language or TWILIO_LANGUAGE
         self._spoken = self._recognised = self._own
         self._own_intents = self.intents = intents
-        # Time of the loop until which a recording plays.
-        self._plays_until_s, self._is_interruptible = 0.0, True
+        self.plays_until_s, self._is_interruptible = 0.0, True
 
     @property
     def phrase_language(self) -> str | None:
@@ -56,8 +56,8 @@ class RelayMedia:
 
     @property
     def playing_s(self) -> float:
-        """Time until the last recording ends."""
-        return max(0.0, self._plays_until_s - asyncio.get_running_loop().time())
+        """Time until the last recording ends, at most ``LONGEST_PLAYED_S``."""
+        return max(0.0, self.plays_until_s - asyncio.get_running_loop().time())
 
     async def resume(self, code: str) -> None:
         """Speak the language that the session has, in a call that begins."""
@@ -88,15 +88,14 @@ class RelayMedia:
             )
         )
         if not recording.preemptible:
-            now_s = asyncio.get_running_loop().time()
-            self._plays_until_s = max(now_s, self._plays_until_s) + recording.loop * recording.duration_s
+            self.plays_until_s = asyncio.get_running_loop().time() + self.playing_s + recording.played_s
             self._is_interruptible = recording.interruptible
         return recording.text
 
     def interrupt(self) -> None:
         """Note that the caller has interrupted: a recording that permits it has ended."""
         if self._is_interruptible:
-            self._plays_until_s = 0.0
+            self.plays_until_s = 0.0
 
     def tools(self) -> Sequence[Tool]:
         """Return the model's tools, as far as there are languages and recordings for them."""
@@ -139,6 +138,10 @@ class RelayMedia:
         recording = self._settings.recordings.get(name)
         if recording is None or not recording.purpose:
             raise EngineError("there is no such recording", engine=PLAY, retryable=False)
+        if self.playing_s + recording.played_s > LONGEST_PLAYED_S:
+            raise EngineError(
+                "too long with the recordings that the caller still hears", engine=PLAY, retryable=False
+            )
         return {"status": "the caller hears it after your words so far", "words": await self.play(name)}
 
     async def _switch(self, code: str) -> None:

@@ -46,7 +46,7 @@ from parley.pipelines.human_tier import human_tier
 from parley.pipelines.lifecycle import EXPIRED, LIMITED, LOST, OVER_LIMIT, USED_UP
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import Spoken, open_speech
-from parley.pipelines.text.shown_history import brought_turns, parted_from, take_pictures, take_text, texts_of
+from parley.pipelines.text.shown_history import brought_turns, parted_from, pictures_of, take_share, texts_of
 from parley.pipelines.text.typed_turns import (
     AnswerCommitted,
     AnswerPiece,
@@ -247,10 +247,10 @@ class _Talk:
             parted = await self._parting(asked, shown)
             self._instruct(asked.instruction)
             try:
-                take_text(conversation, (*texts_of(parted), last.text))
+                shown_pictures = (*pictures_of(parted), *last.pictures)
+                take_share(conversation, (*texts_of(parted), last.text), shown_pictures)
             except OversizedError as error:
                 raise ProtocolError(f"messages: {error}", code="too_large", param="messages") from error
-            take_pictures(conversation, parted)
             brought = brought_turns(conversation, parted, transport=TRANSPORT, mark=self._rules.mark)
             if brought:
                 await conversation.in_time(conversation.append(*brought))

@@ -87,7 +87,7 @@ class RequestedSettings:
         """Return the settings for the next reply."""
         requested = self._requested()
         if self._choice is not None:
-            requested = replace(requested, choice=self._choice)
+            requested = replace(requested, reply_choice=self._choice)
         return requested if self._tools is None else replace(requested, tools=self._tools)
 
     def set_for_reply(self, tools: tuple[ClientTool, ...] | None, choice: ToolChoice | None = None) -> None:

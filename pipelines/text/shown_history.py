@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from parley.core.pictures import Picture
 from parley.pipelines.text.client_tool_uses import use_drafts
 from parley.protocols.client_protocol import ProtocolError
 from parley.serving.gateway.limits import ShareError
@@ -62,29 +63,30 @@ def texts_of(parted: Parting) -> tuple[str, ...]:
     return (*(said.text for said in parted.new), *used)
 
 
-def take_text(conversation: Conversation, texts: Iterable[str]) -> None:
-    """Count texts that a request puts into a session, all of them or none.
+def pictures_of(parted: Parting) -> tuple[Picture, ...]:
+    """Return the pictures that the client adds with earlier messages."""
+    return tuple(each for said in parted.new for each in said.pictures)
+
+
+def take_share(conversation: Conversation, texts: Iterable[str], pictures: Sequence[Picture]) -> None:
+    """Count what a request puts into a session, all of it or nothing.
 
     Raises:
         ShareError: it is too much in a short time.
-        OversizedError: it is more than a session ever takes.
+        OversizedError: the texts are more than a session ever takes.
     """
-    if wait_s := conversation.take_typed("\n".join(texts)):
+    text = "\n".join(texts)
+    wait_s = conversation.typed_wait_s(text)
+    if wait_s:
         raise ShareError(
             "too much text was typed into this session, try again later", limit=0, retry_s=wait_s
         )
-
-
-def take_pictures(conversation: Conversation, parted: Parting) -> None:
-    """Count the pictures that the client adds with earlier messages.
-
-    Raises:
-        ProtocolError: they are too many in a short time.
-    """
-    if conversation.take_pictures([each for said in parted.new for each in said.pictures]):
-        raise ProtocolError(
-            "messages: too many pictures in a short time, try again later", code="rate_limit_exceeded"
+    if wait_s := conversation.take_pictures(pictures):
+        raise ShareError(
+            "too many pictures were put into this session, try again later", limit=0, retry_s=wait_s
         )
+    # There is room for it, as asked above: nothing else runs in between.
+    conversation.take_typed(text)
 
 
 def brought_turns(

@@ -49,14 +49,13 @@ from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
 from parley.pipelines.tenant_charges import tokens_of
 from parley.pipelines.text.client_tool_uses import use_drafts
-from parley.pipelines.text.shown_history import take_text
+from parley.pipelines.text.shown_history import take_share
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import handed_calls
 from parley.processors.dialogue.tool_choice import required_tool
 from parley.processors.taps.usage_events import usage_of
 from parley.protocols.openai_chat import ToolOffer
-from parley.serving.gateway.limits import ShareError
 from parley.session_store.conversation import DROPPABLE, Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import ClientToolUse
@@ -233,7 +232,7 @@ async def ask(
         own_tools: tools of that call.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
         tools: of the client, checked (``check_offer``).
-        is_counted: the text is counted into the session already, with what came before it.
+        is_counted: text and pictures are counted into the session already, with what came before them.
 
     Raises:
         ShareError: the client has used up its turns; nothing was committed.
@@ -248,12 +247,7 @@ async def ask(
         # Before the commit: a refused turn has changed nothing, and may be sent again.
         unasked.enter_context(await answering.usage.take(rules.counted))
         if not is_counted:
-            take_text(conversation, (text, *(each.text for each in tools.uses)))
-        wait_s = conversation.take_pictures(pictures)
-        if wait_s:
-            raise ShareError(
-                "too many pictures were put into this session, try again later", limit=0, retry_s=wait_s
-            )
+            take_share(conversation, (text, *(each.text for each in tools.uses)), pictures)
         before_seq = conversation.last_seq
         turn = tools.resumed
         if turn is None:

@@ -104,7 +104,7 @@ async def _build(
             conversation=call.conversation,
             events=events,
             reveal=privacy.reveal,
-            tool_choice=lambda: call.client.requested().choice,
+            requested=lambda: call.client.requested(),
         ),
         engines.build_tts(events),
     )

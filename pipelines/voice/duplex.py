@@ -119,7 +119,7 @@ async def _build(
             conversation=call.conversation,
             events=events,
             reveal=privacy.reveal,
-            tool_choice=lambda: call.client.requested().choice,
+            requested=lambda: call.client.requested(),
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)

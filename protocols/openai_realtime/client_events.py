@@ -436,7 +436,6 @@ class Reader:
         yield Send(event("output_audio_buffer.cleared"))
 
 
-# Not bound methods in the object, which would refer to itself by them.
 def _own_field(request: ResponseRequest, *, is_after_tools: bool) -> str:
     """Return the field of a request that an answer which comes on its own cannot follow; empty: none."""
     if request.instructions:
@@ -446,6 +445,7 @@ def _own_field(request: ResponseRequest, *, is_after_tools: bool) -> str:
     return "response.tools" if request.tools is not None else "response.tool_choice"
 
 
+# Not bound methods in the object, which would refer to itself by them.
 HANDLERS: dict[str, Callable[[Reader, Message], Iterator[Action]]] = {
     "session.update": Reader._update,
     "input_audio_buffer.append": Reader._append,

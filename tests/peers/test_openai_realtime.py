@@ -528,7 +528,11 @@ async def test_a_call_is_required_of_the_first_answer_to_a_turn(
         await caller.connection.response.create(response={"tool_choice": named})
         await caller.until("response.function_call_arguments.done", count=2)
         assert llm.requests[-1]["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
+        # The session's choice, which is another one, is for turns of the caller.
+        await caller.connection.response.create()
         await caller.until("response.done", count=4)
+        assert llm.requests[-1]["messages"][-1]["role"] == "tool"
+        assert llm.requests[-1].get("tool_choice") in (None, "auto")
         await caller.connection.session.update(session={"type": "realtime", "tool_choice": "auto"})
         await typed(caller, "What is the price?")
         await caller.connection.response.create()

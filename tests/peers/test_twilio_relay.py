@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -359,7 +359,9 @@ WAY = {
 
 
 @asynccontextmanager
-async def media_gateway(folder: Path, llm: Museum, **relay: object) -> AsyncIterator[str]:
+async def media_gateway(
+    folder: Path, llm: Museum, *, conversation: Mapping[str, object] | None = None, **relay: object
+) -> AsyncIterator[str]:
     """Yield the address of a server whose calls have languages and recordings."""
     media = {"languages": {"es-ES": {"voice": "Pilar"}}, "recordings": {"notice": NOTICE, "way": WAY}}
     configuration = {
@@ -370,7 +372,10 @@ async def media_gateway(folder: Path, llm: Museum, **relay: object) -> AsyncIter
             "transfer_to": "+15550123",
             "relay": {"language": "en-GB", **media, **relay},
         },
-        "remembering": {"store": {"url": f"sqlite:///{folder}/sessions.db"}},
+        "remembering": {
+            "store": {"url": f"sqlite:///{folder}/sessions.db"},
+            "conversation": dict(conversation or {}),
+        },
     }
     async with text_gateway(folder, yaml.safe_dump(configuration)) as url:
         yield url
@@ -425,6 +430,29 @@ async def test_a_model_switches_the_language_and_the_session_keeps_it(llm: Museu
         async with twilio.connected("/twilio_relay/reconnect") as line:
             assert await line.next() == switch
             assert (await line.next())["lang"] == "en-GB"
+
+
+async def test_the_language_of_a_session_outlives_a_summary_of_the_switch(llm: Museum, tmp_path: Path):
+    compaction = {"budget_tokens": 300, "compaction": {"keep_turns": 1, "summary_tokens": 120}}
+    async with media_gateway(tmp_path, llm, conversation=compaction) as url:
+        twilio = Twilio(url, "CA24")
+        async with twilio.connected() as line:
+            await line.spoken()
+            await line.say("Can you speak Spanish with me?")
+            switch = await line.next()
+            assert (switch["type"], switch["ttsLanguage"]) == ("language", "es-ES")
+            await line.spoken()
+            async with asyncio.timeout(60), httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+                session = await session_with(client, "Can you speak Spanish with me?")
+                summaries: list[Any] = []
+                while not summaries:
+                    await line.say(f"{len(LONG)} of us like gardens and museums a lot. " * 4)
+                    await line.spoken()
+                    timeline = await client.get(f"/api/sessions/{session}/timeline?limit=1000")
+                    summaries = [each for each in timeline.json()["events"] if each["kind"] == "summary"]
+            assert summaries[-1]["payload"]["state"]["language"] == "es-ES"
+        async with twilio.connected("/twilio_relay/reconnect") as line:
+            assert await line.next() == switch
 
 
 async def test_the_voice_follows_a_caller_whose_language_is_recognised(llm: Museum, tmp_path: Path):

@@ -132,18 +132,66 @@ def _timed(seconds: list[float]) -> Iterator[None]:
         seconds.append(round(loop.time() - begun_s, 1))
 
 
+class HealthWatch:
+    """Answers of ``/health`` while a context lasts.
+
+    Args:
+        client: of the server.
+
+    Attributes:
+        longest_s: longest time that an answer took.
+    """
+
+    def __init__(self, client: aiohttp.ClientSession) -> None:
+        self._client = client
+        self._bad: list[str] = []
+        self._answers = 0
+        self.longest_s = 0.0
+
+    async def __aenter__(self) -> "HealthWatch":
+        self._looking = asyncio.create_task(self._look(), name="storage.health")
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._looking.cancel()
+        [ended] = await asyncio.gather(self._looking, return_exceptions=True)
+        if isinstance(ended, Exception):
+            self._bad.append(f"/health could not be watched: {type(ended).__name__}")
+
+    def faults(self) -> list[str]:
+        """Return the first answer that is wrong or late, or that there was none."""
+        if not self._bad and not self._answers:
+            return ["/health was not answered"]
+        return self._bad[:1]
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s, status = loop.time(), 0
+            try:
+                status = await status_of(self._client, "GET", "/health")
+                self._answers += 1
+            finally:
+                # Also of a request that the end of the watch has cut off.
+                took_s = loop.time() - began_s
+                self.longest_s = max(self.longest_s, round(took_s, 1))
+                if took_s > HEALTH_S or (status != 200 and not _is_ending()):
+                    self._bad.append(f"/health: {status} after {took_s:.1f} s")
+            await asyncio.sleep(LOOK_S)
+
+
+def _is_ending() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def outage(run: AttackRun, trouble: AbstractContextManager[None]) -> Outcome:
     """Type a turn before, during and after a time in which the store accepts nothing."""
     took_s: list[float] = []
-    health: list[tuple[int, float]] = []
     ready: list[int] = []
 
     async def look(client: aiohttp.ClientSession) -> None:
         while True:
-            seconds: list[float] = []
-            with _timed(seconds):
-                status = await status_of(client, "GET", "/health")
-            health.append((status, seconds[0]))
             ready.append(await status_of(client, "GET", "/ready"))
             await asyncio.sleep(LOOK_S)
 
@@ -152,14 +200,15 @@ async def outage(run: AttackRun, trouble: AbstractContextManager[None]) -> Outco
         before = await type_turn(client, session, QUESTION)
         looking = asyncio.create_task(look(client), name="storage.look")
         try:
-            with trouble:
-                ready.clear()
-                with _timed(took_s):
-                    during = await type_turn(client, session, LONG)
-                # It is still unavailable, and nothing is written at this moment.
-                await asyncio.sleep(NOTICED_S)
-                said_away = 503 in ready
-            after, ready_after = await _back(client, session)
+            async with HealthWatch(client) as health:
+                with trouble:
+                    ready.clear()
+                    with _timed(took_s):
+                        during = await type_turn(client, session, LONG)
+                    # It is still unavailable, and nothing is written at this moment.
+                    await asyncio.sleep(NOTICED_S)
+                    said_away = 503 in ready
+                after, ready_after = await _back(client, session)
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
@@ -170,7 +219,7 @@ async def outage(run: AttackRun, trouble: AbstractContextManager[None]) -> Outco
         "ready": sorted(set(ready)),
         "after": after,
         "ready after": ready_after,
-        "health_s": max((seconds for _, seconds in health), default=0.0),
+        "health_s": health.longest_s,
     }
     faults = []
     if before != 200:
@@ -181,8 +230,7 @@ async def outage(run: AttackRun, trouble: AbstractContextManager[None]) -> Outco
         faults.append("/ready does not say that the store is away")
     if (after, ready_after) != (200, 200):
         faults.append(f"afterwards a typed turn gets {after} and /ready {ready_after}")
-    if bad := [each for each in health if each[0] != 200 or each[1] > HEALTH_S]:
-        faults.append(f"/health: {bad[0][0]} after {bad[0][1]} s")
+    faults += health.faults()
     return Outcome(1, did, faults)
 
 

@@ -210,8 +210,7 @@ class UsageLimits:
         """Count one new session.
 
         Returns:
-            The counted session, to be released where the store does not answer (``unless_stored``) or the
-            conversation is refused (``unless_refused``).
+            The counted session, to be released where the conversation is refused (``unless_refused``).
 
         Raises:
             ShareError: the client has used up its rate, or its tenant may store no more.
@@ -227,25 +226,11 @@ def _log_uncounted(error: Exception) -> None:
 
 
 @contextmanager
-def unless_stored(counted: Slot | None) -> Iterator[None]:
-    """Release what was counted, if anything, when the store does not answer in the block.
-
-    The client did not cause that.
-    """
-    try:
-        yield
-    except StoreUnavailableError:
-        if counted is not None:
-            counted.give_back()
-        raise
-
-
-@contextmanager
 def unless_refused(counted: Slot | None) -> Iterator[None]:
-    """Release what was counted, if anything, when a conversation is refused in the block.
+    """Release what was counted, if anything, when a conversation is refused in the block, or not stored.
 
-    A refusal costs its client nothing. An error of the client, such as an offer that cannot be negotiated,
-    remains counted: each attempt of it makes work.
+    A refusal costs its client nothing, nor does a store that does not answer. An error of the client, such as
+    an offer that cannot be negotiated, remains counted: each attempt of it makes work.
     """
     try:
         yield

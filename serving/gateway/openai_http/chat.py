@@ -42,7 +42,7 @@ from parley.protocols.openai_chat import (
 )
 from parley.protocols.openai_http import OpenAiHttpError, check_model, error_body
 from parley.serving.gateway.auth.client_auth import Access
-from parley.serving.gateway.auth.usage import UsageLimits, unless_refused, unless_stored
+from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.limits import ConcurrencyLimit
@@ -215,7 +215,7 @@ class ChatCompletions:
         if "set-cookie" in cookies.headers:
             headers["set-cookie"] = cookies.headers["set-cookie"]
         try:
-            with unless_stored(counted):
+            with unless_refused(counted):
                 made = await self._conversations.store.create(owner=owner)
         except Exception as error:
             # The token is used up.

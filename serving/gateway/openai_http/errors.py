@@ -119,9 +119,9 @@ def _in_form(handler: _Handler) -> Callable[[Request, Exception], Awaitable[Resp
 def _translated(response: Response, error: Exception) -> Response:
     if isinstance(error, OversizedError):
         failed = _oversized(error)
-        told = error_body(str(failed), kind=failed.kind, code=failed.code)
+        body = error_body(str(failed), kind=failed.kind, code=failed.code)
         # OpenAI's clients repeat a request with this status by themselves, unless they are asked not to.
-        return JSONResponse(told, failed.status, headers={"x-should-retry": "false"})
+        return JSONResponse(body, failed.status, headers={"x-should-retry": "false"})
     body = json.loads(bytes(response.body))
     message = str(body.get("error") or body.get("detail"))
     # This API has no 422.

@@ -81,6 +81,10 @@ class RelayVoice(StrictModel):
     )
 
 
+# Longest time that recordings play without a word of the caller; an end of the call waits for them.
+LONGEST_PLAYED_S = 600.0
+
+
 class RelayRecording(StrictModel):
     """Recording that Twilio fetches and plays to the caller."""
 
@@ -94,7 +98,7 @@ class RelayRecording(StrictModel):
     )
     duration_s: float = Field(
         gt=0,
-        le=600,
+        le=LONGEST_PLAYED_S,
         description="its length: an end of the call that was requested before it waits that long, because "
         "Twilio does not report the end of a recording",
     )
@@ -103,11 +107,27 @@ class RelayRecording(StrictModel):
         max_length=500,
         description="when the model is to play it with its tool play_recording; empty: the model cannot",
     )
-    loop: int = Field(1, ge=1, le=100, description="number of times that it is played")
+    loop: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description=f"number of times that it is played, at most {LONGEST_PLAYED_S:g} s altogether",
+    )
     interruptible: bool = Field(True, description="the caller's voice ends it")
     preemptible: bool = Field(
         False, description="the next words of the bot end it; false: they wait for its end"
     )
+
+    @property
+    def played_s(self) -> float:
+        """Length of all that is played."""
+        return self.loop * self.duration_s
+
+    @model_validator(mode="after")
+    def _ends(self) -> "RelayRecording":
+        if self.played_s > LONGEST_PLAYED_S:
+            raise ValueError(f"loop: {self.played_s:g} s are played, at most {LONGEST_PLAYED_S:g}")
+        return self
 
 
 class RelaySettings(RelayVoice):

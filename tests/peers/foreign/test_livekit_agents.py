@@ -18,7 +18,6 @@ from tests.peers.test_openai_realtime import LONG, QUESTION, Asked, Turn, servin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIVEKIT = ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9")
 PRICE = "It costs five euros."
 
 
@@ -26,7 +25,7 @@ PRICE = "It costs five euros."
 async def python_with_livekit(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an interpreter that has LiveKit's packages."""
     folder = tmp_path_factory.mktemp("livekit")
-    return await python_with(*LIVEKIT, folder=folder, variable="PARLEY_LIVEKIT_PYTHON")
+    return await python_with(PROGRAMS["livekit"], folder)
 
 
 @pytest.mark.packages

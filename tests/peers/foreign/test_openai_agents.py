@@ -21,14 +21,12 @@ from tests.peers.test_openai_realtime import QUESTION, forecaster
 __all__ = ["forecaster"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-AGENTS = "openai-agents==0.24.0"
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an interpreter that has the SDK."""
     folder = tmp_path_factory.mktemp("agents")
-    return await python_with(AGENTS, folder=folder, variable="PARLEY_AGENTS_PYTHON")
+    return await python_with(PROGRAMS["agents"], folder)
 
 
 @pytest.mark.paired

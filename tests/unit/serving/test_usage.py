@@ -9,7 +9,7 @@ from fastapi import HTTPException
 from parley.core.errors import CapacityError, KeyReusedError, PeerError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.serving.gateway.auth.request_budgets import BUDGET_S, RequestBudgets
-from parley.serving.gateway.auth.usage import CallShares, UsageLimits, unless_refused, unless_stored
+from parley.serving.gateway.auth.usage import CallShares, UsageLimits, unless_refused
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
@@ -127,6 +127,7 @@ def test_a_key_begins_more_sessions_than_a_stranger():
         (StoreUnavailableError("silent"), False),
         # The client's own: each attempt makes work.
         (PeerError("the offer cannot be negotiated"), True),
+        (KeyReusedError("yours"), True),
     ],
 )
 def test_a_conversation_that_is_refused_is_no_session(error: Exception, is_counted: bool):
@@ -135,19 +136,6 @@ def test_a_conversation_that_is_refused_is_no_session(error: Exception, is_count
         with pytest.raises(type(error)), unless_refused(usage.take_session(STRANGER)):
             raise error
         with pytest.raises(ShareError) if is_counted else nullcontext():
-            usage.take_session(STRANGER)
-
-    run(scenario())
-
-
-def test_a_session_that_the_store_did_not_take_is_not_counted():
-    async def scenario() -> None:
-        usage = UsageLimits(ServerTuning(sessions_per_minute=1))
-        for error in (StoreUnavailableError("silent"), KeyReusedError("yours")):
-            with pytest.raises(type(error)), unless_stored(usage.take_session(STRANGER)):
-                raise error
-        # The client caused the second one.
-        with pytest.raises(ShareError):
             usage.take_session(STRANGER)
 
     run(scenario())

@@ -58,7 +58,7 @@ READ = {
     Kind.BOT_TURN: ("text", "reply_id", "truncated", "unheard", "turn", "supersedes"),
     Kind.TOOL_CALL: ("call_id", "name", "arguments", "idempotent", "effect_key", "turn"),
     Kind.TOOL_RESULT: ("call_id", "name", "result", "outcome"),
-    Kind.STATE: ("speaker", "intent", "slots", "supersedes"),
+    Kind.STATE: ("speaker", "intent", "language", "slots", "supersedes"),
     Kind.SUMMARY: ("text", "until_seq", "state"),
 }
 MAX_CHARS = 12

@@ -293,6 +293,22 @@ def test_a_state_that_was_given_before_the_summary_is_known_and_not_read(bench: 
     assert [event.seq for event in events] == [4, 5, 6]
 
 
+def test_the_language_of_a_session_outlives_its_summaries(bench: Bench) -> None:
+    line = Timeline()
+    line.state(language="es-ES")
+    for event in talk().events:
+        line.add(event.kind, event.payload)
+    first = line.summary("They said hello.", 3, state=state_payload(folded(line.events[:3])))
+    line.said("And a year?")
+    second = folded([first, *line.events[3:]])
+    line.summary("They asked for a price.", 6, state=state_payload(second))
+    _, events = received(bench, line)
+    assert [event.kind for event in events] == [Kind.USER_TURN, Kind.SUMMARY]
+    assert folded(events).language == "es-ES"
+    line.state(language="de-DE")
+    assert folded([*events, line.events[-1]]).language == "de-DE"
+
+
 @contextmanager
 def rows_counted() -> Iterator[list[int]]:
     """Count the rows that SQLite returns to any connection that is made meanwhile."""
