@@ -262,6 +262,26 @@ async def test_every_fault_is_reported_once_without_a_repetition_and_the_next_vo
     )
 
 
+async def test_an_unexpected_failure_of_a_request_is_reported_and_those_after_it_are_delivered(
+    server: TranscriptionServer,
+):
+    async with aiohttp.ClientSession() as http:
+        line = Line(server.url, http)
+
+        async def script() -> None:
+            await line.speaks(2)
+            await line.until(WordsOwedFrame, 2)
+            # No request of a closed session is possible, which aiohttp reports as a fault of the program.
+            await http.close()
+            for count in (1, 2):
+                await line.speaks(3)
+                await line.until(WordsOwedFrame, 2 + 2 * count)
+
+        await line.hold(script)
+    assert line.order() == [True, " ".join(WORDS[:2]), False, True, False, True, False]
+    assert line.errors() == ["no transcript: an unexpected RuntimeError"] * 2
+
+
 async def test_a_voice_without_an_end_is_cut_into_parts(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
