@@ -51,6 +51,11 @@ class SpeechFault(Enum):
     DISCONNECTS_ONCE = auto()
     # Sends audio without an end, as fast as it can.
     ENDLESS = auto()
+    # Refuses the text and quotes it; quotes its words as a synthesiser spells them; quotes it in a refusal
+    # that every request gets.
+    QUOTES = auto()
+    SPELLS = auto()
+    QUOTES_TOO_MANY = auto()
 
 
 @dataclass
@@ -127,6 +132,13 @@ class SpeechServer(HttpPeer):
         if (refusal := self.check(request, fields)) is not None:
             return refusal
         text = self.text_of(fields)
+        match self.fault:
+            case SpeechFault.QUOTES:
+                return self.error(400, f"cannot speak {text!r}")
+            case SpeechFault.SPELLS:
+                return self.error(500, "no phoneme in 'mˈaɪ nˈʌmbɚ wˈʌn tˈuː'")
+            case SpeechFault.QUOTES_TOO_MANY:
+                return self.error(429, f"wait with {text!r}")
         self.texts.append(text)
         return await self._send(request, len(text.split()) * WORD_MS)
 

@@ -261,6 +261,20 @@ async def test_full_stops_are_not_read_aloud(text: str, sent: str, http: aiohttp
     assert server.texts == [sent]
 
 
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [(SpeechFault.QUOTES, 400), (SpeechFault.SPELLS, 500), (SpeechFault.QUOTES_TOO_MANY, 429)],
+)
+async def test_no_error_quotes_the_text_in_any_form(
+    fault: SpeechFault, status: int, http: aiohttp.ClientSession
+):
+    async with XttsServer(fault=fault) as server:
+        line = line_of(row_for(server.url, voice="Claribel Dervla"), http)
+        # It is sent without its full stop and its asterisks.
+        await line.hold(lambda: line.says("My number is *1 2 3 4*."))
+    assert line.errors() == [f"no speech: status {status}"]
+
+
 async def test_a_text_without_any_word_is_silence_and_no_request(http: aiohttp.ClientSession):
     async with XttsServer() as server:
         line = line_of(row_for(server.url, voice="Claribel Dervla"), http)
