@@ -127,9 +127,21 @@ async def read_json(response: aiohttp.ClientResponse, *, most_bytes: int) -> Any
     """
     body = await read_body(response, most_bytes=most_bytes)
     try:
-        return json.loads(body)
+        return parse_json(body)
     except ValueError as error:
         raise ServiceAnswerError("the answer is no JSON", status=HTTPStatus.OK) from error
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of JSON that a server sent.
+
+    Raises:
+        ValueError: it is none, or is nested too deeply.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def connection_error(error: aiohttp.ClientError | OSError) -> ServiceAnswerError:
@@ -145,7 +157,7 @@ def _reason(body: bytes) -> str:
     OpenAI's has it in ``error.message``, FastAPI's in ``detail``; a list there repeats the request.
     """
     try:
-        fields = json.loads(body)
+        fields = parse_json(body)
     except ValueError:
         return ""
     for name in ("error", "detail", "message"):

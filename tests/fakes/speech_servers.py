@@ -252,6 +252,10 @@ class CloneFault(Enum):
     GARBAGE = auto()
     OTHER_JSON = auto()
     NOT_FINITE = auto()
+    # Answers with JSON that is nested too deeply, as an error too, and with an integer beyond every float.
+    DEEP = auto()
+    DEEP_ERROR = auto()
+    HUGE = auto()
 
 
 @dataclass
@@ -327,9 +331,14 @@ class XttsServer(SpeechServer):
                 return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
             case CloneFault.OTHER_JSON:
                 return web.json_response({"Claribel Dervla": {"embedding": [1.0]}})
+            case CloneFault.DEEP | CloneFault.DEEP_ERROR:
+                status = 200 if self.clone_fault is CloneFault.DEEP else 500
+                return web.Response(status=status, text="[" * 100_000, content_type="application/json")
         text = json.dumps(found(), ensure_ascii=False, separators=(",", ":"))
         if self.clone_fault is CloneFault.NOT_FINITE:
             text = text.replace("0.1234", "NaN")
+        if self.clone_fault is CloneFault.HUGE:
+            text = text.replace("0.1234", str(10**400))
         return web.Response(text=text, content_type="application/json")
 
 
