@@ -4,6 +4,7 @@ Messages of errors contain nothing that a caller or the bot has said, which a se
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +17,8 @@ from parley.core.errors import PeerError
 MOST_ERROR_BYTES, MOST_REASON_CHARS = 4_096, 200
 # The same request gives the same answer: a wrong key, a forbidden model, a wrong path or name.
 PERMANENT = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+# Answers that do not depend on the text of a request, so their reasons do not speak of it.
+_REGARDLESS_OF_TEXT = PERMANENT | {HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class ServiceAnswerError(PeerError):
@@ -56,7 +59,8 @@ async def request_answer(
         url: address.
         headers: headers of the request.
         body: returns the argument of aiohttp for the body.
-        private: text of the request that no error may quote.
+        private: text of the request that no error may quote. The server's reason is left out where the text
+            may be the cause, because a server also quotes a part of it, its spelled numbers or its phonemes.
         repeats: the request is sent again, once, where the connection is lost before any answer. A server
             closes a connection that was idle in the moment at which a request leaves.
 
@@ -88,7 +92,9 @@ async def request_answer(
     if response.status == HTTPStatus.OK:
         return response
     try:
-        reason = _reason(await response.content.read(MOST_ERROR_BYTES), private)
+        reason = _reason(await response.content.read(MOST_ERROR_BYTES))
+        if private and (response.status not in _REGARDLESS_OF_TEXT or _words(private) & _words(reason)):
+            reason = ""
         raise ServiceAnswerError(f"status {response.status}{reason}", status=response.status)
     finally:
         response.close()
@@ -121,9 +127,21 @@ async def read_json(response: aiohttp.ClientResponse, *, most_bytes: int) -> Any
     """
     body = await read_body(response, most_bytes=most_bytes)
     try:
-        return json.loads(body)
+        return parse_json(body)
     except ValueError as error:
         raise ServiceAnswerError("the answer is no JSON", status=HTTPStatus.OK) from error
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of JSON that a server sent.
+
+    Raises:
+        ValueError: it is none, or is nested too deeply.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def connection_error(error: aiohttp.ClientError | OSError) -> ServiceAnswerError:
@@ -133,19 +151,23 @@ def connection_error(error: aiohttp.ClientError | OSError) -> ServiceAnswerError
     return ServiceAnswerError(f"the connection failed: {type(error).__name__}")
 
 
-def _reason(body: bytes, private: str) -> str:
-    """Return the reason in an error's body, to be appended; empty for none, and for one that quotes.
+def _reason(body: bytes) -> str:
+    """Return the reason in an error's body, to be appended; empty for none.
 
     OpenAI's has it in ``error.message``, FastAPI's in ``detail``; a list there repeats the request.
     """
     try:
-        fields = json.loads(body)
+        fields = parse_json(body)
     except ValueError:
         return ""
     for name in ("error", "detail", "message"):
         reason = fields.get(name) if isinstance(fields, dict) else None
         if isinstance(reason, dict):
             reason = reason.get("message")
-        if isinstance(reason, str) and reason and not (private.strip() and private.strip() in reason):
+        if isinstance(reason, str) and reason:
             return f": {' '.join(reason.split())[:MOST_REASON_CHARS]}"
     return ""
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))

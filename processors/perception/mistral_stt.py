@@ -33,6 +33,7 @@ from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.pipecat_internals import SocketRecogniser, VoiceEdges
 from parley.processors.playout.word_times import estimate_word_times
 from parley.protocols.mistral_asr import (
+    MOST_BYTES,
     SessionFailed,
     SessionOpened,
     TextDone,
@@ -87,6 +88,8 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         self._is_open = False
         # Text that is not final, the beginning of its voice, and that of the last voice.
         self._text = ""
+        # Texts of the session that are final, each with a space after it.
+        self._passed = ""
         self._began_ms = self._voice_ms = self._ms(self._position)
         # Ends of the voices whose flushes were not answered.
         self._ends: deque[int] = deque(maxlen=MOST_WAITING)
@@ -183,10 +186,15 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
             await self.push_frame(InterimTranscriptionFrame(self._text.strip(), "", time_now_iso8601()))
 
     async def _end_text(self, text: str) -> None:
-        """Make the text so far final. The server repeats it as a whole, or all texts of the session."""
-        said = self._text.strip()
-        if said and text.strip().startswith(said):
-            self._text = text
+        """Make the text so far final. The server repeats it as a whole, or all texts of the session.
+
+        What follows the earlier texts may have more than its pieces, but only where it begins with them: a
+        voice may begin with the same words as the session.
+        """
+        said, whole = " ".join(self._text.split()), " ".join(text.split())
+        rest = whole[len(self._passed) :] if whole.startswith(self._passed) else ""
+        if said and rest.startswith(said):
+            self._text = rest
         self.confirm_finalize()
         await self._push_final(self._ends.popleft() if self._ends else self._ms(self._position))
         await self._report_owed()
@@ -217,6 +225,9 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         began_ms, self._began_ms = min(self._began_ms, end_ms), max(end_ms, self._voice_ms)
         if not text:
             return
+        # A text that is longer than a message is not repeated by one.
+        if len(self._passed) <= MOST_BYTES:
+            self._passed += " ".join(text.split()) + " "
         words = tuple(
             HostedWord(word.text, word.start_us // _US_PER_MS, word.end_us // _US_PER_MS, None)
             for word in estimate_word_times(text, began_ms * _US_PER_MS, end_ms * _US_PER_MS)

@@ -188,11 +188,18 @@ class SegmentSttService(VoiceEdges, STTService):
         self._news.set()
 
     async def _ask(self, pcm: bytes) -> tuple[TimedText, ...] | ServiceAnswerError:
-        """Return the transcript of a segment, or its error: Pipecat's tasks log and drop what they raise."""
+        """Return the transcript of a segment, or its error."""
         try:
             return await self._client.transcribe(pcm, self.sample_rate)
         except ServiceAnswerError as error:
             return error
+        # The boundary of the task: Pipecat logs what a task raises, and its result is None then. A fault of
+        # one request has to be reported as such, and must not end the delivery of all that follow.
+        except Exception as error:
+            logger.opt(exception=error).error(f"{self}: a request failed unexpectedly")
+            failed = ServiceAnswerError(f"an unexpected {type(error).__name__}")
+            failed.__cause__ = error
+            return failed
 
     async def _deliver(self) -> None:
         while True:

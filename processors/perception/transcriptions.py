@@ -6,7 +6,6 @@ often the same ones; it reports how probable speech was, and its own rule leaves
 
 import asyncio
 import io
-import math
 import wave
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -138,5 +137,10 @@ def _is_noise(stretch: Mapping[object, object]) -> bool:
 
 
 def _ms(at_s: object) -> int | None:
-    is_number = isinstance(at_s, int | float) and math.isfinite(at_s)
-    return round(at_s * 1000) if is_number else None  # type: ignore[operator]  # a number
+    if not isinstance(at_s, int | float):
+        return None
+    try:
+        return round(float(at_s) * 1000)
+    # It is no number, or infinite, also when it is an integer that no float can hold.
+    except (ValueError, OverflowError):
+        return None

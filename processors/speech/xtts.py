@@ -25,6 +25,7 @@ from parley.core.media import pcm16_to_float
 from parley.processors.service_answers import (
     ServiceAnswerError,
     connection_error,
+    parse_json,
     read_body,
     request_answer,
 )
@@ -235,18 +236,23 @@ def _members(body: bytes) -> bytes:
         ServiceAnswerError: they are none.
     """
     try:
-        fields = json.loads(body)
+        fields = parse_json(body)
         embedding, latent = fields["speaker_embedding"], fields["gpt_cond_latent"]
         rows = ",".join(f"[{_numbers(row)}]" for row in latent)
         if not rows:
             raise ValueError("no rows")
         return f'"speaker_embedding":[{_numbers(embedding)}],"gpt_cond_latent":[{rows}]'.encode()
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ServiceAnswerError("the answer is no speaker", status=HTTPStatus.OK) from error
 
 
 def _numbers(values: list[float]) -> str:
-    """Return numbers as JSON; raises ValueError for none, and for one that is not finite."""
+    """Return numbers as JSON.
+
+    Raises:
+        ValueError: there are none, or one is not finite.
+        OverflowError: one is an integer that no float can hold.
+    """
     if not values or not all(math.isfinite(value) for value in values):
         raise ValueError("no numbers")
     # The server computes with 16 bits.

@@ -27,13 +27,14 @@ class MistralServer(CloudRecogniser):
         repeats: after the last of them it writes the first one again.
         sessions: settings of the sessions, in order.
         flushes: number of flushes of all sessions.
+        holds_last: the last word of a voice comes with ``done`` alone.
         tells_all: ``done`` has the text of the whole session, as at its end.
     """
 
     path = "/v1/audio/transcriptions/realtime"
     said: tuple[str, ...] = WORDS
     repeats = True
-    tells_all = False
+    holds_last = tells_all = False
 
     def __init__(self, fault: RecogniserFault, cut_words: int) -> None:
         super().__init__(fault, cut_words)
@@ -99,8 +100,9 @@ class MistralServer(CloudRecogniser):
             while sent < len(words) and (is_flush or words[sent].end_ms + DELAY_MS <= heard // 32):
                 # A space comes with the word after it.
                 text = f" {words[sent].text}" if sent else words[sent].text
-                await client.send(json.dumps({"type": "transcription.text.delta", "text": text}))
                 sent += 1
+                if not (self.holds_last and is_flush and sent == len(words)):
+                    await client.send(json.dumps({"type": "transcription.text.delta", "text": text}))
             if self.fault is RecogniserFault.CUT and sent >= self.cut_words:
                 client.transport.abort()
                 return

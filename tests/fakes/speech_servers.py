@@ -51,6 +51,11 @@ class SpeechFault(Enum):
     DISCONNECTS_ONCE = auto()
     # Sends audio without an end, as fast as it can.
     ENDLESS = auto()
+    # Refuses the text and quotes it; quotes its words as a synthesiser spells them; quotes it in a refusal
+    # that every request gets.
+    QUOTES = auto()
+    SPELLS = auto()
+    QUOTES_TOO_MANY = auto()
 
 
 @dataclass
@@ -127,6 +132,13 @@ class SpeechServer(HttpPeer):
         if (refusal := self.check(request, fields)) is not None:
             return refusal
         text = self.text_of(fields)
+        match self.fault:
+            case SpeechFault.QUOTES:
+                return self.error(400, f"cannot speak {text!r}")
+            case SpeechFault.SPELLS:
+                return self.error(500, "no phoneme in 'mˈaɪ nˈʌmbɚ wˈʌn tˈuː'")
+            case SpeechFault.QUOTES_TOO_MANY:
+                return self.error(429, f"wait with {text!r}")
         self.texts.append(text)
         return await self._send(request, len(text.split()) * WORD_MS)
 
@@ -240,6 +252,10 @@ class CloneFault(Enum):
     GARBAGE = auto()
     OTHER_JSON = auto()
     NOT_FINITE = auto()
+    # Answers with JSON that is nested too deeply, as an error too, and with an integer beyond every float.
+    DEEP = auto()
+    DEEP_ERROR = auto()
+    HUGE = auto()
 
 
 @dataclass
@@ -315,9 +331,14 @@ class XttsServer(SpeechServer):
                 return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
             case CloneFault.OTHER_JSON:
                 return web.json_response({"Claribel Dervla": {"embedding": [1.0]}})
+            case CloneFault.DEEP | CloneFault.DEEP_ERROR:
+                status = 200 if self.clone_fault is CloneFault.DEEP else 500
+                return web.Response(status=status, text="[" * 100_000, content_type="application/json")
         text = json.dumps(found(), ensure_ascii=False, separators=(",", ":"))
         if self.clone_fault is CloneFault.NOT_FINITE:
             text = text.replace("0.1234", "NaN")
+        if self.clone_fault is CloneFault.HUGE:
+            text = text.replace("0.1234", str(10**400))
         return web.Response(text=text, content_type="application/json")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import wave
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -34,6 +35,9 @@ class TranscriptionFault(Enum):
     OTHER_JSON = auto()
     OTHER_STRETCHES = auto()
     ENDLESS = auto()
+    # Answers with JSON that is nested too deeply, as an error too.
+    DEEP = auto()
+    DEEP_ERROR = auto()
 
 
 @dataclass
@@ -44,6 +48,7 @@ class TranscriptionServer(HttpPeer):
         fault: present fault.
         delay_s: time to each answer, in order; the last one holds for all that follow.
         said: words that it writes, in order over all requests; after the last one the first.
+        times: JSON of the beginning and of the end of each stretch, in place of the real ones.
         no_speech: Whisper's probability that there is no speech, and its mean log probability.
         requests: fields of the requests, without the audio.
         heard_ms: length of the audio of each.
@@ -53,6 +58,7 @@ class TranscriptionServer(HttpPeer):
     fault: TranscriptionFault = TranscriptionFault.NONE
     delay_s: list[float] = field(default_factory=lambda: [0.0])
     said: tuple[str, ...] = WORDS
+    times: tuple[str, str] | None = None
     no_speech: tuple[float, float] = (0.01, -0.2)
     requests: list[dict[str, str]] = field(default_factory=list)
     heard_ms: list[int] = field(default_factory=list)
@@ -97,6 +103,9 @@ class TranscriptionServer(HttpPeer):
                 return await self._broken_answer(request)
             case TranscriptionFault.GARBAGE:
                 return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
+            case TranscriptionFault.DEEP | TranscriptionFault.DEEP_ERROR:
+                status = 200 if self.fault is TranscriptionFault.DEEP else 503
+                return web.Response(status=status, text="[" * 100_000, content_type="application/json")
             case TranscriptionFault.OTHER_JSON:
                 return web.json_response({"result": ["hello"]})
             case TranscriptionFault.OTHER_STRETCHES:
@@ -105,6 +114,9 @@ class TranscriptionServer(HttpPeer):
             return self._error(401, "Invalid API Key")
         text, stretches = self._heard(pcm, rate_hz)
         await asyncio.sleep(self.delay_s.pop(0) if len(self.delay_s) > 1 else self.delay_s[0])
+        if self.times is not None:
+            for stretch in stretches:
+                stretch["start"], stretch["end"] = map(json.loads, self.times)
         return web.json_response(self.answer(text, stretches))
 
     def answer(self, text: str, stretches: list[dict[str, Any]]) -> dict[str, Any]:

@@ -125,6 +125,39 @@ async def test_the_rest_of_a_text_comes_at_the_end_of_a_voice_and_each_text_once
     ]
 
 
+@pytest.mark.parametrize("tells_all", [False, True])
+@pytest.mark.parametrize(
+    "voices", [("yes", "yes", "yes"), ("yes", "yes yes", "yes"), ("no", "no yes", "no no")]
+)
+async def test_a_voice_that_begins_like_the_session_is_said_once(
+    voices: tuple[str, ...], tells_all: bool, server: MistralServer
+):
+    server.said, server.tells_all = tuple(" ".join(voices).split()), tells_all
+    line = Line(server.url)
+
+    async def script() -> None:
+        for place, voice in enumerate(voices, start=1):
+            await line.speaks(len(voice.split()))
+            await line.until(WordsOwedFrame, 2 * place)
+
+    await line.hold(script)
+    assert [final.text for final in line.finals()] == list(voices)
+
+
+async def test_words_that_come_only_with_the_end_of_a_text_are_heard(server: MistralServer):
+    server.tells_all = server.holds_last = True
+    line = Line(server.url)
+
+    async def script() -> None:
+        await line.speaks(5)
+        await line.until(WordsOwedFrame, 2)
+        await line.speaks(4)
+        await line.until(WordsOwedFrame, 4)
+
+    await line.hold(script)
+    assert [final.text for final in line.finals()] == [" ".join(WORDS[:5]), " ".join(WORDS[5:9])]
+
+
 async def test_words_have_the_times_of_their_voices(server: MistralServer):
     line = Line(server.url)
 

@@ -176,6 +176,26 @@ async def test_words_have_the_times_of_the_callers_audio(
         assert words[1].end_ms == pytest.approx(began_ms + 400, abs=30)
 
 
+@pytest.mark.parametrize("time", [str(10**400), f"-{10**400}", "1e308", "1e999", "NaN", '"0"', "null"])
+async def test_times_that_are_none_are_estimated(
+    time: str, server: TranscriptionServer, http: aiohttp.ClientSession
+):
+    server.times = (time, time)
+    line = Line(server.url, http)
+
+    async def script() -> None:
+        await line.speaks(2, after_ms=400)
+        await line.until(WordsOwedFrame, 2)
+
+    await line.hold(script)
+    [final] = line.finals()
+    first, last = hosted_words(final.result)
+    # From the beginning of the audio that was sent, to the end of the voice.
+    assert first.start_ms == pytest.approx(400 - BEFORE_MS, abs=30)
+    assert first.end_ms <= last.start_ms
+    assert last.end_ms == pytest.approx(400 + 2 * WORD_MS, abs=30)
+
+
 async def test_words_of_voices_leave_in_the_order_in_which_they_were_said(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
@@ -236,6 +256,8 @@ async def test_words_that_whisper_writes_for_a_noise_are_left_out(
         (TranscriptionFault.OTHER_JSON, "the answer is no transcript"),
         (TranscriptionFault.OTHER_STRETCHES, "the answer is no transcript"),
         (TranscriptionFault.ENDLESS, "the answer is over 1000000 bytes"),
+        (TranscriptionFault.DEEP, "the answer is no JSON"),
+        (TranscriptionFault.DEEP_ERROR, "status 503"),
     ],
 )
 async def test_every_fault_is_reported_once_without_a_repetition_and_the_next_voice_is_heard(
@@ -260,6 +282,26 @@ async def test_every_fault_is_reported_once_without_a_repetition_and_the_next_vo
     assert [each for each in line.order() if isinstance(each, bool)] == [True, False] * (
         1 if is_refused else 2
     )
+
+
+async def test_an_unexpected_failure_of_a_request_is_reported_and_those_after_it_are_delivered(
+    server: TranscriptionServer,
+):
+    async with aiohttp.ClientSession() as http:
+        line = Line(server.url, http)
+
+        async def script() -> None:
+            await line.speaks(2)
+            await line.until(WordsOwedFrame, 2)
+            # No request of a closed session is possible, which aiohttp reports as a fault of the program.
+            await http.close()
+            for count in (1, 2):
+                await line.speaks(3)
+                await line.until(WordsOwedFrame, 2 + 2 * count)
+
+        await line.hold(script)
+    assert line.order() == [True, " ".join(WORDS[:2]), False, True, False, True, False]
+    assert line.errors() == ["no transcript: an unexpected RuntimeError"] * 2
 
 
 async def test_a_voice_without_an_end_is_cut_into_parts(

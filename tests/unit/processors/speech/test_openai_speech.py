@@ -198,6 +198,19 @@ async def test_no_error_quotes_the_text(fields: dict[str, Any], http: aiohttp.Cl
     assert error.startswith("no speech: status 4") and "1 2 3 4" not in error
 
 
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [(SpeechFault.QUOTES, 400), (SpeechFault.SPELLS, 500), (SpeechFault.QUOTES_TOO_MANY, 429)],
+)
+async def test_no_error_quotes_the_text_in_any_form(
+    fault: SpeechFault, status: int, http: aiohttp.ClientSession
+):
+    async with OpenAiSpeechServer(fault=fault) as server:
+        line = line_to(server.url, http)
+        await line.hold(lambda: line.says("My number is 1 2 3 4."))
+    assert line.errors() == [f"no speech: status {status}"]
+
+
 async def test_an_interruption_ends_the_answer_at_the_server(http: aiohttp.ClientSession):
     async with OpenAiSpeechServer() as server:
         line = line_to(server.url, http)

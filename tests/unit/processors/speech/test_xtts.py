@@ -114,10 +114,13 @@ async def test_what_the_calls_share_is_requested_before_the_first_one(
     assert line.errors() == [] and server.spoken_with == [100]
 
 
-async def test_a_server_that_is_away_at_the_start_is_asked_again_in_a_call(
-    folder: Path, http: aiohttp.ClientSession
+@pytest.mark.parametrize(
+    "fault", [CloneFault.BROKEN, CloneFault.DEEP, CloneFault.DEEP_ERROR, CloneFault.HUGE]
+)
+async def test_a_server_that_fails_at_the_start_is_asked_again_in_a_call(
+    fault: CloneFault, folder: Path, http: aiohttp.ClientSession
 ):
-    async with XttsServer(clone_fault=CloneFault.BROKEN) as server:
+    async with XttsServer(clone_fault=fault) as server:
         row = row_for(server.url, reference_voice="ada")
         await row.prepare(Shared(http=http, reference_voices=StoredVoices(folder)))
         server.clone_fault = CloneFault.NONE
@@ -191,6 +194,9 @@ async def test_a_reference_that_is_missing_or_bad_is_refused_in_plain_words(
         (CloneFault.GARBAGE, "the answer is no speaker"),
         (CloneFault.OTHER_JSON, "the answer is no speaker"),
         (CloneFault.NOT_FINITE, "the answer is no speaker"),
+        (CloneFault.DEEP, "the answer is no speaker"),
+        (CloneFault.DEEP_ERROR, "the server does not imitate the reference voice 'ada': status 500"),
+        (CloneFault.HUGE, "the answer is no speaker"),
     ],
 )
 async def test_a_server_that_gives_no_arrays_is_reported(
@@ -259,6 +265,20 @@ async def test_full_stops_are_not_read_aloud(text: str, sent: str, http: aiohttp
         line = line_of(row_for(server.url, voice="Claribel Dervla"), http)
         await line.hold(lambda: line.says(text))
     assert server.texts == [sent]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [(SpeechFault.QUOTES, 400), (SpeechFault.SPELLS, 500), (SpeechFault.QUOTES_TOO_MANY, 429)],
+)
+async def test_no_error_quotes_the_text_in_any_form(
+    fault: SpeechFault, status: int, http: aiohttp.ClientSession
+):
+    async with XttsServer(fault=fault) as server:
+        line = line_of(row_for(server.url, voice="Claribel Dervla"), http)
+        # It is sent without its full stop and its asterisks.
+        await line.hold(lambda: line.says("My number is *1 2 3 4*."))
+    assert line.errors() == [f"no speech: status {status}"]
 
 
 async def test_a_text_without_any_word_is_silence_and_no_request(http: aiohttp.ClientSession):
