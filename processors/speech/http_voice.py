@@ -39,11 +39,12 @@ MOST_AUDIO_S = 120
 BREATH_MS = 40
 # Pipecat ends the audio of a text after this much quiet; the deadlines are shorter.
 _QUIET_S = 120.0
-# Types of an answer that is 16-bit PCM, or a WAV file of it. A server may name none.
+# Types of an answer that is 16-bit little-endian PCM, or a WAV file of it. A server may name none.
+# ``audio/basic`` is mu-law, and ``audio/L16`` is big-endian (RFC 2586).
 PCM_TYPES = frozenset(
     {
         *("", "application/octet-stream", "binary/octet-stream"),
-        *("audio/pcm", "audio/l16", "audio/raw", "audio/x-raw", "audio/basic"),
+        *("audio/pcm", "audio/raw", "audio/x-raw"),
         *("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"),
     }
 )

@@ -43,6 +43,8 @@ class SpeechFault(Enum):
     GARBAGE = auto()
     JSON = auto()
     MP3 = auto()
+    MULAW = auto()
+    BIG_ENDIAN = auto()
     # Sends digital silence.
     SILENT = auto()
     # Ends the answer without audio.
@@ -129,6 +131,10 @@ class SpeechServer(HttpPeer):
                 return web.json_response({"audio": "UklGRg=="})
             case SpeechFault.MP3:
                 return web.Response(body=b"ID3\x04" + bytes(4_000), content_type="audio/mpeg")
+            case SpeechFault.MULAW:
+                return web.Response(body=b"\xff" * 4_000, content_type="audio/basic")
+            case SpeechFault.BIG_ENDIAN:
+                return web.Response(body=bytes(4_000), content_type="audio/L16")
         if (refusal := self.check(request, fields)) is not None:
             return refusal
         text = self.text_of(fields)

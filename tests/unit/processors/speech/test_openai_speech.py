@@ -145,6 +145,8 @@ async def test_texts_of_a_call_share_a_connection(http: aiohttp.ClientSession):
         (SpeechFault.GARBAGE, "the answer is 'text/html', not PCM or WAV"),
         (SpeechFault.JSON, "the answer is 'application/json', not PCM or WAV"),
         (SpeechFault.MP3, "the answer is 'audio/mpeg', not PCM or WAV"),
+        (SpeechFault.MULAW, "the answer is 'audio/basic', not PCM or WAV"),
+        (SpeechFault.BIG_ENDIAN, "the answer is 'audio/l16', not PCM or WAV"),
         (SpeechFault.ENDLESS, f"more than {MOST_AUDIO_S} s of audio for one text"),
     ],
 )
