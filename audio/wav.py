@@ -1,17 +1,18 @@
-"""WAV decoding: bytes of any rate, width and channel count to mono PCM of the requested rate.
+"""WAV files: bytes of any rate, width and channel count to mono PCM of the requested rate, and PCM to a file.
 
 Pure: takes and returns bytes. Decoding is libsndfile's (``soundfile``). Resampling is ``soxr`` at high
 quality, because a file is converted once and before the call.
 """
 
 import io
+import wave
 
 import numpy as np
 import soundfile
 import soxr
 
 from parley.core.errors import MediaError
-from parley.core.media import float_to_pcm16
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 
 MAX_WAV_S = 3 * 3600
 
@@ -36,3 +37,14 @@ def decode_wav(data: bytes, *, rate_hz: int) -> bytes:
     if file_rate_hz != rate_hz:
         mono = soxr.resample(mono, file_rate_hz, rate_hz)
     return float_to_pcm16(np.asarray(mono, dtype=np.float32))
+
+
+def encode_wav(pcm: bytes, rate_hz: int) -> bytes:
+    """Return 16-bit mono PCM as a WAV file."""
+    written = io.BytesIO()
+    with wave.open(written, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(PCM_BYTES_PER_SAMPLE)
+        file.setframerate(rate_hz)
+        file.writeframes(pcm)
+    return written.getvalue()

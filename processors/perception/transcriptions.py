@@ -5,15 +5,13 @@ often the same ones; it reports how probable speech was, and its own rule leaves
 """
 
 import asyncio
-import io
-import wave
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
 import aiohttp
 
-from parley.core.media import PCM_BYTES_PER_SAMPLE
+from parley.audio.wav import encode_wav
 from parley.processors.service_answers import (
     ServiceAnswerError,
     connection_error,
@@ -90,18 +88,8 @@ class TranscriptionClient:
         form = aiohttp.FormData()
         for name, value in self._fields:
             form.add_field(name, value)
-        form.add_field("file", _wav(pcm, rate_hz), filename="audio.wav", content_type="audio/wav")
+        form.add_field("file", encode_wav(pcm, rate_hz), filename="audio.wav", content_type="audio/wav")
         return form
-
-
-def _wav(pcm: bytes, rate_hz: int) -> bytes:
-    written = io.BytesIO()
-    with wave.open(written, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(PCM_BYTES_PER_SAMPLE)
-        file.setframerate(rate_hz)
-        file.writeframes(pcm)
-    return written.getvalue()
 
 
 def _transcript(answer: object) -> tuple[TimedText, ...]:

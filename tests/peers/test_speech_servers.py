@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import wave
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,13 @@ def call_with(
 async def one_reply(call: FailoverCall) -> None:
     """Have the call say a reply, and wait until it has been heard."""
     await call.says(REPLY)
+    await until(lambda: len(" ".join(call.words()).split()) >= len(WORDS))
+
+
+async def until(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
-        while len(" ".join(call.words()).split()) < len(WORDS):
-            await asyncio.sleep(0.05)
-    await asyncio.sleep(0.3)
+        while not holds():
+            await asyncio.sleep(0.005)
 
 
 KINDS = [OpenAiSpeechServer, XttsServer]
@@ -97,9 +101,14 @@ KINDS = [OpenAiSpeechServer, XttsServer]
 async def test_a_server_that_works_says_the_whole_reply(kind: type[SpeechServer], odd: bool):
     async with kind(odd=odd) as server, aiohttp.ClientSession() as http:
         call = call_with(row_of(server), http)
-        await call.hold(lambda: one_reply(call))
+
+        async def script() -> None:
+            await one_reply(call)
+            # The end of the last word is heard after it counts.
+            await until(lambda: len(call.output.audio()) >= len(WORDS) * WORD_MS * 16 - 2)
+
+        await call.hold(script)
     assert " ".join(call.words()) == REPLY and call.tones() == ["service"] and call.changes() == []
-    assert len(call.output.audio()) >= len(WORDS) * WORD_MS * 16 - 2
     assert len(server.texts) == 1
 
 
@@ -157,8 +166,9 @@ async def test_after_an_outage_the_voice_comes_back_without_a_wait(kind: type[Sp
             await one_reply(call)
             server.fault = SpeechFault.NONE
             for _ in range(2):
+                said = call.words().count("Yes.")
                 await call.says("Yes.")
-                await asyncio.sleep(2)
+                await until(lambda said=said: call.words().count("Yes.") > said)
                 assert call.first_sound_s() < SLACK_S
 
         await call.hold(script)
@@ -174,13 +184,11 @@ async def test_an_interruption_ends_the_answer_at_the_server(kind: type[SpeechSe
 
         async def script() -> None:
             await call.says("one two three four five six seven eight nine ten.")
-            await asyncio.sleep(0.3)
+            await until(lambda: call.output.played)
             await call.worker.queue_frame(InterruptionFrame())
-            async with asyncio.timeout(5):
-                while not server.left:
-                    await asyncio.sleep(0.005)
+            await until(lambda: server.left)
             await call.says("Alpha.")
-            await asyncio.sleep(1)
+            await until(lambda: "Alpha." in call.words())
 
         await call.hold(script)
     assert server.left == 1

@@ -7,11 +7,9 @@ files, without the names of the voices. One process writes a folder.
 """
 
 import asyncio
-import io
 import re
 import time
 import uuid
-import wave
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +18,7 @@ import numpy as np
 from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from parley.audio.wav import decode_wav
+from parley.audio.wav import decode_wav, encode_wav
 from parley.core.errors import MediaError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float, samples_to_ms
 from parley.core.tuning import tuned
@@ -114,7 +112,7 @@ class Voices:
                 created_at=datetime.now(UTC),
             )
             path = self._path(voice_id)
-            await asyncio.to_thread(replace_file, path, _wav(pcm))
+            await asyncio.to_thread(replace_file, path, encode_wav(pcm, RATE_HZ))
             try:
                 await self._write({**self._voices, voice_id: voice})
             except OSError:
@@ -279,13 +277,3 @@ def _unknown() -> VoiceError:
 
 def _wav_bytes(voice: Voice) -> int:
     return WAV_HEADER_BYTES + voice.duration_ms * RATE_HZ // 1000 * PCM_BYTES_PER_SAMPLE
-
-
-def _wav(pcm: bytes) -> bytes:
-    written = io.BytesIO()
-    with wave.open(written, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(PCM_BYTES_PER_SAMPLE)
-        file.setframerate(RATE_HZ)
-        file.writeframes(pcm)
-    return written.getvalue()
