@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -54,11 +55,10 @@ def tls_for(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
     """
     if urlsplit(url).scheme != "wss":
         return None
-    context = _TlsContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca_file is None:
-        context.load_default_certs()
-    else:
-        context.load_verify_locations(ca_file)
+        return _system_context()
+    context = _TlsContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(ca_file)
     return context
 
 
@@ -82,7 +82,7 @@ class TlsSocket:
         self._state_lock = threading.Lock()
         # Around OpenSSL's output and the socket, so that records leave in the order of their encryption.
         self._write_lock = threading.Lock()
-        self._is_ended = False
+        self._is_ended = self._is_closed = False
         self._shake_hands()
 
     def _shake_hands(self) -> None:
@@ -113,7 +113,13 @@ class TlsSocket:
         waits for the TCP socket, which does not count what is kept here.
         """
         while not (data := self._decrypted()) and not self._is_ended:
-            self._read_encrypted(read_bytes)
+            try:
+                self._read_encrypted(read_bytes)
+            except OSError:
+                # A reader that was not waiting yet finds the socket closed.
+                if not self._is_closed:
+                    raise
+                break
         return data
 
     def _decrypted(self) -> bytes:
@@ -166,7 +172,8 @@ class TlsSocket:
         self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Close the TCP connection; wakes a waiting reader, also one that was woken by a session ticket."""
+        """Close the TCP connection; a read ends, also one that was woken by a session ticket."""
+        self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -191,6 +198,14 @@ class _TlsContext(ssl.SSLContext):
         self, sock: socket.socket, *, server_hostname: str | None = None
     ) -> ssl.SSLSocket:
         return cast(ssl.SSLSocket, TlsSocket(sock, self, server_hostname))
+
+
+@cache
+def _system_context() -> _TlsContext:
+    """Return the context that believes the system's certificates, which are read once per process."""
+    context = _TlsContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_default_certs()
+    return context
 
 
 def _timeval(seconds: float) -> bytes:

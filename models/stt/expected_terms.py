@@ -111,8 +111,12 @@ class ExpectedTerms:
         """True when there is no term."""
         return not self._root.following
 
-    def revise(self, line: DecodedLine) -> RevisedLine:
+    def revise(self, line: DecodedLine, *, most_runs: int = MOST_RUNS) -> RevisedLine:
         """Return the line with terms where the recogniser doubted and their sound fits.
+
+        Args:
+            line: a line of the network.
+            most_runs: greatest number of runs of the decoder.
 
         Raises:
             EngineError: the network failed.
@@ -120,7 +124,7 @@ class ExpectedTerms:
         probabilities = line.probabilities()
         if self.is_empty or self._mean_of_words(line.tokens, probabilities) < LOST:
             return RevisedLine(line.tokens, tuple(probabilities))
-        runs, settled = _Runs(MOST_RUNS), 0
+        runs, settled = _Runs(most_runs), 0
         for _ in range(MOST_PLACES):
             found = None
             for start, end in self._doubtful(line.tokens, probabilities, settled):

@@ -50,7 +50,7 @@ from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from parley.core.strict_model import StrictModel
 from parley.models.stt import Transcript
-from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.processors.perception.owed_words import OwesWords
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
@@ -179,7 +179,7 @@ def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
     )
 
 
-class EngineSttService(VoiceEdges, STTService):
+class EngineSttService(OwesWords, VoiceEdges, STTService):
     """Pipecat's STT service over an ``UtteranceEngine``.
 
     Voice activity may come from an earlier processor (downstream) or from the later user aggregator
@@ -229,7 +229,6 @@ class EngineSttService(VoiceEdges, STTService):
         self._wrong_rate = False
         self._speaker_id = ""
         # The last report of whether words are owed.
-        self._is_owed = False
 
     def can_generate_metrics(self) -> bool:
         """Return True: the time from end of voice to final, and the seconds of audio, are measured."""
@@ -314,7 +313,7 @@ class EngineSttService(VoiceEdges, STTService):
         utterance.ended_s = asyncio.get_running_loop().time()
         self._waiting.append(utterance)
         self._settled.clear()
-        await self._report_owed()
+        await self.report_owed(bool(self._waiting))
         self._wake()
 
     def _append_speech(self, audio: bytes) -> None:
@@ -366,7 +365,7 @@ class EngineSttService(VoiceEdges, STTService):
 
     async def _deliver(self) -> None:
         while True:
-            await self._report_owed()
+            await self.report_owed(bool(self._waiting))
             if self._stream is None and not (self._waiting and self._waiting[0].is_heard):
                 await self._open()
             elif self._waiting:
@@ -377,13 +376,6 @@ class EngineSttService(VoiceEdges, STTService):
                 self._settled.set()
                 self._work.clear()
                 await self._work.wait()
-
-    async def _report_owed(self) -> None:
-        """Report to later processors, once, that words are owed, or that none are."""
-        is_owed = bool(self._waiting)
-        if is_owed is not self._is_owed:
-            self._is_owed = is_owed
-            await self.push_frame(WordsOwedFrame(is_owed))
 
     async def _open(self) -> None:
         failure, self._failure = self._failure, None
@@ -411,7 +403,7 @@ class EngineSttService(VoiceEdges, STTService):
             if not utterance.is_heard and utterance.ended_s <= latest_s:
                 _discard(utterance.final)
                 await self._give_up(utterance, f"the engine opened no stream for {MOST_DEAD_S:g} s")
-        await self._report_owed()
+        await self.report_owed(bool(self._waiting))
 
     async def _wait_for_room(self, refusal: EngineBusyError) -> None:
         now_s = asyncio.get_running_loop().time()

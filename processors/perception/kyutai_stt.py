@@ -31,7 +31,7 @@ from parley.audio.resample import Resampler
 from parley.core.errors import PeerError
 from parley.core.media import pcm16_to_float, samples_to_ms
 from parley.processors.perception.hosted_words import HostedWord
-from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.processors.perception.owed_words import OwesWords
 from parley.processors.pipecat_internals import SocketRecogniser, VoiceEdges
 from parley.protocols.moshi_asr import (
     FRAME_SAMPLES,
@@ -84,7 +84,7 @@ class StreamTimes:
         return samples_to_ms(max(0, position - before), RATE_HZ)
 
 
-class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
+class KyutaiSttService(OwesWords, VoiceEdges, SocketRecogniser, WebsocketSTTService):
     """Recogniser of one call.
 
     Args:
@@ -102,7 +102,7 @@ class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         self._url, self._key = url, api_key
         self._flush_steps = -(-delay_ms * RATE_HZ // (1_000 * FRAME_SAMPLES)) + MORE_STEPS
         self._resampler: Resampler | None = None
-        self._is_voice = self._is_owed = False
+        self._is_voice = False
         self._begin_stream()
 
     def _begin_stream(self) -> None:
@@ -123,7 +123,7 @@ class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
 
     async def connected(self) -> None:
         self._begin_stream()
-        await self._report_owed()
+        await self.report_owed(bool(self._waiting))
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         """Send audio; words come from the receiver."""
@@ -158,7 +158,7 @@ class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
             (audio_message(last), marker_message(self._marker), *[silence] * self._flush_steps)
         ):
             self._waiting.clear()
-        await self._report_owed()
+        await self.report_owed(bool(self._waiting))
 
     async def voice_started(self, frame: VADUserStartedSpeakingFrame) -> None:
         if not self._is_voice:
@@ -203,7 +203,7 @@ class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
             self._end_last_word(ended_ms)
         self.confirm_finalize()
         await self._push_final()
-        await self._report_owed()
+        await self.report_owed(bool(self._waiting))
 
     async def _push_final(self) -> None:
         if not self._words:
@@ -212,10 +212,3 @@ class KyutaiSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         text = " ".join(word.text for word in words)
         await self.emit_stt_usage_metrics()
         await self.push_frame(TranscriptionFrame(text, "", time_now_iso8601(), result=words, finalized=True))
-
-    async def _report_owed(self) -> None:
-        """Report to later processors, once, that words are owed, or that none are."""
-        is_owed = bool(self._waiting)
-        if is_owed is not self._is_owed:
-            self._is_owed = is_owed
-            await self.push_frame(WordsOwedFrame(is_owed))

@@ -29,7 +29,7 @@ from pipecat.utils.time import time_now_iso8601
 from parley.core.errors import PeerError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
 from parley.processors.perception.hosted_words import HostedWord
-from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.processors.perception.owed_words import OwesWords
 from parley.processors.pipecat_internals import SocketRecogniser, VoiceEdges
 from parley.processors.playout.word_times import estimate_word_times
 from parley.protocols.mistral_asr import (
@@ -58,7 +58,7 @@ MOST_CHARS = 5_000
 _US_PER_MS = 1_000
 
 
-class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
+class MistralSttService(OwesWords, VoiceEdges, SocketRecogniser, WebsocketSTTService):
     """Recogniser of one call.
 
     Args:
@@ -77,7 +77,7 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         )
         self._url, self._key = url, api_key
         self._delay_ms, self._final_s = delay_ms, final_s
-        self._is_voice = self._is_owed = False
+        self._is_voice = False
         self._ending: asyncio.Task[None] | None = None
         # Bytes of audio that came; the recogniser's time.
         self._position = 0
@@ -103,7 +103,7 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
 
     async def connected(self) -> None:
         self._begin_stream()
-        await self._report_owed()
+        await self.report_owed(bool(self._ends))
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         """Send audio; text comes from the receiver."""
@@ -134,7 +134,7 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         self.request_finalize()
         if self._is_open:
             await self._flush()
-        await self._report_owed()
+        await self.report_owed(bool(self._ends))
         await self._restart_deadline()
 
     async def keep_alive(self) -> None:
@@ -197,7 +197,7 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
             self._text = rest
         self.confirm_finalize()
         await self._push_final(self._ends.popleft() if self._ends else self._ms(self._position))
-        await self._report_owed()
+        await self.report_owed(bool(self._ends))
 
     async def _restart_deadline(self) -> None:
         await self._cancel_deadline()
@@ -217,7 +217,7 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
             self._ends.clear()
             self.confirm_finalize()
             await self._push_final(end_ms)
-            await self._report_owed()
+            await self.report_owed(bool(self._ends))
 
     async def _push_final(self, end_ms: int) -> None:
         """Push the text so far, whose last voice ended at this time."""
@@ -234,13 +234,6 @@ class MistralSttService(VoiceEdges, SocketRecogniser, WebsocketSTTService):
         )
         await self.emit_stt_usage_metrics()
         await self.push_frame(TranscriptionFrame(text, "", time_now_iso8601(), result=words, finalized=True))
-
-    async def _report_owed(self) -> None:
-        """Report to later processors, once, that words are owed, or that none are."""
-        is_owed = bool(self._ends)
-        if is_owed is not self._is_owed:
-            self._is_owed = is_owed
-            await self.push_frame(WordsOwedFrame(is_owed))
 
     def _bytes(self, ms: int) -> int:
         return ms_to_samples(ms, self.sample_rate) * PCM_BYTES_PER_SAMPLE

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pipecat.frames.frames import ControlFrame, UninterruptibleFrame
+from pipecat.processors.frame_processor import FrameProcessor
 
 
 @dataclass
@@ -14,3 +15,15 @@ class WordsOwedFrame(ControlFrame, UninterruptibleFrame):
     """
 
     is_owed: bool = False
+
+
+class OwesWords(FrameProcessor):
+    """Base of recognisers that report what they owe."""
+
+    _is_owed = False
+
+    async def report_owed(self, is_owed: bool) -> None:
+        """Report to later processors, once for each change, that words are owed, or that none are."""
+        if is_owed is not self._is_owed:
+            self._is_owed = is_owed
+            await self.push_frame(WordsOwedFrame(is_owed))

@@ -35,7 +35,7 @@ from pipecat.utils.time import time_now_iso8601
 
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
 from parley.processors.perception.hosted_words import HostedWord
-from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.processors.perception.owed_words import OwesWords
 from parley.processors.perception.transcriptions import TimedText, TranscriptionClient
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
 from parley.processors.playout.word_times import estimate_word_times
@@ -77,7 +77,7 @@ class _Segment:
     answer: "asyncio.Task[tuple[TimedText, ...] | ServiceAnswerError]"
 
 
-class SegmentSttService(VoiceEdges, STTService):
+class SegmentSttService(OwesWords, VoiceEdges, STTService):
     """Recogniser of one call.
 
     Args:
@@ -96,7 +96,7 @@ class SegmentSttService(VoiceEdges, STTService):
         self._client = client
         # Audio of the voice, or of the silence before one.
         self._audio = bytearray()
-        self._is_voice = self._is_owed = False
+        self._is_voice = False
         # Bytes of audio that came; the recogniser's time.
         self._position = 0
         self._waiting: deque[_Segment] = deque()
@@ -184,7 +184,7 @@ class SegmentSttService(VoiceEdges, STTService):
         began_ms = self._ms(self._position - len(pcm))
         self._waiting.append(_Segment(began_ms, max(began_ms, ended_ms - silence_ms), answer))
         self._settled.clear()
-        await self._report_owed()
+        await self.report_owed(bool(self._waiting))
         self._news.set()
 
     async def _ask(self, pcm: bytes) -> tuple[TimedText, ...] | ServiceAnswerError:
@@ -215,7 +215,7 @@ class SegmentSttService(VoiceEdges, STTService):
                 # Its words, or its failure, come before the report that none are owed.
                 await self._push_answer(segment)
                 self._waiting.popleft()
-                await self._report_owed()
+                await self.report_owed(bool(self._waiting))
 
     async def _push_answer(self, segment: _Segment) -> None:
         await self.emit_stt_usage_metrics()
@@ -229,13 +229,6 @@ class SegmentSttService(VoiceEdges, STTService):
             await self.push_frame(
                 TranscriptionFrame(text, "", time_now_iso8601(), result=words, finalized=True)
             )
-
-    async def _report_owed(self) -> None:
-        """Report to later processors, once, that words are owed, or that none are."""
-        is_owed = bool(self._waiting)
-        if is_owed is not self._is_owed:
-            self._is_owed = is_owed
-            await self.push_frame(WordsOwedFrame(is_owed))
 
     async def _release(self) -> None:
         delivery, self._delivery = self._delivery, None

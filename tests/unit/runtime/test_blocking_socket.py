@@ -114,6 +114,13 @@ def test_a_reader_that_a_session_ticket_woke_ends_with_the_socket(certificate: P
     assert ends == [b""]
 
 
+def test_a_reader_that_comes_after_the_close_is_at_the_end(certificate: Path):
+    with served(tls_server(certificate, silence)) as port:
+        line = opened(port, certificate)
+        line.close()
+        assert line.recv(65_536) == b""
+
+
 def test_messages_of_every_length_come_back_over_websockets(certificate: Path):
     async def answer(connection: ServerConnection) -> None:
         async for message in connection:

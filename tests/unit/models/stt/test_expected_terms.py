@@ -9,7 +9,6 @@ import soxr
 
 from parley.core.media import pcm16_to_float
 from parley.language import find_language
-from parley.models.stt import expected_terms
 from parley.models.stt.expected_terms import MOST_RUNS, MOST_TERMS, ExpectedTerms
 from parley.models.stt.moonshine_network import DecodedLine, GoesOn, MoonshineNetwork
 from parley.models.stt.moonshine_tiny import MoonshineTinySettings
@@ -124,21 +123,20 @@ def test_without_terms_a_line_stays(network: CountedNetwork):
     assert network.runs == before
 
 
-def test_the_runs_for_a_line_are_bounded(network: CountedNetwork, monkeypatch: pytest.MonkeyPatch):
+def test_the_runs_for_a_line_are_bounded(network: CountedNetwork):
     words = [network.text([token]) for token in range(400, 8_000) if network.begins_word(token)]
     terms = ExpectedTerms(
         network, [f"{word} {other}" for word in words for other in ("card", "fee")], language=ENGLISH
     )
     line = line_of(network, spoken("What is the custody fee for funds? How thick must the supply cable be?"))
 
-    def runs() -> int:
+    def runs(most: int) -> int:
         before = network.runs
-        terms.revise(line)
+        terms.revise(line, most_runs=most)
         return network.runs - before
 
-    assert 10 < runs() <= MOST_RUNS
-    monkeypatch.setattr(expected_terms, "MOST_RUNS", 6)
-    assert runs() <= 6
+    assert 10 < runs(MOST_RUNS) <= MOST_RUNS
+    assert runs(6) <= 6
 
 
 def test_more_terms_than_allowed_are_left_out(network: CountedNetwork):
