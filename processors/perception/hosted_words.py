@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from parley.processors.playout.word_times import estimate_word_times
+
 # A longer result is no utterance.
 _MOST_WORDS = 2_000
+_US_PER_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,14 @@ class SpeakerStretch:
     start_ms: int
     end_ms: int
     speaker: str
+
+
+def estimated_words(text: str, start_ms: int, end_ms: int) -> tuple[HostedWord, ...]:
+    """Return the words of a text that was said between two times, each with a share of it by its spelling."""
+    times = estimate_word_times(text, start_ms * _US_PER_MS, end_ms * _US_PER_MS)
+    return tuple(
+        HostedWord(word.text, word.start_us // _US_PER_MS, word.end_us // _US_PER_MS, None) for word in times
+    )
 
 
 def hosted_words(result: object) -> tuple[HostedWord, ...]:

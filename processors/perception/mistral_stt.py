@@ -28,10 +28,9 @@ from pipecat.utils.time import time_now_iso8601
 
 from parley.core.errors import PeerError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from parley.processors.perception.hosted_words import HostedWord
+from parley.processors.perception.hosted_words import estimated_words
 from parley.processors.perception.owed_words import OwesWords
 from parley.processors.pipecat_internals import SocketRecogniser, VoiceEdges
-from parley.processors.playout.word_times import estimate_word_times
 from parley.protocols.mistral_asr import (
     MOST_BYTES,
     SessionFailed,
@@ -55,7 +54,6 @@ KEEPALIVE_S = 10.0
 SILENCE_MS = 500
 # A caller says 900 characters in a minute. More without a pause become final without one.
 MOST_CHARS = 5_000
-_US_PER_MS = 1_000
 
 
 class MistralSttService(OwesWords, VoiceEdges, SocketRecogniser, WebsocketSTTService):
@@ -228,10 +226,7 @@ class MistralSttService(OwesWords, VoiceEdges, SocketRecogniser, WebsocketSTTSer
         # A text that is longer than a message is not repeated by one.
         if len(self._passed) <= MOST_BYTES:
             self._passed += " ".join(text.split()) + " "
-        words = tuple(
-            HostedWord(word.text, word.start_us // _US_PER_MS, word.end_us // _US_PER_MS, None)
-            for word in estimate_word_times(text, began_ms * _US_PER_MS, end_ms * _US_PER_MS)
-        )
+        words = estimated_words(text, began_ms, end_ms)
         await self.emit_stt_usage_metrics()
         await self.push_frame(TranscriptionFrame(text, "", time_now_iso8601(), result=words, finalized=True))
 

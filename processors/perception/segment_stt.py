@@ -14,7 +14,7 @@ reports, they are estimated from the spelling.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -34,11 +34,10 @@ from pipecat.services.stt_service import STTService
 from pipecat.utils.time import time_now_iso8601
 
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
-from parley.processors.perception.hosted_words import HostedWord
+from parley.processors.perception.hosted_words import HostedWord, estimated_words
 from parley.processors.perception.owed_words import OwesWords
 from parley.processors.perception.transcriptions import TimedText, TranscriptionClient
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
-from parley.processors.playout.word_times import estimate_word_times
 from parley.processors.service_answers import ServiceAnswerError
 
 # Sound before the onset of a voice, for its soft first sounds, as ``EngineSttSettings.pre_speech_ms``.
@@ -59,7 +58,6 @@ LEAST_SEGMENT_MS = 100
 MOST_WAITING = 8
 # Wait for the last words when a call ends, as ``EngineSttSettings.drain_ms``.
 DRAIN_S = 1.0
-_US_PER_MS = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -252,9 +250,5 @@ def _placed(stretches: Sequence[TimedText], segment: _Segment) -> tuple[HostedWo
         end_ms = segment.ended_ms if stretch.end_ms is None else segment.began_ms + stretch.end_ms
         start_ms = min(max(start_ms, words[-1].end_ms if words else segment.began_ms), segment.ended_ms)
         end_ms = min(max(end_ms, start_ms), segment.ended_ms)
-        words += (
-            HostedWord(word.text, word.start_us // _US_PER_MS, word.end_us // _US_PER_MS, None)
-            for word in estimate_word_times(stretch.text, start_ms * _US_PER_MS, end_ms * _US_PER_MS)
-        )
-    last = words[-1]
-    return (*words[:-1], HostedWord(last.text, last.start_ms, segment.ended_ms, None))
+        words += estimated_words(stretch.text, start_ms, end_ms)
+    return (*words[:-1], replace(words[-1], end_ms=segment.ended_ms))
