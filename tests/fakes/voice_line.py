@@ -1,20 +1,15 @@
 """Pipeline with a service voice alone, without a fallback."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import numpy as np
-from pipecat.frames.frames import ErrorFrame, Frame, TTSAudioRawFrame, TTSSpeakFrame, TTSStoppedFrame
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.workers.runner import WorkerRunner
+from pipecat.frames.frames import TTSAudioRawFrame, TTSSpeakFrame, TTSStoppedFrame
+from pipecat.pipeline.worker import PipelineParams
+from pipecat.processors.frame_processor import FrameProcessor
 
-from tests.fakes.paced_output import Collector
+from tests.fakes.service_line import ServiceLine
 
 
-class VoiceLine:
-    """Call with a voice.
+class VoiceLine(ServiceLine):
+    """Call with a voice alone.
 
     Args:
         service: the voice.
@@ -22,14 +17,8 @@ class VoiceLine:
     """
 
     def __init__(self, service: FrameProcessor, *, rate_hz: int = 24_000) -> None:
-        self.service, self.rate_hz = service, rate_hz
-        self.upstream, self.heard = Collector(FrameDirection.UPSTREAM), Collector(FrameDirection.DOWNSTREAM)
-        self.worker = PipelineWorker(
-            Pipeline([self.upstream, service, self.heard]),
-            params=PipelineParams(audio_out_sample_rate=rate_hz, enable_usage_metrics=True),
-            cancel_on_idle_timeout=False,
-            enable_rtvi=False,
-        )
+        super().__init__(service, PipelineParams(audio_out_sample_rate=rate_hz, enable_usage_metrics=True))
+        self.rate_hz = rate_hz
 
     async def says(self, text: str) -> None:
         """Say a text, and wait for its end."""
@@ -37,29 +26,9 @@ class VoiceLine:
         await self.worker.queue_frame(TTSSpeakFrame(text))
         await self.until(TTSStoppedFrame, count)
 
-    async def until(self, kind: type[Frame], count: int) -> None:
-        async with asyncio.timeout(10):
-            while len(self.heard.of(kind)) < count:
-                await asyncio.sleep(0.005)
-
-    async def hold(self, script: Callable[[], Awaitable[None]]) -> None:
-        """Run the pipeline until the script is over."""
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-
-        async def run_script() -> None:
-            try:
-                await script()
-            finally:
-                await self.worker.cancel()
-
-        async with asyncio.timeout(30):
-            await asyncio.gather(runner.run(), run_script())
-
     def errors(self) -> list[str]:
         """Return the errors, without Pipecat's report of a text without audio."""
-        found = [frame.error for frame in self.upstream.of(ErrorFrame)]
-        return [error for error in found if "completed with no audio" not in error]
+        return [error for error in super().errors() if "completed with no audio" not in error]
 
     def audio(self) -> np.ndarray:
         pieces = self.heard.of(TTSAudioRawFrame)

@@ -1,14 +1,11 @@
 """Kyutai's recogniser without a fallback, against a local server of its protocol."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from pipecat.frames.frames import (
-    CancelFrame,
     ErrorFrame,
-    Frame,
-    InputAudioRawFrame,
     InterimTranscriptionFrame,
     MetricsFrame,
     TranscriptionFrame,
@@ -16,67 +13,18 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.metrics.metrics import STTUsageMetricsData
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection
-from pipecat.workers.runner import WorkerRunner
 
 from parley.processors.perception.hosted_words import HostedWord, hosted_words
 from parley.processors.perception.kyutai_stt import KyutaiSttService, StreamTimes
 from parley.processors.perception.owed_words import WordsOwedFrame
 from tests.fakes.cloud_recognisers import KEY, WORDS, RecogniserFault, running_recogniser
 from tests.fakes.moshi_server import DELAY_STEPS, STEP_MS, MoshiServer
-from tests.fakes.paced_output import Collector
+from tests.fakes.service_line import END_MS, HearingLine
 from tests.voices import silence, tone
 
-RATE_HZ = 16_000
-END_MS = 200
 
-
-class Line:
-    """Call with the recogniser alone."""
-
-    def __init__(self, url: str) -> None:
-        self.upstream, self.heard = Collector(FrameDirection.UPSTREAM), Collector(FrameDirection.DOWNSTREAM)
-        self.service = KyutaiSttService(url, KEY, delay_ms=500)
-        self.worker = PipelineWorker(
-            Pipeline([self.upstream, self.service, self.heard]),
-            params=PipelineParams(audio_in_sample_rate=RATE_HZ, enable_usage_metrics=True),
-            cancel_on_idle_timeout=False,
-            enable_rtvi=False,
-        )
-
-    async def speaks(self, words: int, *, after_ms: int = 0) -> None:
-        """Say words of 200 ms after a silence, at once; no audio comes after the end of the voice."""
-        await self.sends(silence(after_ms))
-        await self.worker.queue_frame(VADUserStartedSpeakingFrame(start_secs=0.0))
-        await self.sends(tone(words * 200) + silence(END_MS))
-        await self.worker.queue_frame(VADUserStoppedSpeakingFrame(stop_secs=END_MS / 1000))
-
-    async def sends(self, pcm: bytes) -> None:
-        for start in range(0, len(pcm), 640):
-            await self.worker.queue_frame(InputAudioRawFrame(pcm[start : start + 640], RATE_HZ, 1))
-
-    async def until(self, kind: type[Frame], count: int) -> None:
-        async with asyncio.timeout(10):
-            while len(self.heard.of(kind)) < count:
-                await asyncio.sleep(0.005)
-
-    async def hold(self, script: Callable[[], Awaitable[None]]) -> None:
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-
-        async def run_script() -> None:
-            try:
-                await script()
-            finally:
-                await self.worker.queue_frame(CancelFrame())
-
-        async with asyncio.timeout(30):
-            await asyncio.gather(runner.run(), run_script())
-
-    def finals(self) -> list[TranscriptionFrame]:
-        return self.heard.of(TranscriptionFrame)
+def line_of(url: str) -> HearingLine:
+    return HearingLine(KyutaiSttService(url, KEY, delay_ms=500))
 
 
 @pytest.fixture
@@ -86,7 +34,7 @@ async def server() -> AsyncIterator[MoshiServer]:
 
 
 async def test_the_last_words_come_although_no_audio_follows_the_voice(server: MoshiServer):
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.speaks(3)
@@ -105,7 +53,7 @@ async def test_the_last_words_come_although_no_audio_follows_the_voice(server: M
 
 
 async def test_a_turn_waits_for_the_words_of_a_voice_that_is_over(server: MoshiServer):
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.speaks(2)
@@ -118,7 +66,7 @@ async def test_a_turn_waits_for_the_words_of_a_voice_that_is_over(server: MoshiS
 
 
 async def test_times_of_words_are_those_of_the_callers_audio(server: MoshiServer):
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.speaks(2, after_ms=400)
@@ -135,7 +83,7 @@ async def test_times_of_words_are_those_of_the_callers_audio(server: MoshiServer
 
 
 async def test_a_noise_owes_no_words(server: MoshiServer):
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.worker.queue_frame(VADUserStartedSpeakingFrame())
@@ -150,7 +98,7 @@ async def test_a_noise_owes_no_words(server: MoshiServer):
 
 async def test_a_lost_connection_is_opened_again_and_owes_no_words_of_the_last_one():
     async with running_recogniser(MoshiServer, RecogniserFault.NO_FINALS) as server:
-        line = Line(server.url)
+        line = line_of(server.url)
 
         async def script() -> None:
             await line.speaks(3)
@@ -170,7 +118,7 @@ async def test_a_lost_connection_is_opened_again_and_owes_no_words_of_the_last_o
 
 async def test_a_server_without_a_free_place_is_an_error():
     async with running_recogniser(MoshiServer, RecogniserFault.LIMITED) as server:
-        line = Line(server.url)
+        line = line_of(server.url)
 
         async def script() -> None:
             async with asyncio.timeout(10):

@@ -1,34 +1,24 @@
 """Mistral's recogniser without a fallback, against a local server of its protocol."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from pipecat.frames.frames import (
-    CancelFrame,
     ErrorFrame,
-    Frame,
-    InputAudioRawFrame,
     InterimTranscriptionFrame,
     TranscriptionFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection
-from pipecat.workers.runner import WorkerRunner
 
 from parley.processors.perception.hosted_words import hosted_words
 from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.perception.services import STT_SERVICES, MistralSettings
 from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS, RecogniserFault, running_recogniser
 from tests.fakes.mistral_server import MistralServer
-from tests.fakes.paced_output import Collector
+from tests.fakes.service_line import HearingLine
 from tests.voices import silence, tone
-
-RATE_HZ = 16_000
-END_MS = 200
 
 
 @pytest.fixture(autouse=True)
@@ -42,59 +32,10 @@ async def server() -> AsyncIterator[MistralServer]:
         yield running
 
 
-class Line:
-    """Call with the recogniser alone."""
-
-    def __init__(self, url: str, **settings: object) -> None:
-        fields = {"url": url, "final_timeout_ms": 500, **settings}
-        row = STT_SERVICES.create("mistral", MistralSettings(**fields))  # type: ignore[arg-type]
-        self.upstream, self.heard = Collector(FrameDirection.UPSTREAM), Collector(FrameDirection.DOWNSTREAM)
-        self.worker = PipelineWorker(
-            Pipeline([self.upstream, row.build(), self.heard]),
-            params=PipelineParams(audio_in_sample_rate=RATE_HZ),
-            cancel_on_idle_timeout=False,
-            enable_rtvi=False,
-        )
-
-    async def speaks(self, words: int, *, after_ms: int = 0) -> None:
-        """Say words of 200 ms after a silence, at once; no audio comes after the end of the voice."""
-        await self.sends(silence(after_ms))
-        await self.worker.queue_frame(VADUserStartedSpeakingFrame(start_secs=0.0))
-        await self.sends(tone(words * WORD_MS) + silence(END_MS))
-        await self.worker.queue_frame(VADUserStoppedSpeakingFrame(stop_secs=END_MS / 1000))
-
-    async def sends(self, pcm: bytes) -> None:
-        for start in range(0, len(pcm), 640):
-            await self.worker.queue_frame(InputAudioRawFrame(pcm[start : start + 640], RATE_HZ, 1))
-
-    async def until(self, kind: type[Frame], count: int) -> None:
-        async with asyncio.timeout(10):
-            while len(self.heard.of(kind)) < count:
-                await asyncio.sleep(0.005)
-
-    async def hold(self, script: Callable[[], Awaitable[None]]) -> None:
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-
-        async def run_script() -> None:
-            try:
-                await script()
-            finally:
-                await self.worker.queue_frame(CancelFrame())
-
-        async with asyncio.timeout(30):
-            await asyncio.gather(runner.run(), run_script())
-
-    def finals(self) -> list[TranscriptionFrame]:
-        return self.heard.of(TranscriptionFrame)
-
-    def order(self) -> list[bool | str]:
-        """Return reports of owed words, and the words, in their order."""
-        return [
-            frame.is_owed if isinstance(frame, WordsOwedFrame) else frame.text
-            for _, frame in self.heard.frames
-            if isinstance(frame, WordsOwedFrame | TranscriptionFrame)
-        ]
+def line_of(url: str, **settings: object) -> HearingLine:
+    fields = {"url": url, "final_timeout_ms": 500, **settings}
+    row = STT_SERVICES.create("mistral", MistralSettings(**fields))  # type: ignore[arg-type]
+    return HearingLine(row.build())
 
 
 @pytest.mark.parametrize("tells_all", [False, True])
@@ -102,7 +43,7 @@ async def test_the_rest_of_a_text_comes_at_the_end_of_a_voice_and_each_text_once
     tells_all: bool, server: MistralServer
 ):
     server.tells_all = tells_all
-    line = Line(server.url, delay_ms=480)
+    line = line_of(server.url, delay_ms=480)
 
     async def script() -> None:
         await line.speaks(5)
@@ -133,7 +74,7 @@ async def test_a_voice_that_begins_like_the_session_is_said_once(
     voices: tuple[str, ...], tells_all: bool, server: MistralServer
 ):
     server.said, server.tells_all = tuple(" ".join(voices).split()), tells_all
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         for place, voice in enumerate(voices, start=1):
@@ -146,7 +87,7 @@ async def test_a_voice_that_begins_like_the_session_is_said_once(
 
 async def test_words_that_come_only_with_the_end_of_a_text_are_heard(server: MistralServer):
     server.tells_all = server.holds_last = True
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.speaks(5)
@@ -159,7 +100,7 @@ async def test_words_that_come_only_with_the_end_of_a_text_are_heard(server: Mis
 
 
 async def test_words_have_the_times_of_their_voices(server: MistralServer):
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.speaks(2, after_ms=400)
@@ -177,7 +118,7 @@ async def test_words_have_the_times_of_their_voices(server: MistralServer):
 
 async def test_text_whose_end_the_server_does_not_report_is_final_by_a_deadline():
     async with running_recogniser(MistralServer, RecogniserFault.NO_FINALS) as server:
-        line = Line(server.url)
+        line = line_of(server.url)
 
         async def script() -> None:
             await line.speaks(3)
@@ -191,7 +132,7 @@ async def test_text_whose_end_the_server_does_not_report_is_final_by_a_deadline(
 
 
 async def test_a_noise_owes_no_words(server: MistralServer):
-    line = Line(server.url)
+    line = line_of(server.url)
 
     async def script() -> None:
         await line.worker.queue_frame(VADUserStartedSpeakingFrame())
@@ -205,7 +146,7 @@ async def test_a_noise_owes_no_words(server: MistralServer):
 
 async def test_a_lost_connection_is_opened_again_and_owes_no_words_of_the_last_one():
     async with running_recogniser(MistralServer, RecogniserFault.NO_FINALS) as server:
-        line = Line(server.url, final_timeout_ms=5_000)
+        line = line_of(server.url, final_timeout_ms=5_000)
 
         async def script() -> None:
             await line.speaks(3)
@@ -225,7 +166,7 @@ async def test_a_lost_connection_is_opened_again_and_owes_no_words_of_the_last_o
 @pytest.mark.parametrize("fault", [RecogniserFault.LIMITED, RecogniserFault.GARBAGE])
 async def test_a_server_that_goes_on_to_refuse_is_an_error(fault: RecogniserFault):
     async with running_recogniser(MistralServer, fault) as server:
-        line = Line(server.url)
+        line = line_of(server.url)
 
         async def script() -> None:
             async with asyncio.timeout(10):

@@ -1,16 +1,12 @@
 """A recogniser without partial texts and without a fallback, against a local server of Groq's endpoint."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 from pipecat.frames.frames import (
-    CancelFrame,
-    EndFrame,
     ErrorFrame,
-    Frame,
-    InputAudioRawFrame,
     InterimTranscriptionFrame,
     MetricsFrame,
     STTMuteFrame,
@@ -19,10 +15,6 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.metrics.metrics import STTUsageMetricsData
-from pipecat.pipeline.pipeline import Pipeline
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker
-from pipecat.processors.frame_processor import FrameDirection
-from pipecat.workers.runner import WorkerRunner
 
 from parley.processors.perception.hosted_words import hosted_words
 from parley.processors.perception.owed_words import WordsOwedFrame
@@ -30,12 +22,9 @@ from parley.processors.perception.segment_stt import BEFORE_MS, MOST_SEGMENT_MS,
 from parley.processors.perception.services import STT_SERVICES, GroqSttSettings
 from parley.processors.service_rows import Shared
 from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS
-from tests.fakes.paced_output import Collector
+from tests.fakes.service_line import END_MS, HearingLine
 from tests.fakes.transcription_servers import TranscriptionFault, TranscriptionServer
-from tests.voices import silence, tone
-
-RATE_HZ = 16_000
-END_MS = 200
+from tests.voices import tone
 
 
 @pytest.fixture(autouse=True)
@@ -55,72 +44,16 @@ async def server() -> AsyncIterator[TranscriptionServer]:
         yield running
 
 
-class Line:
-    """Call with the recogniser alone."""
-
-    def __init__(self, url: str, http: aiohttp.ClientSession, **settings: object) -> None:
-        fields = {"base_url": url, "request_timeout_ms": 1_000, **settings}
-        row = STT_SERVICES.create("groq", GroqSttSettings(**fields))  # type: ignore[arg-type]
-        self.upstream, self.heard = Collector(FrameDirection.UPSTREAM), Collector(FrameDirection.DOWNSTREAM)
-        self.worker = PipelineWorker(
-            Pipeline([self.upstream, row.build(Shared(http=http)), self.heard]),
-            params=PipelineParams(audio_in_sample_rate=RATE_HZ, enable_usage_metrics=True),
-            cancel_on_idle_timeout=False,
-            enable_rtvi=False,
-        )
-
-    async def speaks(self, words: int, *, after_ms: int = 0, onset_ms: int = 0) -> None:
-        """Say words of 200 ms after a silence, at once."""
-        voice = tone(words * WORD_MS)
-        await self.sends(silence(after_ms) + voice[: onset_ms * 32])
-        await self.worker.queue_frame(VADUserStartedSpeakingFrame(start_secs=onset_ms / 1000))
-        await self.sends(voice[onset_ms * 32 :] + silence(END_MS))
-        await self.worker.queue_frame(VADUserStoppedSpeakingFrame(stop_secs=END_MS / 1000))
-
-    async def sends(self, pcm: bytes) -> None:
-        for start in range(0, len(pcm), 640):
-            await self.worker.queue_frame(InputAudioRawFrame(pcm[start : start + 640], RATE_HZ, 1))
-
-    async def until(self, kind: type[Frame], count: int, *, upstream: bool = False) -> None:
-        async with asyncio.timeout(10):
-            while len((self.upstream if upstream else self.heard).of(kind)) < count:
-                await asyncio.sleep(0.005)
-
-    async def hold(self, script: Callable[[], Awaitable[None]], *, ends: bool = False) -> None:
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-
-        async def run_script() -> None:
-            try:
-                await script()
-            finally:
-                await self.worker.queue_frame(EndFrame() if ends else CancelFrame())
-
-        async with asyncio.timeout(30):
-            await asyncio.gather(runner.run(), run_script())
-
-    def finals(self) -> list[TranscriptionFrame]:
-        return self.heard.of(TranscriptionFrame)
-
-    def texts(self) -> list[str]:
-        return [frame.text for frame in self.finals()]
-
-    def errors(self) -> list[str]:
-        return [frame.error for frame in self.upstream.of(ErrorFrame)]
-
-    def order(self) -> list[bool | str]:
-        """Return reports of owed words, and the words, in their order."""
-        return [
-            frame.is_owed if isinstance(frame, WordsOwedFrame) else frame.text
-            for _, frame in self.heard.frames
-            if isinstance(frame, WordsOwedFrame | TranscriptionFrame)
-        ]
+def line_of(url: str, http: aiohttp.ClientSession, **settings: object) -> HearingLine:
+    fields = {"base_url": url, "request_timeout_ms": 1_000, **settings}
+    row = STT_SERVICES.create("groq", GroqSttSettings(**fields))  # type: ignore[arg-type]
+    return HearingLine(row.build(Shared(http=http)))
 
 
 async def test_a_voice_is_sent_as_a_whole_when_it_is_over(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
-    line = Line(server.url, http, prompt="Parley, Kyutai.")
+    line = line_of(server.url, http, prompt="Parley, Kyutai.")
 
     async def script() -> None:
         await line.speaks(3, after_ms=1_000, onset_ms=120)
@@ -147,7 +80,7 @@ async def test_a_voice_is_sent_as_a_whole_when_it_is_over(
 async def test_a_language_that_is_not_named_is_detected(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
-    line = Line(server.url, http, language=None)
+    line = line_of(server.url, http, language=None)
 
     async def script() -> None:
         await line.speaks(1)
@@ -160,7 +93,7 @@ async def test_a_language_that_is_not_named_is_detected(
 async def test_words_have_the_times_of_the_callers_audio(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.speaks(2, after_ms=400)
@@ -181,7 +114,7 @@ async def test_times_that_are_none_are_estimated(
     time: str, server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     server.times = (time, time)
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.speaks(2, after_ms=400)
@@ -200,7 +133,7 @@ async def test_words_of_voices_leave_in_the_order_in_which_they_were_said(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     server.delay_s = [0.4, 0.0]
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.speaks(2)
@@ -216,7 +149,7 @@ async def test_words_of_voices_leave_in_the_order_in_which_they_were_said(
 
 
 async def test_a_noise_owes_no_words(server: TranscriptionServer, http: aiohttp.ClientSession):
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.worker.queue_frame(VADUserStartedSpeakingFrame())
@@ -233,7 +166,7 @@ async def test_words_that_whisper_writes_for_a_noise_are_left_out(
     no_speech: tuple[float, float], words: int, server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     server.said, server.no_speech = ("Thank", "you."), no_speech
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.speaks(2)
@@ -264,7 +197,7 @@ async def test_every_fault_is_reported_once_without_a_repetition_and_the_next_vo
     fault: TranscriptionFault, message: str, server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     server.fault = fault
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.speaks(2)
@@ -288,7 +221,7 @@ async def test_an_unexpected_failure_of_a_request_is_reported_and_those_after_it
     server: TranscriptionServer,
 ):
     async with aiohttp.ClientSession() as http:
-        line = Line(server.url, http)
+        line = line_of(server.url, http)
 
         async def script() -> None:
             await line.speaks(2)
@@ -307,7 +240,7 @@ async def test_an_unexpected_failure_of_a_request_is_reported_and_those_after_it
 async def test_a_voice_without_an_end_is_cut_into_parts(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
-    line = Line(server.url, http, request_timeout_ms=10_000)
+    line = line_of(server.url, http, request_timeout_ms=10_000)
     words = (MOST_SEGMENT_MS + 2_000) // WORD_MS
 
     async def script() -> None:
@@ -322,7 +255,7 @@ async def test_when_too_many_voices_wait_the_oldest_is_given_up(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     server.fault = TranscriptionFault.HANGS
-    line = Line(server.url, http, request_timeout_ms=10_000)
+    line = line_of(server.url, http, request_timeout_ms=10_000)
 
     async def script() -> None:
         for count in range(MOST_WAITING + 1):
@@ -340,7 +273,7 @@ async def test_when_too_many_voices_wait_the_oldest_is_given_up(
 
 
 async def test_audio_of_a_muted_caller_is_not_sent(server: TranscriptionServer, http: aiohttp.ClientSession):
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
 
     async def script() -> None:
         await line.worker.queue_frame(STTMuteFrame(mute=True))
@@ -357,6 +290,6 @@ async def test_the_last_words_come_before_the_end_of_a_call(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     server.delay_s = [0.3]
-    line = Line(server.url, http)
+    line = line_of(server.url, http)
     await line.hold(lambda: line.speaks(2), ends=True)
     assert line.texts() == [" ".join(WORDS[:2])]
