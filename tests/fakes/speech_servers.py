@@ -246,6 +246,12 @@ def closed_port() -> int:
 LATENT_ROWS, LATENT_COLUMNS, EMBEDDING = 3, 1_024, 64
 
 
+def _open() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 class CloneFault(Enum):
     """Fault of ``/clone_speaker`` and ``/studio_speakers``."""
 
@@ -271,7 +277,7 @@ class XttsServer(SpeechServer):
     Attributes:
         speakers: names of its own speakers.
         clone_fault: fault of requests for speakers.
-        clone_s: time that such a request takes.
+        may_clone: such a request is answered once this is set.
         cloned: recordings that it was given, in order.
         studio_requests: number of requests for its own speakers.
         spoken_with: first number of the speaker of each text: of its own ones their place, of a recording
@@ -280,7 +286,7 @@ class XttsServer(SpeechServer):
 
     speakers: tuple[str, ...] = ("Claribel Dervla", "Luís Moray")
     clone_fault: CloneFault = CloneFault.NONE
-    clone_s: float = 0.0
+    may_clone: asyncio.Event = field(default_factory=_open)
     cloned: list[bytes] = field(default_factory=list)
     studio_requests: int = 0
     spoken_with: list[float] = field(default_factory=list)
@@ -327,7 +333,7 @@ class XttsServer(SpeechServer):
         return await self._answer(lambda: {name: _speaker(place) for place, name in enumerate(self.speakers)})
 
     async def _answer(self, found: Callable[[], Any]) -> web.StreamResponse:
-        await asyncio.sleep(self.clone_s)
+        await self.may_clone.wait()
         match self.clone_fault:
             case CloneFault.BROKEN:
                 return web.Response(status=500, text="Internal Server Error")

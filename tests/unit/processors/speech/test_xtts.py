@@ -132,16 +132,16 @@ async def test_a_server_that_fails_at_the_start_is_asked_again_in_a_call(
 async def test_a_request_for_the_speaker_outlives_the_call_that_made_it(
     folder: Path, http: aiohttp.ClientSession
 ):
-    async with XttsServer(clone_s=1.0) as server:
+    async with XttsServer(may_clone=asyncio.Event()) as server:
         row = row_for(server.url, reference_voice="ada")
         first = line_of(row, http, folder)
-        # Its first text is late, because the server takes longer than the text may.
+        # Its first text is late, because the server does not answer.
         await first.hold(lambda: first.says(TEXT))
         second = line_of(row, http, folder)
 
         async def script() -> None:
             # One request is on its way already, and none of its own.
-            await asyncio.sleep(0.8)
+            server.may_clone.set()
             await second.says(TEXT)
 
         await second.hold(script)
