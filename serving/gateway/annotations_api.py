@@ -240,7 +240,7 @@ class AnnotationSocket:
         except ShareError as error:
             if not self._refusals.take(1, self._clock.now_us()):
                 return TOO_FAST
-            await self._send({"error": str(error), "retry_s": round(error.retry_s or 0, 3)})
+            await self._send({"error": str(error), "retry_s": error.retry_s})
         except PeerError as error:
             await self._send({"error": str(error)})
         else:

@@ -6,6 +6,7 @@ or a session that has used up its share gets a ShareError, and the others are se
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -21,12 +22,14 @@ class ShareError(CapacityError):
     """A client or a session has its whole share: wait, then try again.
 
     Attributes:
-        retry_s: time to wait; None: waiting does not help.
+        retry_s: time to wait, rounded up to a millisecond, so that a client that keeps to it is served; None:
+            waiting does not help.
     """
 
     def __init__(self, message: str, *, limit: int, retry_s: float | None = RETRY_S) -> None:
         super().__init__(message, limit=limit)
-        self.retry_s = retry_s
+        # Rounded to microseconds first: a float's last digit is not a millisecond more.
+        self.retry_s = None if retry_s is None else math.ceil(round(retry_s * 1_000, 3)) / 1_000
 
     @property
     def status(self) -> int:

@@ -19,6 +19,7 @@ decides between the first two (``first_message``).
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -358,7 +359,7 @@ async def deny(websocket: WebSocket, error: Exception) -> None:
         # It was accepted, and another client has taken the last line meanwhile.
         await close_socket(websocket, 1013 if status in (429, 503) else 1008, message, within_s=DENY_S)
         return
-    headers = {"Retry-After": str(max(1, round(retry_s)))} if retry_s else None
+    headers = {"Retry-After": str(math.ceil(retry_s))} if retry_s else None
     try:
         await websocket.send_denial_response(
             JSONResponse({"error": message}, status_code=status, headers=headers)

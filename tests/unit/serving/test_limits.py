@@ -50,6 +50,13 @@ def test_one_key_has_a_share_and_leaves_room_for_others():
     assert places.taken == 3
 
 
+@pytest.mark.parametrize(
+    ("owed_s", "retry_s"), [(1e-6, 0.001), (0.0004, 0.001), (0.001, 0.001), (4.0001, 4.001), (0.1 + 0.2, 0.3)]
+)
+def test_the_wait_of_a_refusal_is_rounded_up_so_that_it_suffices(owed_s: float, retry_s: float):
+    assert ShareError("wait", limit=1, retry_s=owed_s).retry_s == retry_s
+
+
 def test_a_client_has_a_minutes_worth_at_once_and_then_what_comes_back():
     async def scenario() -> None:
         rate = Rate(6, "too fast", clients=10)
