@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import ConfigError, PeerError
+from parley.evals.harness.collector import uncollected
 from parley.evals.harness.command import count, exit_code, machine, positive
 from parley.evals.harness.launcher import ROOT, Server, healthy, server_at
 from parley.evals.harness.manners import Manners
@@ -162,7 +163,8 @@ async def _one(
             progress=lambda text: say(f"{system}: {text}"),
         )
     if arguments.call_start:
-        return await call_start.measure(server, questions, starts=arguments.starts)
+        with uncollected():
+            return await call_start.measure(server, questions, starts=arguments.starts)
     turns = await _conversations(system, server, questions, arguments)
     apart = {} if arguments.speech is SpeechKind.SYNTHETIC else {"by_speech": by_speech(turns)}
     return summary(turns) | apart

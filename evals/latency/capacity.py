@@ -24,7 +24,9 @@ On a virtual machine the host may take the processor away. A step that fails whi
 every attempt is reported with the host's share.
 
 The clients share the machine with the server. The lateness of their own event loop is reported as well
-(``client_lag_ms``), as that much of the lateness may be theirs. One task group owns all calls of a step.
+(``client_lag_ms``), as that much of the lateness may be theirs: a step that fails while their loop stood for
+``CLIENT_STALL_US`` is measured again in the same way. Their heap is not collected during a step. One task
+group owns all calls of a step.
 """
 
 import asyncio
@@ -39,6 +41,7 @@ import numpy as np
 from parley.audio.audible import audible_spans, is_loud
 from parley.core.errors import PeerError
 from parley.evals.harness import recording
+from parley.evals.harness.collector import uncollected
 from parley.evals.harness.launcher import Server
 from parley.evals.harness.manners import Manners, ask, hear_greeting
 from parley.evals.harness.playout import lateness_us
@@ -60,6 +63,8 @@ MAX_START_S = 10.0
 LAG_PROBE_S = 0.005
 UNLOADED_RUNS = 2
 STOLEN_SHARE = 0.02
+# A client that stands for as long delays the packets of every call by an audible gap.
+CLIENT_STALL_US = 30_000
 ATTEMPTS = 3
 
 
@@ -140,8 +145,9 @@ class Step:
 
     @property
     def was_disturbed(self) -> bool:
-        """True when the host took so much time that a failure is not evidence."""
-        return (self.stolen_share or 0.0) > STOLEN_SHARE
+        """True when a failure is not evidence: the host took time, or the clients themselves stood."""
+        stood_us = max(self.client_lag_us, default=0)
+        return (self.stolen_share or 0.0) > STOLEN_SHARE or stood_us >= CLIENT_STALL_US
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures in milliseconds with one decimal, because single milliseconds matter here."""
@@ -183,7 +189,8 @@ async def measure(
     Raises:
         PeerError: not even the unloaded call works.
     """
-    runs = [await _unloaded(server, questions) for _ in range(UNLOADED_RUNS)]
+    with uncollected():
+        runs = [await _unloaded(server, questions) for _ in range(UNLOADED_RUNS)]
     references = [answer for run in runs for answer in run.replies]
     alone = [taken for run in runs for taken in run.answers_us]
     alone_us = percentile(alone, 95)
@@ -191,7 +198,8 @@ async def measure(
     for calls in (n for n in STEPS if n <= max_calls):
         for _ in range(ATTEMPTS):
             try:
-                step = await run_step(server, calls, questions, references, seconds=seconds, seed=seed)
+                with uncollected():
+                    step = await run_step(server, calls, questions, references, seconds=seconds, seed=seed)
                 step.alone_us = alone_us
             except PeerError as error:
                 # The failure is the result of this many calls; the results of fewer calls are kept.

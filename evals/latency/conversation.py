@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.evals.harness import recording
+from parley.evals.harness.collector import uncollected
 from parley.evals.harness.manners import Manners, ask, hear_greeting
 from parley.evals.harness.recording import TurnEdges
 from parley.evals.harness.speech import Spoken
@@ -29,10 +30,11 @@ async def converse(
     """
     line = Line(url, mode=mode)
     try:
-        await line.dial()
-        await hear_greeting(line, manners)
-        for question in questions:
-            await ask(line, question, manners)
+        with uncollected():
+            await line.dial()
+            await hear_greeting(line, manners)
+            for question in questions:
+                await ask(line, question, manners)
         recording.write(line, path)
     finally:
         await line.hang_up()

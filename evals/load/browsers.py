@@ -28,6 +28,7 @@ import aiohttp
 from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
 from parley.core.errors import PeerError
+from parley.evals.harness.collector import uncollected
 from parley.evals.harness.playout import lateness_us
 from parley.evals.harness.questions import Utterance
 from parley.evals.harness.report import spread
@@ -233,9 +234,10 @@ async def hold(url: str, calls: int, seconds: float, folder: Path, *, is_typed: 
         await asyncio.sleep(SETTLE_S)
         crowd.late_us.clear()
         print("measuring", flush=True)
-        from_us, from_cpu_s = now_us(), time.process_time()
-        await asyncio.sleep(seconds)
-        to_us, cpu_s = now_us(), time.process_time() - from_cpu_s
+        with uncollected():
+            from_us, from_cpu_s = now_us(), time.process_time()
+            await asyncio.sleep(seconds)
+            to_us, cpu_s = now_us(), time.process_time() - from_cpu_s
         print("measured", flush=True)
         over.set()
     await asyncio.gather(*(caller.hang_up() for caller in callers))

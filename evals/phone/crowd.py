@@ -27,6 +27,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from parley.audio import g711
+from parley.evals.harness.collector import uncollected
 from parley.evals.harness.phone_caller import Piece
 from parley.evals.harness.phone_speech import PACKET, is_speech
 from parley.evals.harness.report import spread
@@ -160,9 +161,10 @@ async def hold(url: str, calls: int, seconds: float) -> dict[str, Any]:
                 await caller.begins.wait()
         await asyncio.sleep(SETTLE_S)
         print("measuring", flush=True)
-        from_s, from_cpu_s = time.perf_counter(), time.process_time()
-        await asyncio.sleep(seconds)
-        to_s, cpu_s = time.perf_counter(), time.process_time() - from_cpu_s
+        with uncollected():
+            from_s, from_cpu_s = time.perf_counter(), time.process_time()
+            await asyncio.sleep(seconds)
+            to_s, cpu_s = time.perf_counter(), time.process_time() - from_cpu_s
         print("measured", flush=True)
         over.set()
     found = [pacing(caller.came, from_s, to_s) for caller in callers]

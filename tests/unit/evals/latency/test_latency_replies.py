@@ -162,3 +162,8 @@ def test_late_packets_and_torn_replies_are_told_apart_and_so_is_what_the_host_to
     late = Step(3, lateness_us=[41_000], asked=9, stolen_share=0.02)
     assert (late.punctual, late.was_disturbed) == (False, False)
     assert not Step(3, broken="refused").punctual
+
+
+def test_a_step_in_which_the_clients_themselves_stood_is_not_evidence() -> None:
+    assert Step(3, lateness_us=[41_000], asked=9, client_lag_us=[900, 30_000]).was_disturbed
+    assert not Step(3, lateness_us=[41_000], asked=9, client_lag_us=[900, 29_000]).was_disturbed
