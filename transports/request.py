@@ -22,7 +22,7 @@ class TransportRequest:
         vanish_ms: quiet time after which a peer counts as gone, where the transport can measure it.
         on_packet: called with the PCM of each packet of the bot's audio, where a transport reports playout;
             must not block.
-        events: of the call, which are told how long the bot's audio takes to the ear.
+        events: of the call; the delay of the bot's audio to the caller is published there.
     """
 
     sees: bool

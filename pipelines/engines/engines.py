@@ -81,7 +81,7 @@ from parley.runtime.observers import OBSERVERS, ObserverFactory
 from parley.runtime.shutdown import Shutdown
 from parley.runtime.utterances import UtteranceEngine
 from parley.sequencer.calibration import LearntLatencies
-from parley.serving.gateway.admission import RecogniserLoad as EarsReport
+from parley.serving.gateway.admission import RecogniserLoad
 from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
@@ -333,12 +333,12 @@ class Engines:
                 finally:
                     stream.close()
 
-    def hearing(self) -> EarsReport | None:
+    def hearing(self) -> RecogniserLoad | None:
         """Return the embedded recognisers' report of their pace; None where there are none."""
         stt = self._loaded.stt
         if not isinstance(stt, EnginePool):
             return None
-        return EarsReport(len(stt.processes), stt.real_time_factor, stt.utterances)
+        return RecogniserLoad(len(stt.processes), stt.real_time_factor, stt.utterances)
 
     def uses_recogniser(self, mode: object) -> bool:
         """Return whether the deployment's recogniser transcribes the caller in a call of this mode.

@@ -596,7 +596,7 @@ async function showEngines(page) {
   const { deployment, stt, turn, llm, fallback, tts, omni } = status;
   const answers = llm && fallback ? t("else", { first: llm, second: fallback }) : llm;
   const named = [
-    [t("engine_ears"), stt],
+    [t("engine_recogniser"), stt],
     [t("engine_turns"), turn],
     [t("engine_answers"), answers],
     [t("engine_voice"), tts],

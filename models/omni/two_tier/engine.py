@@ -72,7 +72,7 @@ class TwoTierSettings(StrictModel):
 class TwoTierTuning(TwoTierSettings):
     """Settings, and values that no deployment sets."""
 
-    ears: SpeechInputSettings = SpeechInputSettings()
+    speech_input: SpeechInputSettings = SpeechInputSettings()
     policy: DuplexPolicySettings = DuplexPolicySettings()
     language: str = Field("en", description="tag of the language that callers speak")
     unheard_ms: int = Field(
@@ -205,7 +205,11 @@ class TwoTierEngine:
         self._settings = settings
         self._policy = DuplexPolicy(settings.policy, language=find_language(settings.language))
         self._speech_input = SpeechInput(
-            self._policy, vad=self._vad, turn=self._turn, executor=self._executor, settings=settings.ears
+            self._policy,
+            vad=self._vad,
+            turn=self._turn,
+            executor=self._executor,
+            settings=settings.speech_input,
         )
         self._dialogue.open(preparation, self._arrived.append)
         if settings.greeting and not preparation.history:
