@@ -8,22 +8,18 @@ task, several at once when the database is slow:
 * ``record`` returns at once. It is for facts that have happened already (heard audio, participants who joined
   or left). Order is kept between the two.
 
-While the database is unavailable, ``append`` waits. Drafts are kept in order and tried again with the same
-keys until the conversation is closed, up to ``max_pending``. Beyond that it raises CapacityError, so that no
-effect lacks a record. Records of perception (``DROPPABLE``) have a budget of their own,
-``max_pending_records``. When that is full, the oldest of them are dropped, so that they never take the room
-of a turn, a reply or a heard mark.
+``session_store.commit_queue`` holds the drafts meanwhile, and says what happens when the database is slow or
+unavailable.
 
 Pictures of a turn are events of their own, committed with it. They are not among the events of the view: a
 few that were used last are kept here, and others are read from the store.
 
 A cancelled caller of ``append`` leaves its drafts in the queue: they are committed once and appear in the
-view. When another process claims the session or it is deleted, the conversation ends here. ``lost`` is set,
+view. When another process claims the session or it is deleted, the conversation ends here: ``lost`` is set,
 ``loss`` holds the reason, every waiter gets the error, and nothing is written any more.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import (
     Awaitable,
     Callable,
@@ -34,7 +30,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from loguru import logger
@@ -44,19 +40,16 @@ from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import PrivatePauseRequested, TextGiven, TierChanged
 from parley.core.errors import (
     AgentError,
-    CapacityError,
-    FencedError,
     KeyReusedError,
-    StoreClosedError,
     StoreError,
     StoreUnavailableError,
-    UnknownSessionError,
 )
 from parley.core.pictures import MEDIA_TYPES, Picture
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import SessionTier, TierEvent, read_tier
 from parley.language.personal_data import Redactor
 from parley.runtime.event_stream import CallEvents
+from parley.session_store.commit_queue import CommitLimits, CommitQueue
 from parley.session_store.compaction import CompactionSettings, Compactor
 from parley.session_store.events import Draft, Event, Kind, new_key
 from parley.session_store.memory import (
@@ -88,14 +81,9 @@ ReadKey = Callable[[str], Awaitable[Event | None]]
 ReadNewest = Callable[[Kind], Awaitable[Event | None]]
 
 LEAST_BUDGET_TOKENS = 200
-# After a whole deadline of the writer, which has backed off already.
-RETRY_PAUSE_S = 0.2
 # Transport of what is said without a call.
 TYPED_TRANSPORT = "text"
 REUSED = "this key belongs to another turn already, send other words with a key of their own"
-# Reports of specialists, and the data for their replay. A later report supersedes an earlier one, and the
-# relevant part of them is stored in the person's turn: the conversation is complete without them.
-DROPPABLE = frozenset({Kind.ANNOTATION, Kind.JOURNAL})
 # Pictures of one conversation in memory: those of a request, and a few that come with the next turns.
 KEPT_PICTURES = 8
 # Characters of pictures that may wait for an unavailable store, and the pause after which more are tried.
@@ -139,29 +127,6 @@ class ConversationTuning(ConversationSettings):
     picture_bytes_per_minute: int = Field(default=6_000_000, ge=10_000, le=1_000_000_000)
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """Drafts that are being committed, with the waiter and whether they may be dropped.
-
-    Attributes:
-        done: result for the waiter; None without one.
-        since_s: time of arrival, by the running loop.
-    """
-
-    drafts: Sequence[Draft]
-    done: asyncio.Future[list[Event]] | None = None
-    droppable: bool = False
-    since_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-
-    def accept(self, events: list[Event]) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_result(events)
-
-    def refuse(self, error: StoreError) -> None:
-        if self.done is not None and not self.done.done():
-            self.done.set_exception(error)
-
-
 class Conversation:
     """Claimed session. Created by ``Conversations.open``.
 
@@ -170,8 +135,6 @@ class Conversation:
         clock: session clock.
         lost: set when the session is no longer ours.
         turn: lock held while a typed turn is answered, so that the next one has its answer before it.
-        dropped_records: number of perception records that were dropped since the session was opened here,
-            because the store was unavailable.
     """
 
     def __init__(
@@ -197,7 +160,6 @@ class Conversation:
         self.lost = asyncio.Event()
         self.turn = asyncio.Lock()
         self._writer = writer
-        self.dropped_records = 0
         self._events = list(events)
         self._seen_seq = max((event.seq for event in self._events), default=0)
         self._settings = settings
@@ -217,20 +179,15 @@ class Conversation:
         self._streams: dict[CallEvents, bool] = {}
         # Events that a summary covers, while an old turn is answered once more.
         self._recalled: dict[int, Sequence[Event]] = {}
-        self._queue: deque[_Waiting] = deque()
-        self._pending = 0
-        # Part of the queue that may still be dropped: not what is on its way to the database.
-        self._droppable: deque[_Waiting] = deque()
-        self._pending_records = 0
-        self._unlogged_drops = 0
-        self._more = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._reason: StoreError | None = None
+        self._commits = CommitQueue(
+            writer,
+            CommitLimits(settings.max_pending, settings.max_pending_records, settings.linger_ms),
+            on_committed=self._take_in,
+            on_lost=self._on_lost,
+        )
         self._grown = asyncio.Event()
         self._short = asyncio.Event()
         self._short.set()
-        self._hurry = False
         odd = odd_events(self._events)
         if odd:
             logger.warning(
@@ -261,7 +218,12 @@ class Conversation:
     @property
     def loss(self) -> StoreError | None:
         """Error with which the session was lost; None while it is ours."""
-        return self._reason
+        return self._commits.loss
+
+    @property
+    def dropped_records(self) -> int:
+        """Number of perception records that were dropped while the store was unavailable."""
+        return self._commits.dropped_records
 
     @property
     def state(self) -> SessionState:
@@ -385,7 +347,7 @@ class Conversation:
         """
         if not pictures:
             return 0.0
-        waiting = (draft for item in self._queue for draft in item.drafts if draft.kind is Kind.PICTURE)
+        waiting = (draft for draft in self._commits.drafts() if draft.kind is Kind.PICTURE)
         if sum(len(draft.payload["data"]) for draft in waiting) > MOST_WAITING_PICTURES:
             return PICTURE_PAUSE_S
         return self._typed.take_pictures(self.session_id, sum(len(each.data) * 3 // 4 for each in pictures))
@@ -437,7 +399,7 @@ class Conversation:
     @property
     def is_written(self) -> bool:
         """True when all turns and tool events are committed; perception records do not count."""
-        return self._pending == 0
+        return self._commits.is_written
 
     def foreseen(
         self, text: str, *, transport: str, is_whole: bool = True, pictures: bool = False
@@ -497,10 +459,7 @@ class Conversation:
             UnknownSessionError: the session was deleted.
             CapacityError: too much waits for an unavailable database.
         """
-        done: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
-        self._check_room(len(drafts))
-        self._put(_Waiting(self._without_personal_data(drafts), done))
-        return await done
+        return await self._commits.append(self._without_personal_data(drafts))
 
     def _without_personal_data(self, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
         """Return drafts as they are stored; everything that is written to the session passes here."""
@@ -527,25 +486,7 @@ class Conversation:
 
     def record(self, *drafts: Draft) -> None:
         """Queue drafts to be committed soon, in order. Logs drafts that do not fit; never raises."""
-        kept = sum(draft.kind not in DROPPABLE for draft in drafts)
-        try:
-            self._check_room(kept)
-        except StoreClosedError as error:
-            # No other process has the session: these are gone.
-            logger.error(f"session {self.shown_id}: {len(drafts)} records are lost: {error}")
-            return
-        except StoreError:
-            # The session is not ours any more, which was logged once (``lost``); the facts belong to another
-            # process.
-            logger.debug(f"session {self.shown_id}: dropped {len(drafts)} records of a session that was lost")
-            return
-        except CapacityError as error:
-            logger.error(f"session {self.shown_id}: {kept} records are lost: {error}")
-            drafts = tuple(draft for draft in drafts if draft.kind in DROPPABLE)
-        for draft in self._without_personal_data(drafts):
-            droppable = draft.kind in DROPPABLE
-            if not droppable or self._make_room():
-                self._put(_Waiting((draft,), droppable=droppable))
+        self._commits.record(self._without_personal_data(drafts))
 
     async def user_turn(
         self,
@@ -643,8 +584,7 @@ class Conversation:
         """
         if key is None:
             return
-        known: list[Draft | Event] = [*self._events]
-        known.extend(draft for item in self._queue for draft in item.drafts)
+        known: list[Draft | Event] = [*self._events, *self._commits.drafts()]
         if any(one.key == key and not _says(one, text, pictures) for one in known):
             raise KeyReusedError(REUSED)
 
@@ -659,7 +599,7 @@ class Conversation:
                     await self.append(draft)
             except AgentError as error:
                 # The loss of a session has been logged already.
-                if self._reason is None:
+                if self.loss is None:
                     logger.warning(f"session {self.shown_id}: no summary: {error}")
             except Exception:
                 # Outermost level of this task: without a summary the view leaves the oldest turns out, and
@@ -695,7 +635,8 @@ class Conversation:
             StoreError: as the commit raises.
         """
         now_s = asyncio.get_running_loop().time()
-        since_s = self._queue[0].since_s if self._queue else now_s
+        oldest_s = self._commits.oldest_s
+        since_s = now_s if oldest_s is None else oldest_s
         deadline_s = max(since_s + self._turn_deadline_s, now_s + LONGEST_PAUSE_S)
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -708,134 +649,15 @@ class Conversation:
     @property
     def is_pending(self) -> bool:
         """True while records wait to be committed."""
-        return not self._idle.is_set()
+        return not self._commits.is_idle
 
     async def flushed(self) -> None:
         """Wait until nothing is pending; nothing lingers meanwhile."""
-        self._hurry = True
-        self._more.set()
-        try:
-            await self._idle.wait()
-        finally:
-            self._hurry = False
+        await self._commits.flushed()
 
-    def _check_room(self, kept: int) -> None:
-        if self._reason is not None:
-            raise self._reason
-        if kept and self._pending + kept > self._settings.max_pending:
-            raise CapacityError(
-                "the session store is unavailable and too many events are waiting for it",
-                limit=self._settings.max_pending,
-            )
-
-    def _make_room(self) -> bool:
-        """Make room for a droppable record by dropping the oldest; return False when none can be dropped."""
-        if self._pending_records < self._settings.max_pending_records:
-            return True
-        self.dropped_records += 1
-        self._unlogged_drops += 1
-        if not self._droppable:
-            return False
-        self._done_with(self._droppable.popleft())
-        return True
-
-    def _put(self, waiting: _Waiting) -> None:
-        if waiting.droppable:
-            self._pending_records += len(waiting.drafts)
-            self._droppable.append(waiting)
-        else:
-            self._pending += len(waiting.drafts)
-        self._queue.append(waiting)
-        self._idle.clear()
-        self._more.set()
-
-    def _take(self) -> list[_Waiting]:
-        """Return all pending drafts, which are on their way to the database from here on."""
-        self._droppable.clear()
-        return list(self._queue)
-
-    async def pump(self) -> None:
+    async def commit_pending(self) -> None:
         """Commit pending drafts until cancelled. Run by ``Conversations``."""
-        try:
-            while self._reason is None:
-                await self._more.wait()
-                self._more.clear()
-                await self._linger()
-                while self._queue and self._reason is None:
-                    await self._commit_waiting(self._take())
-                self._idle.set()
-        except Exception:
-            # Outermost level of this task. Waiters must be notified that no commit will follow.
-            logger.exception(f"session {self.shown_id}: committing failed")
-            self.lose(StoreError("the session can be written to no longer"))
-        finally:
-            if self._reason is None:
-                self.lose(StoreClosedError("the session was closed in this process"))
-
-    async def _linger(self) -> None:
-        """Wait briefly for more drafts that can share the commit, as long as there is no waiter."""
-        deadline_s = asyncio.get_running_loop().time() + self._settings.linger_ms / 1000
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                while not self._hurry and all(item.done is None for item in self._queue):
-                    await self._more.wait()
-                    self._more.clear()
-        except TimeoutError:
-            pass
-
-    async def _commit_waiting(self, batch: list[_Waiting]) -> None:
-        try:
-            events = await self._commit([draft for item in batch for draft in item.drafts])
-        except (FencedError, UnknownSessionError, StoreClosedError) as error:
-            self.lose(error)
-        except StoreError as error:
-            # One of them can never be stored. Committed alone, it does not affect the others.
-            if len(batch) > 1:
-                for item in batch:
-                    if self._reason is None:
-                        await self._commit_waiting([item])
-                return
-            logger.error(f"session {self.shown_id}: {len(batch[0].drafts)} events were refused: {error}")
-            self._done_with(batch[0]).refuse(error)
-        else:
-            self._settle(batch, events)
-
-    async def _commit(self, drafts: list[Draft]) -> list[Event]:
-        while True:
-            try:
-                return await self._writer.append(*drafts)
-            except StoreClosedError:
-                raise
-            except StoreUnavailableError:
-                # The writer has waited and backed off for its whole deadline; the drafts keep their keys.
-                logger.error(
-                    f"session {self.shown_id}: the store is unavailable, {len(drafts)} events are waiting"
-                )
-                await asyncio.sleep(RETRY_PAUSE_S)
-
-    def _settle(self, batch: list[_Waiting], events: list[Event]) -> None:
-        self._take_in(events)
-        taken = iter(events)
-        for item in batch:
-            self._done_with(item).accept([next(taken) for _ in item.drafts])
-        self._log_drops()
-
-    def _done_with(self, item: _Waiting) -> _Waiting:
-        self._queue.remove(item)
-        if item.droppable:
-            self._pending_records -= len(item.drafts)
-        else:
-            self._pending -= len(item.drafts)
-        return item
-
-    def _log_drops(self) -> None:
-        """Log the dropped records once per outage, at its end."""
-        if self._unlogged_drops:
-            logger.error(
-                f"session {self.shown_id}: dropped {self._unlogged_drops} annotations while the store was "
-                "unavailable"
-            )
-            self._unlogged_drops = 0
+        await self._commits.run()
 
     def _take_in(self, events: list[Event]) -> None:
         # An event whose key was stored before comes back with its old seq and is in the view already. Two
@@ -866,17 +688,10 @@ class Conversation:
 
     def lose(self, error: StoreError) -> None:
         """Mark the session as lost: every waiter gets the error, and nothing is written any more."""
-        self._reason = error
+        self._commits.lose(error)
+
+    def _on_lost(self) -> None:
         self._board.remove(self.session_id)
-        self._log_drops()
-        if self._queue and isinstance(error, StoreClosedError):
-            # No other process has the session: the pending drafts are gone.
-            count = sum(len(item.drafts) for item in self._queue)
-            logger.error(f"session {self.shown_id}: {count} events are lost: {error}")
-        self._droppable.clear()
-        for item in list(self._queue):
-            self._done_with(item).refuse(error)
-        self._idle.set()
         self.lost.set()
 
 

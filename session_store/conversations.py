@@ -158,7 +158,10 @@ class Conversations:
         try:
             conversation = await asyncio.shield(entry.ready)
             if not entry.tasks:
-                for name, work in (("commits", conversation.pump()), ("memory", conversation.keep_short())):
+                for name, work in (
+                    ("commits", conversation.commit_pending()),
+                    ("memory", conversation.keep_short()),
+                ):
                     entry.tasks.append(
                         asyncio.create_task(work, name=f"session.{session_id[:SHOWN_CHARS]}.{name}")
                     )

@@ -56,7 +56,8 @@ from parley.processors.dialogue.durable_tools import handed_calls
 from parley.processors.dialogue.tool_choice import required_tool
 from parley.processors.taps.usage_events import usage_of
 from parley.protocols.openai_chat import ToolOffer
-from parley.session_store.conversation import DROPPABLE, Conversation
+from parley.session_store.commit_queue import DROPPABLE
+from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import ClientToolUse
 from parley.session_store.prompt import BY_DEPLOYMENT
