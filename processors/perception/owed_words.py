@@ -1,13 +1,13 @@
 """Report of a recogniser that words of the caller are on their way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pipecat.frames.frames import ControlFrame, UninterruptibleFrame
+from pipecat.frames.frames import ControlFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
 
 @dataclass
-class WordsOwedFrame(ControlFrame, UninterruptibleFrame):
+class WordsOwedFrame(ControlFrame):
     """The recogniser owes the words of speech that is over, or owes none any more.
 
     It keeps its place after the transcript that was owed, which a system frame would overtake in a stage that
@@ -15,6 +15,7 @@ class WordsOwedFrame(ControlFrame, UninterruptibleFrame):
     """
 
     is_owed: bool = False
+    interruptible: bool = field(default=False, init=False)
 
 
 class OwesWords(FrameProcessor):

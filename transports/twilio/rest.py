@@ -139,7 +139,7 @@ class TwilioRest:
         account = self._account
         if self._http is None:
             self._http = aiohttp.ClientSession(
-                auth=aiohttp.BasicAuth(account.user, account.secret),
+                headers={"Authorization": aiohttp.encode_basic_auth(account.user, account.secret)},
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
