@@ -3,7 +3,7 @@
 import numpy as np
 
 from parley.evals.failover.judge import Turn, judge, repeated
-from parley.evals.failover.replies import REPLIES, reply_of, words_of
+from parley.evals.failover.replies import GREETING, REPLIES, reply_of, words_of
 from parley.evals.failover.sounds import WORD_MS, WORDS, recognised, sound_of
 from parley.evals.harness.speech import RATE_HZ, decode, encode, framed
 
@@ -36,9 +36,10 @@ def test_no_word_is_in_two_replies():
     assert len({*words}) == len(words)
 
 
-def test_the_reply_follows_the_number_of_answers():
-    caller, bot = {"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello"}
-    for number, messages in enumerate([[bot, caller], [bot, caller, bot, caller, caller]]):
+def test_the_reply_is_the_first_of_which_nothing_was_said():
+    caller, greeting = {"role": "user", "content": "hello"}, {"role": "assistant", "content": GREETING}
+    begun = {"role": "assistant", "content": words_of(0)[0].capitalize()}
+    for number, messages in enumerate([[greeting, caller, caller], [greeting, caller, begun, caller]]):
         said = reply_of([{"role": "system", "content": ""}, *messages])
         assert said.lower().replace(".", "").split() == list(words_of(number))
 
@@ -53,10 +54,10 @@ def test_a_whole_answer_has_its_first_sound_and_no_silence():
 
 def test_an_answer_that_pauses_and_loses_its_end_is_silent_until_the_next_question():
     words = words_of(0)
-    heard = recognised(recording(500, *words[:3], 2_000, *words[3:8]), RATE_HZ)
+    heard = recognised(recording(500, *words[:2], 2_000, *words[2:4]), RATE_HZ)
     turn = judge(heard, Turn(0, 9_000))
-    assert turn.missing == tuple(words[8:])
-    assert abs(turn.silence_ms - (9_000 - 500 - 2_000 - 8 * WORD_MS)) <= 60
+    assert turn.missing == tuple(words[4:])
+    assert abs(turn.silence_ms - (9_000 - 500 - 2_000 - 4 * WORD_MS)) <= 60
 
 
 def test_an_answer_that_is_replaced_by_another_one_explains_its_end():
