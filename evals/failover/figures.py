@@ -16,10 +16,17 @@ MOST_SILENCE_MS, MOST_BEHIND_MS = 3_000, 1_500
 FAILED_TURN = 1
 
 
-def normal_ms(records: Sequence[CallRecord]) -> float | None:
-    """Return the first sound of a normal turn: the median of the first turns that were answered whole."""
-    first = [turn.first_ms for each in records for turn in each.turns[:1] if _is_whole(turn)]
-    return median(ms for ms in first if ms is not None) if first else None
+def normal_ms(records: Sequence[CallRecord]) -> dict[str, float]:
+    """Return the first sound of a normal turn for each kind of lane.
+
+    It is the median of the first turns that were answered whole. Recognisers differ in their time.
+    """
+    first: dict[str, list[int]] = {}
+    for each in records:
+        for turn in each.turns[:1]:
+            if turn.first_ms is not None and _is_whole(turn):
+                first.setdefault(each.kind, []).append(turn.first_ms)
+    return {kind: median(found) for kind, found in first.items()}
 
 
 def _is_whole(turn: HeardTurn) -> bool:
@@ -45,13 +52,19 @@ def figures(records: Sequence[CallRecord]) -> dict[str, Any]:
     normal = normal_ms(records)
     held = [each for each in records if not each.error]
     after = [turn for each in held for turn in each.turns[FAILED_TURN:]]
-    behind = [turn.first_ms - normal for turn in after if turn.first_ms is not None and normal is not None]
+    behind = [
+        turn.first_ms - normal[each.kind]
+        for each in held
+        for turn in each.turns[FAILED_TURN:]
+        if turn.first_ms is not None and each.kind in normal
+    ]
     silences = [turn.silence_ms for turn in after]
     return {
         "calls_held": len(held),
         "not_held": [each.error for each in records if each.error],
         "stages": dict(Counter(f"{each.failure.stage}: {each.failure.fault}" for each in records)),
         "with_a_failover": sum(bool(each.failovers) for each in held),
+        "normal_first_by_kind_ms": normal,
         "normal_first_ms": spread([t.first_ms for e in held for t in e.turns[:1] if t.first_ms is not None]),
         "normal_silence_ms": spread([turn.silence_ms for each in held for turn in each.turns[:1]]),
         "first_behind_normal_ms": spread(behind, digits=0),

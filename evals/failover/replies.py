@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parley.evals.failover.sounds import WORDS
+from parley.evals.failover.sounds import WORDS, plain
 
 GREETING_WORDS, SENTENCE_WORDS, SENTENCES = 4, 2, 3
 REPLY_WORDS = SENTENCE_WORDS * SENTENCES
@@ -32,9 +32,13 @@ def reply_text(number: int) -> str:
 
 
 def reply_of(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the reply to the messages of a request: the number of answers before it decides.
+    """Return the reply to the messages of a request: the first of which nothing has been said.
 
-    The greeting is one. Messages of the user may also hold passages, at some questions.
+    One that was interrupted before its caller heard a word is therefore given again, as a model does.
     """
-    answers = sum(message["role"] == "assistant" for message in messages)
-    return reply_text(max(0, answers - 1))
+    answers = (message.get("content") for message in messages if message["role"] == "assistant")
+    said = {plain(word) for answer in answers for word in str(answer or "").split()}
+    for number in range(REPLIES):
+        if not said & set(words_of(number)):
+            return reply_text(number)
+    return reply_text(REPLIES - 1)

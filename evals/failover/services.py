@@ -308,7 +308,7 @@ class _SoundingCartesia(Cartesia):
 
 
 class Model(Breakable):
-    """Language model: the reply to the number of answers before it (``replies``)."""
+    """Language model: the first reply of which nothing has been said (``replies``)."""
 
     def __init__(self) -> None:
         super().__init__()
