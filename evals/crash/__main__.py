@@ -23,7 +23,7 @@ from parley.core.errors import ConfigError
 from parley.evals.crash.calls import FALLBACK, PROXY, run_calls
 from parley.evals.crash.pages import DROP, KILL, run_pages
 from parley.evals.crash.rounds import run
-from parley.evals.harness.command import exit_code, machine, positive
+from parley.evals.harness.command import exit_code, machine, positive, positive_number
 from parley.evals.harness.progress import say
 from parley.evals.harness.report import add_outputs, check_outputs, publish
 
@@ -35,6 +35,9 @@ def parser() -> argparse.ArgumentParser:
         description="Kill a server with SIGKILL at random moments of conversations.",
     )
     root.add_argument("--kills", type=positive, default=50)
+    root.add_argument(
+        "--minutes", type=positive_number, help="begin no conversation after this time; default: no limit"
+    )
     root.add_argument("--seed", type=int, default=1)
     root.add_argument(
         "--store", metavar="URL", help="address of an empty or test database; default: a new SQLite file"
@@ -60,7 +63,10 @@ def _run(options: argparse.Namespace) -> int:
     check_outputs(options)
     if options.calls is not None:
         return _run_calls(options)
-    findings = asyncio.run(run(options.kills, options.seed, store=options.store, voice=options.voice))
+    within_s = None if options.minutes is None else 60 * options.minutes
+    findings = asyncio.run(
+        run(options.kills, options.seed, store=options.store, voice=options.voice, within_s=within_s)
+    )
     figures = {**findings.as_json(), "seed": options.seed, "machine": machine()}
     publish(options, figures, lambda _figures: findings.table())
     for detail in [*findings.refused, *findings.details]:
@@ -69,8 +75,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_calls(options: argparse.Namespace) -> int:
-    if options.voice:
-        raise ConfigError("--calls has calls of its own: leave out --voice")
+    if options.voice or options.minutes is not None:
+        raise ConfigError(
+            "--calls has calls of its own, and no limit of time: leave out --voice and --minutes"
+        )
     if options.calls in (KILL, DROP):
         broken = run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
     else:

@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from parley.evals.crash.outside import BOOKING, ORDER
+from parley.evals.harness.services.chat_completions import send_delta
 
 # To the first word, and from word to word. Constant, so that a kill comes in the phase that was drawn.
 THOUGHT_S = 0.2
@@ -64,30 +65,17 @@ class ModelPeer:
         await asyncio.sleep(THOUGHT_S)
         if wish is None:
             for piece in re.findall(r"\S+\s*", text):
-                await self._send(response, {"content": piece})
+                await send_delta(response, {"content": piece})
                 await asyncio.sleep(PIECE_S)
-            await self._send(response, {}, finish="stop")
+            await send_delta(response, {}, finish="stop")
         else:
             tool, item = wish
             function = {"name": tool, "arguments": json.dumps({"item": item})}
             call = {"index": 0, "id": f"call_{self._answers}", "type": "function", "function": function}
-            await self._send(response, {"tool_calls": [call]})
-            await self._send(response, {}, finish="tool_calls")
+            await send_delta(response, {"tool_calls": [call]})
+            await send_delta(response, {}, finish="tool_calls")
         await response.write(b"data: [DONE]\n\n")
         return response
-
-    async def _send(
-        self, response: web.StreamResponse, delta: dict[str, object], *, finish: str | None = None
-    ) -> None:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        chunk = {
-            "id": "chatcmpl-1",
-            "object": "chat.completion.chunk",
-            "created": 1_767_600_000,
-            "model": "peer",
-            "choices": [choice],
-        }
-        await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
 
 def decide(messages: Sequence[Mapping[str, Any]], number: int) -> tuple[tuple[str, str] | None, str]:

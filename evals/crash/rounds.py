@@ -3,16 +3,21 @@
 Each server resumes the conversation in which its predecessor died, and holds the next one until it is killed
 itself. The last one checks all of them once more. The language model, the endpoints of the tools and the
 client live in this process, and outlive every server.
+
+Without calls a server loads no engine for sound, and is forked from a process that has imported the product,
+so that thousands of kills are affordable. What it stores, and when it acknowledges that, is the same code as
+in every server.
 """
 
 import asyncio
 import itertools
 import json
+import math
 import os
 import random
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +40,7 @@ from parley.evals.crash.model_peer import ModelPeer
 from parley.evals.crash.outside import BOOKING, ORDER, PATHS, Outside
 from parley.evals.crash.phases import Phase, Progress, draw
 from parley.evals.crash.statements import Statement
+from parley.evals.harness.forked_servers import forked
 from parley.evals.harness.launcher import PRODUCT, Server, command, free_port, started
 from parley.evals.harness.progress import Progress as LineProgress
 from parley.evals.harness.sessions import operator_headers, timeline
@@ -51,6 +57,18 @@ BESIDE_S = 1.2
 AUDIBLE_US = 300_000
 ANSWER_MS = 8_000
 GONE_S = 10.0
+# Parts of a deployment that is used by text alone: services have nothing to load.
+WITHOUT_SOUND: Mapping[str, object] = {
+    "hearing": {
+        "stt": {"name": "soniox"},
+        "echo": None,
+        "turn": None,
+        "own_process": False,
+        "specialists": [],
+    },
+    "speaking": {"tts": {"name": "cartesia", "settings": {"voice": "none"}}},
+    "server": {"admission": "off"},
+}
 
 
 @dataclass(slots=True)
@@ -284,7 +302,14 @@ class Rounds:
         return stated
 
 
-async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = False) -> Findings:
+async def run(
+    kills: int,
+    seed: int,
+    *,
+    store: str | None = None,
+    voice: bool = False,
+    within_s: float | None = None,
+) -> Findings:
     """Run all rounds.
 
     Args:
@@ -292,6 +317,7 @@ async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = 
         seed: of everything random.
         store: address of the session store. None for a new SQLite file.
         voice: true when a call of each session is under way.
+        within_s: no conversation begins after this time. None for no limit.
 
     Raises:
         AgentError: the first server does not start, the address is wrong, or a voice is missing.
@@ -303,17 +329,24 @@ async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = 
         rounds = Rounds(seed, spoken, findings)
         async with _peers(rounds) as port:
             config, log = folder / "crash.yaml", folder / "server.log"
-            config.write_text(json.dumps(deployment(port)))
+            config.write_text(json.dumps({**deployment(port), **({} if voice else WITHOUT_SOUND)}))
             environment = {
                 "PARLEY_STORE_URL": store or f"sqlite:///{folder}/sessions.db",
                 "OPENAI_API_KEY": "none",
+                # Of services that are never called.
+                "SONIOX_API_KEY": "none",
+                "CARTESIA_API_KEY": "none",
             }
+            start = _server if voice else _forked_server
             progress = LineProgress("kills", kills)
+            loop = asyncio.get_running_loop()
+            ends_s = math.inf if within_s is None else loop.time() + within_s
             for number in range(kills + 1):
                 async with AsyncExitStack() as stack:
-                    started_s = asyncio.get_running_loop().time()
+                    started_s = loop.time()
+                    is_last = number == kills or (bool(number) and started_s > ends_s)
                     try:
-                        server = await stack.enter_async_context(_server(config, log, environment))
+                        server = await stack.enter_async_context(start(config, log, environment))
                     except PeerError as error:
                         if not number:
                             raise
@@ -321,12 +354,13 @@ async def run(kills: int, seed: int, *, store: str | None = None, voice: bool = 
                         return findings
                     if number:
                         await rounds.look_back(server, started_s)
-                    if number < kills:
+                    if not is_last:
                         await rounds.talk_and_kill(server)
                     else:
                         await rounds.look_at_all(server)
-                if number < kills:
-                    progress.step()
+                if is_last:
+                    break
+                progress.step()
     return findings
 
 
@@ -374,6 +408,12 @@ async def _peers(rounds: Rounds) -> AsyncIterator[int]:
 def _server(config: Path, log: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Server]:
     port = free_port()
     return started(command(PRODUCT, port, "--config", str(config)), port, log, environment=environment)
+
+
+def _forked_server(
+    config: Path, log: Path, environment: dict[str, str]
+) -> AbstractAsyncContextManager[Server]:
+    return forked(["--config", str(config)], free_port(), log, environment=environment)
 
 
 def _kind_of(store: str | None) -> str:

@@ -6,13 +6,14 @@ hours, repeats what the tool has returned, names a price, and has a short answer
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
+
+from parley.evals.harness.services.chat_completions import send_delta
 
 LONG = (
     "We open at nine. We close at six in the evening. On Saturday we open at ten, and we close at two. "
@@ -56,18 +57,12 @@ async def complete(request: web.Request) -> web.StreamResponse:
         if calls:
             function = {"name": "weather", "arguments": '{"city": "Paris"}'}
             call = {"index": 0, "id": "call_0", "type": "function", "function": function}
-            await _send(response, {"tool_calls": [call]})
-            await _send(response, {}, finish="tool_calls")
+            await send_delta(response, {"tool_calls": [call]})
+            await send_delta(response, {}, finish="tool_calls")
         else:
             for piece in re.findall(r"\S+\s*", text):
-                await _send(response, {"content": piece})
+                await send_delta(response, {"content": piece})
                 await asyncio.sleep(PIECE_S)
-            await _send(response, {}, finish="stop")
+            await send_delta(response, {}, finish="stop")
         await response.write(b"data: [DONE]\n\n")
     return response
-
-
-async def _send(response: web.StreamResponse, delta: dict[str, object], *, finish: str | None = None) -> None:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "peer"}
-    await response.write(f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode())

@@ -190,11 +190,11 @@ async def _wait_healthy(url: str, process: asyncio.subprocess.Process, log: Path
         async with asyncio.timeout(START_TIMEOUT_S):
             while not await healthy(url):
                 if process.returncode is not None:
-                    raise PeerError(f"the server ended with {process.returncode}: {_last_line(log)}")
+                    raise PeerError(f"the server ended with {process.returncode}: {last_line(log)}")
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise PeerError(
-            f"the server is not healthy after {START_TIMEOUT_S:.0f} s: {_last_line(log)}"
+            f"the server is not healthy after {START_TIMEOUT_S:.0f} s: {last_line(log)}"
         ) from None
 
 
@@ -214,7 +214,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """Return the last line of a server's output."""
     lines = log.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no output"
 

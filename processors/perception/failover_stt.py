@@ -60,8 +60,9 @@ HEARING = "hearing"
 WORDLESS_MS = 2_000
 # So is a voice that ended this long ago without words, unless it was shorter than any word.
 ANSWER_S, SHORTEST_MS = 0.8, 300
-# Final words follow the end of a voice within 0.4 s where there were words before.
-FINAL_S = 2.0
+# Final words follow the end of a voice within 0.4 s where there were words before. With this, and the time of
+# the embedded recogniser, an answer comes 1.5 s later than a normal one: after 2 s it came 2.5 s later.
+FINAL_S = 1.0
 # A service with a deadline of its own acts at that; this is for one that does not.
 GRACE_S = 0.5
 # A voice is detected within this time after it began.
@@ -145,6 +146,8 @@ class FailoverSttService(FrameProcessor):
         self._has_words = False
         # Words were reported as owed; those that are none, because the voice was a noise.
         self._is_owed = self._owes_noise = False
+        # Last report of the embedded recogniser; None while it has made none.
+        self._embedded_owes: bool | None = None
         # Loop time at which the kept audio was played, and how long ago its first sample came.
         self._played: tuple[float, float] | None = None
         self._news = asyncio.Event()
@@ -323,6 +326,9 @@ class FailoverSttService(FrameProcessor):
         if self._embedded is None:
             await self._open_embedded()
         if self._state is Transcriber.EMBEDDED:
+            if self._embedded_owes is not None:
+                # The reports of the service counted until it failed: these may differ.
+                await self._report_owed(self._embedded_owes)
             await self._close_service()
 
     async def _open_service(self) -> None:
@@ -364,7 +370,7 @@ class FailoverSttService(FrameProcessor):
             await embedded.open(self.processor_setup)
         except EngineError as error:
             self._on_embedded_error(error)
-            await self._report_owed(False)
+            self._embedded_owes = False
             return
         # From here on without a wait: audio that comes meanwhile has its turn after this.
         pcm, loop_s = self._audio.take(), asyncio.get_running_loop().time()
@@ -373,10 +379,9 @@ class FailoverSttService(FrameProcessor):
         if not pcm:
             # A voice may be about to be detected.
             self._embedded_has = max(0, self._audio.bytes_to(self._audio.position, -ONSET_MS))
+            # The service may owe words that this one does not look for.
+            self._embedded_owes = False
             await self._feed()
-            if self._state is Transcriber.EMBEDDED:
-                # The service owed words that this one does not look for.
-                await self._report_owed(False)
             return
         await embedded.send(VADUserStartedSpeakingFrame())
         await embedded.send(InputAudioRawFrame(pcm, self._rate_hz, 1))
@@ -393,6 +398,7 @@ class FailoverSttService(FrameProcessor):
 
     async def _close_embedded(self) -> None:
         embedded, self._embedded, self._played = self._embedded, None, None
+        self._embedded_owes = None
         if embedded is not None:
             await embedded.close()
 
@@ -431,6 +437,8 @@ class FailoverSttService(FrameProcessor):
             self._set_timer(None)
 
     async def _on_embedded_output(self, frame: Frame) -> None:
+        if isinstance(frame, WordsOwedFrame):
+            self._embedded_owes = frame.is_owed
         if self._state is Transcriber.EMBEDDED:
             if isinstance(frame, STTMetadataFrame):
                 await self.push_frame(frame)

@@ -5,8 +5,9 @@ of an engine. A later clause ends an earlier one. The connection is opened with 
 first clause after it was lost; a service that reported an error is closed and not used again.
 
 One task (``run``) opens, requests, cancels and closes, so no caller waits for a provider that hangs. Word
-times are exact: the service runs on a clock that stands still, so its word frames carry nothing but the place
-of the word. More audio than ``MOST_CLAUSE_S`` that is not taken ends a clause with an error.
+times are exact: the service runs on a clock that stands still during a clause, so its word frames carry
+nothing but the place of the word in the audio of the clause. More audio than ``MOST_CLAUSE_S`` that is not
+taken ends a clause with an error.
 """
 
 import asyncio
@@ -41,19 +42,31 @@ MOST_CLAUSE_S = 60
 INTERRUPTED_S = 0.5
 # Cartesia's service reports that a clause has stopped before it reports the error that stopped it.
 END_S = 0.02
-_STANDING_NS = 1_000_000_000
 _NS_PER_MS = 1_000_000
+# Longer than any clause.
+_STEP_NS = 3_600 * 1_000_000_000
 
 
-class StandingClock(BaseClock):
-    """Clock that stands still: the time of a word is its place in the audio."""
+class SteppingClock(BaseClock):
+    """Clock that stands still during a clause: the time of a word is its place in the audio.
+
+    Pipecat times the words of an audio context from the present, or from the last word before it if that is
+    later. Each clause therefore begins later than any word before it.
+    """
+
+    def __init__(self) -> None:
+        self._now_ns = _STEP_NS
 
     def start(self) -> None:
         """Do nothing (``BaseClock``)."""
 
     def get_time(self) -> int:
-        """Return the same moment always (``BaseClock``)."""
-        return _STANDING_NS
+        """Return the beginning of the present clause (``BaseClock``)."""
+        return self._now_ns
+
+    def step(self) -> None:
+        """Begin the next clause."""
+        self._now_ns += _STEP_NS
 
 
 class ServiceClause:
@@ -152,7 +165,7 @@ class ServiceVoice:
         self.rate_hz = rate_hz
         self.deadlines = deadlines or AudioDeadlines()
         self._was_refused = False
-        self._clock = LoopClock()
+        self._clock, self._word_clock = LoopClock(), SteppingClock()
         self._build = build
         self._service: NestedService | None = None
         self._failure: EngineError | None = None
@@ -211,6 +224,7 @@ class ServiceVoice:
             following.end(failure)
             return
         self._current = following
+        self._word_clock.step()
         await self._service.send(TTSSpeakFrame(following.text, append_to_context=False))
 
     async def _open(self, setup: FrameProcessorSetup) -> None:
@@ -220,7 +234,7 @@ class ServiceVoice:
             service = await self._build()
             nested = NestedService(self.name, service, on_output=self._on_output, on_error=self._on_error)
             self._service = nested
-            await nested.open(setup, clock=StandingClock())
+            await nested.open(setup, clock=self._word_clock)
         except AgentError as error:
             self._on_error(EngineError(str(error), engine=self.name))
         except Exception as error:  # code of a vendor, which may raise any error
@@ -271,8 +285,10 @@ class ServiceVoice:
         if isinstance(frame, TTSAudioRawFrame):
             self._take_audio(clause, frame)
         elif isinstance(frame, TTSTextFrame) and frame.pts:
-            start_ms = (frame.pts - _STANDING_NS) // _NS_PER_MS
-            clause.put(SpeechPiece(b"", (WordTime(frame.text, start_ms, start_ms),)))
+            start_ms = (frame.pts - self._word_clock.get_time()) // _NS_PER_MS
+            if start_ms >= 0:
+                # Without a time Pipecat gives a word that of the last one, which was in another clause.
+                clause.put(SpeechPiece(b"", (WordTime(frame.text, start_ms, start_ms),)))
         elif isinstance(frame, TTSStoppedFrame):
             asyncio.get_running_loop().call_later(END_S, clause.end)
 

@@ -13,7 +13,14 @@ import numpy as np
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
-from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS, CloudRecogniser, HeardWord, RecogniserFault
+from parley.evals.harness.services.cloud_recognisers import (
+    KEY,
+    WORD_MS,
+    WORDS,
+    CloudRecogniser,
+    HeardWord,
+    RecogniserFault,
+)
 
 DELAY_MS = 480
 _PART_BYTES, _LOUD = 320, 300

@@ -13,7 +13,14 @@ import numpy as np
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
-from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS, CloudRecogniser, HeardWord, RecogniserFault
+from parley.evals.harness.services.cloud_recognisers import (
+    KEY,
+    WORD_MS,
+    WORDS,
+    CloudRecogniser,
+    HeardWord,
+    RecogniserFault,
+)
 
 STEP_SAMPLES, STEP_MS = 1_920, 80
 # Of ``stt-1b-en_fr``.

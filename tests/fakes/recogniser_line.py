@@ -18,11 +18,11 @@ from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import CallEvent, EngineFailedOver
 from parley.core.failover import CircuitBreaker, FailoverReason
+from parley.evals.harness.services.cloud_recognisers import WORD_MS
 from parley.models.stt import RecogniserTraits, Transcript
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.failover_stt import FailoverSttService
 from parley.runtime.event_stream import CallEvents
-from tests.fakes.cloud_recognisers import WORD_MS
 from tests.fakes.paced_output import Collector
 from tests.fakes.pipecat_clock import PipecatClock
 from tests.fakes.stt import ScriptedStt

@@ -18,8 +18,8 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from parley.evals.harness.services.cloud_recognisers import WORD_MS
 from parley.processors.perception.owed_words import WordsOwedFrame
-from tests.fakes.cloud_recognisers import WORD_MS
 from tests.fakes.paced_output import Collector
 from tests.voices import silence, tone
 

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from enum import Enum, auto
 
-import numpy as np
 from pipecat.frames.frames import Frame, TTSAudioRawFrame, TTSStoppedFrame
 from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 
-from parley.core.media import float_to_pcm16, ms_to_samples
+from parley.evals.harness.services.tone import tone
 
 PIECE_MS = 20
 
@@ -118,10 +117,3 @@ class ScriptedTtsService(TTSService):
         elif fault is not Fault.STALL:
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
             await self.remove_audio_context(context_id)
-
-
-def tone(start_ms: int, length_ms: int, rate_hz: int) -> bytes:
-    """Return a piece of a tone of 880 Hz."""
-    first, samples = ms_to_samples(start_ms, rate_hz), ms_to_samples(length_ms, rate_hz)
-    wave = 0.5 * np.sin(2 * np.pi * 880 / rate_hz * (first + np.arange(samples) + 0.5))
-    return float_to_pcm16(wave.astype(np.float32))

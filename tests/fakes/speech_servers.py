@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.fakes.service_voice import tone
+from parley.evals.harness.services.tone import tone
 from tests.peers.http_peer import HttpPeer
 
 KEY = "secret"

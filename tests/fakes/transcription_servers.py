@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
-from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS
+from parley.evals.harness.services.cloud_recognisers import KEY, WORD_MS, WORDS
 from tests.peers.http_peer import HttpPeer
 
 _LOUD = 300

@@ -13,8 +13,8 @@ import psutil
 import yaml
 
 from parley.configs.load import read_yaml
+from parley.evals.harness.forked_servers import ForkedServer
 from parley.evals.harness.launcher import free_port
-from tests.peers.forked_servers import ForkedServer
 from tests.peers.operations_gateway import TOKEN, TOKEN_ENV
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,9 +21,9 @@ import pytest
 from PIL import Image
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
+from parley.evals.harness.forked_servers import ForkedServer
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore, StoreTuning
-from tests.peers.forked_servers import ForkedServer
 from tests.peers.llm_script import Turn
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.openai_server import OpenAiServer

@@ -15,6 +15,15 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.failover import CircuitBreaker, FailoverReason
+from parley.evals.harness.services.cloud_recognisers import (
+    KEY,
+    WORDS,
+    CloudRecogniser,
+    Deepgram,
+    RecogniserFault,
+    Soniox,
+    running_recogniser,
+)
 from parley.processors.perception.services import (
     STT_SERVICES,
     DeepgramSettings,
@@ -24,15 +33,6 @@ from parley.processors.perception.services import (
     answer_deadline_s,
 )
 from parley.processors.service_rows import ServiceRow
-from tests.fakes.cloud_recognisers import (
-    KEY,
-    WORDS,
-    CloudRecogniser,
-    Deepgram,
-    RecogniserFault,
-    Soniox,
-    running_recogniser,
-)
 from tests.fakes.mistral_server import MistralServer
 from tests.fakes.moshi_server import MoshiServer
 from tests.fakes.recogniser_line import EMBEDDED, RecogniserLine

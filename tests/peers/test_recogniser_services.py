@@ -7,7 +7,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.fakes.cloud_recognisers import KEY, running_recogniser
+from parley.evals.harness.services.cloud_recognisers import KEY, running_recogniser
 from tests.fakes.mistral_server import MistralServer
 from tests.fakes.moshi_server import MoshiServer
 from tests.fakes.transcription_servers import TranscriptionFault, TranscriptionServer

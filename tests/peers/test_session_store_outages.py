@@ -406,6 +406,36 @@ async def hang_up_on_everybody_else(url: str) -> None:
     await connection.close()
 
 
+async def test_a_database_that_takes_no_writes_is_said_and_loses_nothing(postgres_url: str) -> None:  # noqa: F811
+    """A primary that became a standby, or a disk that its host remounted, answers every read."""
+    name = make_url(postgres_url).database
+    async with opened(postgres_url, append_deadline_s=TIMEOUT_S) as store:
+        talk = await talking(store)
+        await talk.goes_on()
+        await set_read_only(postgres_url, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        await until(lambda: store.available, False)
+        acknowledged = sum(talk.acknowledged)
+        # What was acknowledged is read, and nothing more is.
+        assert (await store.info(talk.writers[0].session_id)).last_seq == talk.acknowledged[0]
+        assert sum(talk.acknowledged) == acknowledged
+        await set_read_only(postgres_url, f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+        await talk.goes_on()
+        assert store.available
+        await talk.end()
+        await talk.check(store)
+
+
+async def set_read_only(url: str, statement: str) -> None:
+    """Change the database for new connections, and end those that are open."""
+    connection = await asyncpg.connect(url, server_settings={"default_transaction_read_only": "off"})
+    await connection.execute(statement)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await connection.close()
+
+
 async def test_a_server_that_is_not_there_is_not_waited_for_forever() -> None:
     with pytest.raises(StoreUnavailableError, match="127.0.0.1"):
         await SessionStore.open(

@@ -9,11 +9,11 @@ from pipecat.frames.frames import ErrorFrame, TranscriptionFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.failover import CircuitBreaker, FailoverReason
+from parley.evals.harness.services.cloud_recognisers import KEY, WORDS
 from parley.models.stt import recogniser_traits
 from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.perception.services import STT_SERVICES, GroqSttSettings, answer_deadline_s
 from parley.processors.service_rows import ServiceRow, Shared
-from tests.fakes.cloud_recognisers import KEY, WORDS
 from tests.fakes.recogniser_line import EMBEDDED, RecogniserLine
 from tests.fakes.speech_servers import closed_port
 from tests.fakes.transcription_servers import TranscriptionFault, TranscriptionServer

@@ -11,16 +11,16 @@ from pipecat.frames.frames import ErrorFrame, InterruptionFrame, TTSTextFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.failover import CircuitBreaker, FailoverReason
-from parley.processors.speech.audio_deadlines import FIRST_AUDIO_S, NEXT_AUDIO_S
-from parley.processors.speech.service_voice import ServiceVoice
-from parley.processors.speech.services import TTS_SERVICES, CartesiaSettings
-from tests.fakes.cartesia import (
+from parley.evals.harness.services.cartesia import (
     KEY,
     WORD_MS,
     CartesiaFault,
     closed_port_url,
     running_cartesia,
 )
+from parley.processors.speech.audio_deadlines import FIRST_AUDIO_S, NEXT_AUDIO_S
+from parley.processors.speech.service_voice import ServiceVoice
+from parley.processors.speech.services import TTS_SERVICES, CartesiaSettings
 from tests.fakes.failover_call import RATE_HZ, FailoverCall
 from tests.fakes.tts import ToneTts
 from tests.peers.operations_gateway import BEARER

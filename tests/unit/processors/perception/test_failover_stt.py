@@ -137,7 +137,7 @@ def test_words_that_never_become_final_are_taken_over():
     assert line.finals() == list(EMBEDDED[:4])
 
 
-@pytest.mark.parametrize(("partial_s", "final_s"), [(0.3, 0.3), (1.5, 0.3), (0.3, 1.8), (None, 0.7)])
+@pytest.mark.parametrize(("partial_s", "final_s"), [(0.3, 0.3), (1.5, 0.3), (0.3, 0.9), (None, 0.7)])
 def test_a_service_that_is_slow_is_not_given_up(partial_s: float | None, final_s: float):
     line = play(partial_s, final_s, lambda line: line.speaks(8, pause_ms=4_000))
     assert line.finals() == ["hello"]
@@ -212,14 +212,16 @@ def test_words_of_the_next_recogniser_are_owed_in_later_turns_too():
     assert owed(line)[-3:] == [True, " ".join(EMBEDDED[:2]), False]
 
 
-def test_a_noise_owes_no_words():
-    async def script(line: RecogniserLine) -> None:
-        await line.worker.queue_frame(VADUserStartedSpeakingFrame())
-        await line.sends(tone(1_000, level=0.002))
-        await line.worker.queue_frame(VADUserStoppedSpeakingFrame())
-        await line.sends(silence(5_000))
+async def makes_a_noise(line: RecogniserLine) -> None:
+    """Make a noise that is taken for a voice, and in which the embedded recogniser finds no words."""
+    await line.worker.queue_frame(VADUserStartedSpeakingFrame())
+    await line.sends(tone(1_000, level=0.002))
+    await line.worker.queue_frame(VADUserStoppedSpeakingFrame())
+    await line.sends(silence(5_000))
 
-    line = play(None, None, script, owes=True)
+
+def test_a_noise_owes_no_words():
+    line = play(None, None, makes_a_noise, owes=True)
     assert line.reasons() == [] and owed(line) == [True, False]
 
 
@@ -227,6 +229,13 @@ def test_a_service_that_fails_while_it_owes_words_passes_the_debt_on():
     line = play(None, None, lambda line: line.speaks(4), fails_s=0.2, owes=True)
     assert line.reasons() == [FailoverReason.ERROR]
     assert owed(line) == [True, " ".join(EMBEDDED[:4]), False]
+
+
+def test_a_service_that_fails_after_the_next_recogniser_found_no_words_owes_none():
+    # The embedded recogniser has answered between ``ANSWER_S`` and this.
+    line = play(None, None, makes_a_noise, fails_s=ANSWER_S + 1.0, owes=True)
+    assert line.reasons() == [FailoverReason.ERROR]
+    assert owed(line) == [True, False]
 
 
 @pytest.mark.parametrize("final_s", [0.3, 3.0, 9.5])

@@ -14,10 +14,10 @@ from pipecat.frames.frames import (
 )
 from pipecat.metrics.metrics import STTUsageMetricsData
 
+from parley.evals.harness.services.cloud_recognisers import KEY, WORDS, RecogniserFault, running_recogniser
 from parley.processors.perception.hosted_words import HostedWord, hosted_words
 from parley.processors.perception.kyutai_stt import KyutaiSttService, StreamTimes
 from parley.processors.perception.owed_words import WordsOwedFrame
-from tests.fakes.cloud_recognisers import KEY, WORDS, RecogniserFault, running_recogniser
 from tests.fakes.moshi_server import DELAY_STEPS, STEP_MS, MoshiServer
 from tests.fakes.service_line import END_MS, HearingLine
 from tests.voices import silence, tone

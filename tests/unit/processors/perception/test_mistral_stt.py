@@ -12,10 +12,16 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
+from parley.evals.harness.services.cloud_recognisers import (
+    KEY,
+    WORD_MS,
+    WORDS,
+    RecogniserFault,
+    running_recogniser,
+)
 from parley.processors.perception.hosted_words import hosted_words
 from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.perception.services import STT_SERVICES, MistralSettings
-from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS, RecogniserFault, running_recogniser
 from tests.fakes.mistral_server import MistralServer
 from tests.fakes.service_line import HearingLine
 from tests.voices import silence, tone

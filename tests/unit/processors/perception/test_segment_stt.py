@@ -16,12 +16,12 @@ from pipecat.frames.frames import (
 )
 from pipecat.metrics.metrics import STTUsageMetricsData
 
+from parley.evals.harness.services.cloud_recognisers import KEY, WORD_MS, WORDS
 from parley.processors.perception.hosted_words import hosted_words
 from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.perception.segment_stt import BEFORE_MS, MOST_SEGMENT_MS, MOST_WAITING, PADDING_MS
 from parley.processors.perception.services import STT_SERVICES, GroqSttSettings
 from parley.processors.service_rows import Shared
-from tests.fakes.cloud_recognisers import KEY, WORD_MS, WORDS
 from tests.fakes.service_line import END_MS, HearingLine
 from tests.fakes.transcription_servers import TranscriptionFault, TranscriptionServer
 from tests.voices import tone

@@ -138,6 +138,35 @@ def test_a_clause_that_breaks_off_is_said_to_its_end_and_no_word_twice(
     assert np.diff(times)[said:] == pytest.approx([0.1] * (5 - said), abs=0.003)
 
 
+CLAUSES = [
+    "One two three four five six.",
+    "Seven eight nine ten eleven.",
+    "Twelve thirteen fourteen fifteen.",
+]
+
+
+async def three_clauses(call: ScriptedCall) -> None:
+    await call.says(*(f"{clause} " for clause in CLAUSES))
+    await asyncio.sleep(10)
+
+
+def test_the_words_of_later_clauses_have_the_times_of_their_own_audio():
+    call = play(lambda: ScriptedCall([[Fault.NONE]]), three_clauses)
+    assert call.words() == " ".join(CLAUSES).split()
+    times = [at for at, frame in call.heard.frames if isinstance(frame, TTSTextFrame)]
+    assert np.diff(times) == pytest.approx([0.1] * (len(times) - 1), abs=0.003)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_later_clause_that_breaks_off_is_said_to_its_end_and_no_word_twice(failing: int):
+    faults = [*[Fault.NONE] * failing, Fault.CUT]
+    call = play(lambda: ScriptedCall([faults], cut_ms=260), three_clauses)
+    rest = " ".join(CLAUSES[failing].split()[3:])
+    later = CLAUSES[failing + 1 :]
+    assert call.words() == " ".join(CLAUSES).split()
+    assert call.embedded.clauses == ([rest] if rest else []) + later
+
+
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.STALL])
 def test_a_clause_of_which_only_the_notice_of_its_end_is_missing_is_whole(fault: Fault):
     call = play(lambda: ScriptedCall([[fault]], word_ms=300, cut_ms=1_800), one_reply)

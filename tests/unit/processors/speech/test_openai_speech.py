@@ -20,11 +20,11 @@ from pipecat.utils.errors import ErrorCategory
 from pydantic import ValidationError
 
 from parley.core.errors import ConfigError
+from parley.evals.harness.services.tone import tone
 from parley.processors.service_answers import ServiceAnswerError
 from parley.processors.service_rows import Shared
 from parley.processors.speech.http_voice import MOST_AUDIO_S
 from parley.processors.speech.services import TTS_SERVICES, OpenAiSpeechSettings
-from tests.fakes.service_voice import tone
 from tests.fakes.speech_servers import KEY, RATE_HZ, WORD_MS, OpenAiSpeechServer, SpeechFault, closed_port
 from tests.fakes.voice_line import VoiceLine
 

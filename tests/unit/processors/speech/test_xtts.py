@@ -13,10 +13,10 @@ import pytest
 from pipecat.frames.frames import TTSAudioRawFrame
 from pydantic import ValidationError
 
+from parley.evals.harness.services.tone import tone
 from parley.processors.service_rows import Shared
 from parley.processors.speech.services import TTS_SERVICES, Xtts, XttsSettings
 from parley.serving.gateway.reference_voices.voices import StoredVoices, Voices
-from tests.fakes.service_voice import tone
 from tests.fakes.speech_servers import RATE_HZ, WORD_MS, CloneFault, SpeechFault, XttsServer, closed_port
 from tests.fakes.voice_line import VoiceLine
 from tests.voices import bot_says, silence

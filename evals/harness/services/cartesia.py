@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from tests.fakes.service_voice import tone
+from parley.evals.harness.services.tone import tone
 
 KEY = "secret"
 WORD_MS = 250
@@ -104,7 +104,7 @@ class Cartesia:
                         continue
                     missing = [name for name in NEEDED if name not in request]
                     if missing:
-                        await client.send(_error(context_id, 400, f"missing {missing}"))
+                        await client.send(context_error(context_id, 400, f"missing {missing}"))
                         continue
                     if context_id not in contexts:
                         queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -125,7 +125,7 @@ class Cartesia:
                 request = await requests.get()
                 if request["transcript"]:
                     self.transcripts.append(request["transcript"])
-                    sent_ms = await self._say(client, context_id, request, sent_ms)
+                    sent_ms = await self.say(client, context_id, request, sent_ms)
                 if not request["continue"]:
                     break
             await client.send(
@@ -134,7 +134,7 @@ class Cartesia:
         except ConnectionClosed:
             pass
 
-    async def _say(
+    async def say(
         self, client: ServerConnection, context_id: str, request: dict[str, Any], from_ms: int
     ) -> int:
         """Answer one transcript; return the audio of its context so far."""
@@ -150,7 +150,7 @@ class Cartesia:
                 await client.send(json.dumps({"type": "chunk", "data": "AAAA"}))
                 await asyncio.Event().wait()
             case CartesiaFault.LIMITED:
-                await client.send(_error(context_id, 429, "concurrency limit reached"))
+                await client.send(context_error(context_id, 429, "concurrency limit reached"))
                 await asyncio.Event().wait()
             case CartesiaFault.EMPTY:
                 return from_ms
@@ -166,14 +166,13 @@ class Cartesia:
                     "start": [(from_ms + start_ms) / 1000],
                     "end": [(from_ms + start_ms + WORD_MS) / 1000],
                 }
-                await client.send(_message("timestamps", context_id, word_timestamps=times))
+                await client.send(context_message("timestamps", context_id, word_timestamps=times))
             pcm = tone(start_ms, CHUNK_MS, rate_hz)
             if self.fault is CartesiaFault.SILENT:
                 pcm = bytes(len(pcm))
-            data = base64.b64encode(pcm).decode()
-            await client.send(_message("chunk", context_id, data=data, step_time=1.0))
+            await client.send(context_message("chunk", context_id, data=encoded(pcm), step_time=1.0))
             await asyncio.sleep(CHUNK_S)
-        await client.send(_message("flush_done", context_id, flush_id=1, flush_done=True))
+        await client.send(context_message("flush_done", context_id, flush_id=1, flush_done=True))
         return from_ms + whole_ms
 
 
@@ -183,11 +182,18 @@ class _Context:
     task: asyncio.Task[None]
 
 
-def _message(kind: str, context_id: str, **more: Any) -> str:
+def encoded(pcm: bytes) -> str:
+    """Return audio as it is written in a message."""
+    return base64.b64encode(pcm).decode()
+
+
+def context_message(kind: str, context_id: str, **more: Any) -> str:
+    """Return a message about a context."""
     return json.dumps({"type": kind, "done": False, "status_code": 206, "context_id": context_id, **more})
 
 
-def _error(context_id: str, status: int, text: str) -> str:
+def context_error(context_id: str, status: int, text: str) -> str:
+    """Return the error message of a context."""
     return json.dumps(
         {
             "type": "error",
