@@ -37,6 +37,7 @@ from parley.recording.comparison_page import ReplayedCall, console_table, median
 from parley.recording.folder import SESSIONS, CallRecording, session_folders
 from parley.recording.library import recordings_of
 from parley.runtime import unhurried_loop
+from parley.runtime.process_exit import exit_process
 
 
 def parser() -> argparse.ArgumentParser:
@@ -189,4 +190,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    # Threads of engines hold up the interpreter's own shutdown.
+    exit_process(main())

@@ -46,10 +46,12 @@ PARTS: Mapping[str, tuple[str, str, bool]] = {
     "perception": ("lanes", "lanes-rows", True),
 }
 # The player has the length of the sound, and the canvas is drawn.
-SHOWN = """() => {
+SHOWN = """async () => {
   const part = (name) => document.querySelector(`[data-role="${name}"]`);
   const canvas = part("waveform");
-  return part("replay").readyState >= 1 && part("captions").childElementCount > 0 && canvas.width > 300;
+  const isShown = () =>
+    part("replay").readyState >= 1 && part("captions").childElementCount > 0 && canvas.width > 300;
+  while (!isShown()) await new Promise(requestAnimationFrame);
 }"""
 COUNT_FRAMES = """() => {
   window.frames_ms = [];
@@ -149,10 +151,11 @@ async def _round(browser: "Browser", url: str, session: LongSession, found: Foun
     page = await browser.new_page(viewport={"width": WIDTH_PX, "height": HEIGHT_PX})
     began_s = time.perf_counter()
     await page.goto(f"{url}/s/{session.session_id}", wait_until="commit")
-    await page.wait_for_function("document.body?.dataset.state === 'ready'", timeout=WITHIN_MS)
+    await page.wait_for_selector("body[data-state=ready]", timeout=WITHIN_MS)
     found.ready_s.append(time.perf_counter() - began_s)
     await page.locator('[data-role="recordings"] > summary').click()
-    await page.wait_for_function(SHOWN, timeout=WITHIN_MS)
+    async with asyncio.timeout(WITHIN_MS / 1_000):
+        await page.evaluate(SHOWN)
     found.shown_s.append(time.perf_counter() - began_s)
     await page.locator('[data-role="recordings"] > summary').click()
     for name, (fold, role, is_sideways) in PARTS.items():

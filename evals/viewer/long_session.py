@@ -16,8 +16,16 @@ from typing import Any
 
 import soundfile
 
-from parley.evals.human.callers import SpeechKind
-from parley.evals.regression.recorded_calls import open_sources, plan, record_calls, recording_deployment
+from parley.evals.harness.questions import plan
+from parley.evals.harness.speech import Speakers
+from parley.evals.regression.recorded_calls import (
+    FIRST_HEARD_MS,
+    Manner,
+    PlannedCall,
+    PlannedTurn,
+    record_calls,
+    recording_deployment,
+)
 from parley.recording.folder import MERGED, PEAKS, TIMELINE, CallRecording, session_folders
 from parley.recording.library import recordings_of
 from parley.session_store.settings import StoreTuning
@@ -61,9 +69,8 @@ async def make_long_session(folder: Path, duration_s: int, seed: int) -> LongSes
         AgentError: there are no voices, or a file cannot be written.
     """
     config = recording_deployment(folder, None)
-    sources = await asyncio.to_thread(open_sources, SpeechKind.SYNTHETIC, None)
-    calls = await asyncio.to_thread(plan, sources, 1, TURNS, seed, folder / "voices")
-    await record_calls(calls, folder, config, at_once=1)
+    call = await asyncio.to_thread(_planned, folder / "voices", seed)
+    await record_calls([call], folder, config, at_once=1)
     [path] = session_folders(folder)
     [recording] = recordings_of(folder, path.name)
     length_ms = int(recording.timeline()["duration_ms"])
@@ -74,6 +81,15 @@ async def make_long_session(folder: Path, duration_s: int, seed: int) -> LongSes
     return LongSession(
         path.name, config, folder / SHOWN / "server.log", times * length_ms // 1_000, events, recorded_events
     )
+
+
+def _planned(voices: Path, seed: int) -> PlannedCall:
+    """Plan a call of synthetic voices that interrupts every other answer."""
+    speakers = Speakers(voices)
+    said = [speakers.speak(each) for each in plan(TURNS, seed)]
+    manners = [Manner.INTERRUPTS, Manner.LISTENS] * (TURNS // 2)
+    turns = zip(said, manners, strict=True)
+    return PlannedCall(tuple(PlannedTurn(spoken, manner, FIRST_HEARD_MS) for spoken, manner in turns))
 
 
 def _repeat_recording(recording: CallRecording, times: int, length_ms: int) -> int:
