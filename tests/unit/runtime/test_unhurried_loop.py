@@ -36,7 +36,25 @@ def test_a_loop_that_is_held_up_misses_no_time():
     assert unhurried_loop.run(scenario()) == ["first", "between", "last"]
 
 
-def test_time_stands_still_while_a_thread_works_for_the_loop():
+def test_the_work_of_a_thread_takes_the_time_that_it_computes(monkeypatch: pytest.MonkeyPatch):
+    # However long this machine takes for it.
+    monkeypatch.setattr(unhurried_loop, "MOST_HELD_S", 60)
+
+    def compute() -> None:
+        until_s = time.thread_time() + 0.2
+        while time.thread_time() < until_s:
+            pass
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        at_s = loop.time()
+        await asyncio.to_thread(compute)
+        return loop.time() - at_s
+
+    assert unhurried_loop.run(scenario()) == pytest.approx(0.2, abs=0.08)
+
+
+def test_time_stands_still_while_a_thread_computes_nothing():
     async def scenario() -> float:
         loop = asyncio.get_running_loop()
         at_s = loop.time()
