@@ -26,15 +26,18 @@ from parley.core.media import float_to_pcm16
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.recording.comparison import compare, turns_of
 from parley.recording.comparison_page import ReplayedCall, console_table, write_page
+from parley.recording.divergence import explain, steps_of
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
 from parley.recording.library import recordings_of
 from parley.recording.merge import track_samples
 from parley.recording.objects import RecordingBucket
 from parley.recording.timeline import RecordedTimeline, timeline_of
 from parley.recording.words import utterances_of
+from parley.runtime import unhurried_loop
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
+    from parley.core.call_events import UtteranceRead
     from parley.pipelines.engines.engines import Engines
     from parley.session_store.conversations import Conversations
 
@@ -88,7 +91,8 @@ def replay_session(
     if not recordings:
         where = session_folder(deployment.recording.folder, session_id)
         raise ConfigError(f"--replay: nothing was recorded in {where}")
-    replayed = asyncio.run(replay_calls(deployment, recordings, output, mode=mode, hears_again=hears_again))
+    replaying = replay_calls(deployment, recordings, output, mode=mode, hears_again=hears_again)
+    replayed = unhurried_loop.run(replaying)
     page = write_page(replayed, output / PAGE, deployment.name)
     for call in replayed:
         print(console_table(call))
@@ -210,7 +214,7 @@ async def _replay(
                 talks_over=True,
                 begins_ms=beginning.after_ms,
                 first_samples=beginning.piece,
-                recorded_words=() if hears_again else utterances_of(then.events, then.arrival_ms),
+                recorded_words=() if hears_again else _words_of(then),
             )
             made = session_folder(output, conversation.session_id) / call.call_id
     now = timeline_of(read_recording(made))
@@ -218,7 +222,8 @@ async def _replay(
     pairs = compare(
         turns_of(then.events, then.arrival_ms), turns_of(now.events, now.arrival_ms), until_ms=until_ms
     )
-    return ReplayedCall(recording, audio, tuple(pairs), tuple(_notes(before, then)))
+    reasons = explain(pairs, steps_of(then.events, then.arrival_ms), steps_of(now.events, now.arrival_ms))
+    return ReplayedCall(recording, audio, tuple(pairs), tuple(_notes(before, then)), reasons=tuple(reasons))
 
 
 def _last_ms(timeline: RecordedTimeline) -> float:
@@ -261,6 +266,11 @@ def _beginning(timeline: RecordedTimeline) -> _Beginning:
         # Audio from before the arrival is left out.
         return _Beginning(sample - after_ms * FILE_RATE_HZ // 1_000, 0, 0)
     return _Beginning(sample, round(timeline.caller.first_piece * scale), after_ms)
+
+
+def _words_of(timeline: RecordedTimeline) -> tuple["UtteranceRead", ...]:
+    before_ms = max(0, round(timeline.arrival_ms - timeline.first_sample_ms))
+    return utterances_of(timeline.events, timeline.arrival_ms, left_out_ms=before_ms)
 
 
 @asynccontextmanager

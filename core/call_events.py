@@ -114,6 +114,7 @@ class UtteranceRead(CallEvent):
         took_ms: time from its end to the final words.
         partials: texts while it was spoken, each after the time since the beginning, in ms.
         text, words, confidence, floor_log_odds: its final transcript.
+        heard_ms: length of the caller's audio that the recogniser had got when it began; None: not known.
     """
 
     recogniser: str
@@ -125,6 +126,7 @@ class UtteranceRead(CallEvent):
     words: tuple[WordTime, ...]
     confidence: float
     floor_log_odds: float | None
+    heard_ms: int | None = None
 
     @property
     def began_ms(self) -> int:

@@ -107,6 +107,7 @@ async def run_session(
                 conversations,
                 phones,
                 runner_args,
+                live_calls=engines.live_calls,
                 metrics=engines.metrics,
                 stopping=engines.shutdown.stopping,
             )

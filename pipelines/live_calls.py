@@ -1,8 +1,9 @@
 """Live calls of one process, for operators: a list of them, their audio while they last, and their end.
 
-A call is here from the beginning of its pipeline to its end. Listening takes the two sides where a recording
-takes them (``media_taps``), in memory only, and is an event of the call, which the session keeps. In a
-private pause a listener hears silence.
+A call is here from its beginning to its end. A spoken one (``ListenedCall``) has audio. A conversation in
+writing, a phone call as text, and the call of a human at the desk, who is heard in the caller's call, have
+none (``ListedCall``). Listening takes the two sides where a recording takes them (``media_taps``), in memory
+only, and is an event of the call, which the session keeps. In a private pause a listener hears silence.
 
 The generator of a listener belongs to the response that reads it. One that reads slower than the call loses
 audio (``audio.live_stereo``). It ends with the call.
@@ -16,50 +17,96 @@ from datetime import UTC, datetime
 from parley.audio.live_stereo import BLOCK_MS, MOST_MS, LiveStereo
 from parley.audio.speech_file import wav_header
 from parley.core.call_events import OperatorListened, PrivatePauseBegan, PrivatePauseEnded
+from parley.core.errors import PeerError
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.pipelines.call import Call
+from parley.pipelines.modes import TEXT
 from parley.serving.gateway.admin.calls_api import LiveCallView
 
 RATE_HZ = 16_000
 CALLER, BOT = 0, 1
 
 
-class ListenedCall:
-    """A call of this process, while it lasts: the gateway's ``LiveCallEntry``.
+class ListedCall:
+    """A call of this process while it lasts, without audio: the gateway's ``LiveCallEntry``.
+
+    Args:
+        call_id: of the call.
+        session_id: of its session.
+        transport: of the caller, as the session's records name it.
+        mode: of the call (``modes``).
+
+    Attributes:
+        ending: set when an operator ends the call, whose holder then ends it.
+    """
+
+    has_audio = False
+
+    def __init__(self, call_id: str, session_id: str, transport: str, mode: str) -> None:
+        self.ending = asyncio.Event()
+        self._call_id, self._session_id = call_id, session_id
+        self._transport, self._mode = transport, mode
+        self._began_at = datetime.now(UTC)
+
+    @property
+    def listeners(self) -> int:
+        """Number of operators who listen."""
+        return 0
+
+    def view(self) -> LiveCallView:
+        """Return what the list shows of the call."""
+        return LiveCallView(
+            call_id=self._call_id,
+            session_id=self._session_id,
+            transport=self._transport,
+            mode=self._mode,
+            began_at=self._began_at,
+            listeners=self.listeners,
+            has_audio=self.has_audio,
+        )
+
+    def end(self) -> None:
+        """End it: its watcher does."""
+        self.ending.set()
+
+    def listen(self) -> AsyncGenerator[bytes, None]:
+        """Return the audio of the call.
+
+        Raises:
+            PeerError: it has none.
+        """
+        raise PeerError("this call has no audio of its own")
+
+    def close(self) -> None:
+        """The call is over: it needs nothing more."""
+
+
+class ListenedCall(ListedCall):
+    """A spoken call of this process while it lasts.
 
     Args:
         call: the call.
         mode: its mode (``modes``).
 
     Attributes:
-        ending: set when an operator ends the call.
         ended: set when the call is over.
     """
 
+    has_audio = True
+
     def __init__(self, call: Call, mode: str) -> None:
-        self.ending, self.ended = asyncio.Event(), asyncio.Event()
-        self._call, self._mode = call, mode
-        self._began_at = datetime.now(UTC)
+        super().__init__(call.call_id, call.conversation.session_id, call.transport, mode)
+        self.ended = asyncio.Event()
+        self._call = call
         self._listeners: list[_Listener] = []
         self._is_private = False
         call.events.subscribe(PrivatePauseBegan, self._on_pause)
         call.events.subscribe(PrivatePauseEnded, self._on_pause)
 
-    def view(self) -> LiveCallView:
-        """Return what the list shows of the call."""
-        call = self._call
-        return LiveCallView(
-            call_id=call.call_id,
-            session_id=call.conversation.session_id,
-            transport=call.transport,
-            mode=self._mode,
-            began_at=self._began_at,
-            listeners=len(self._listeners),
-        )
-
-    def end(self) -> None:
-        """End it: its watcher does (``lifecycle``)."""
-        self.ending.set()
+    @property
+    def listeners(self) -> int:
+        """Number of operators who listen."""
+        return len(self._listeners)
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
         """Yield a WAV file of 16 kHz stereo without an end: the caller on the left, the bot on the right."""
@@ -139,22 +186,37 @@ class LiveCalls:
 
     def __init__(self, *, can_listen: bool) -> None:
         self.can_listen = can_listen
-        self._calls: dict[str, ListenedCall] = {}
+        self._calls: dict[str, ListedCall] = {}
 
     def listed(self) -> Sequence[LiveCallView]:
         """Return the calls, the newest first."""
         return [each.view() for each in reversed(self._calls.values())]
 
-    def find(self, call_id: str) -> ListenedCall | None:
+    def find(self, call_id: str) -> ListedCall | None:
         """Return a call; None when this process has none of this id."""
         return self._calls.get(call_id)
 
     @contextmanager
     def opened(self, call: Call, mode: str) -> Iterator[ListenedCall]:
-        """List a call while the block runs."""
-        live = self._calls[call.call_id] = ListenedCall(call, mode)
-        try:
+        """List a spoken call while the block runs."""
+        live = ListenedCall(call, mode)
+        with self._listing(call.call_id, live):
             yield live
+
+    @contextmanager
+    def opened_silent(
+        self, call_id: str, session_id: str, transport: str, mode: str = TEXT
+    ) -> Iterator[ListedCall]:
+        """List a call without audio of its own while the block runs; its holder watches ``ending``."""
+        live = ListedCall(call_id, session_id, transport, mode)
+        with self._listing(call_id, live):
+            yield live
+
+    @contextmanager
+    def _listing(self, call_id: str, live: ListedCall) -> Iterator[None]:
+        self._calls[call_id] = live
+        try:
+            yield
         finally:
             live.close()
-            del self._calls[call.call_id]
+            del self._calls[call_id]

@@ -9,8 +9,9 @@ without words. Turns are paired by the end of the caller's voice, which the audi
 of the reply where there is none. A turn that one recording has alone was split off, merged or missed.
 
 Decisions are: that there is a turn, that it was answered, the words of the answer, whether it was cut off,
-and tools. Words of the caller that were recognised otherwise, and times, are differences, not decisions. The
-end of the recorded call decides nothing: what the caller did not stay for is not compared.
+and tools. A phrase that covers the wait for an answer ("Okay.") is a matter of time, and not a part of it.
+Words of the caller that were recognised otherwise, and times, are differences, not decisions. The end of the
+recorded call decides nothing: what the caller did not stay for is not compared.
 """
 
 import math
@@ -168,8 +169,18 @@ class _TurnReader:
                 return
         self._made.append({"at_ms": at_ms, "text": text})
 
+    def _on_phrase(self, event: Mapping[str, Any]) -> None:
+        """Take a phrase that is no part of the conversation: its sound ends the wait, and answers nothing."""
+        begun_ms = self._begun_ms.pop(str(event.get("reply_id")), None)
+        turn = self._made[-1] if self._made else None
+        if begun_ms is not None and turn is not None and turn.get("text"):
+            turn.setdefault("latency_ms", begun_ms - turn["at_ms"])
+
     def _on_reply(self, event: Mapping[str, Any], heard: str) -> None:
         unheard = str(event.get("unheard") or "")
+        if event.get("in_context") is False:
+            self._on_phrase(event)
+            return
         begun_ms = self._begun_ms.pop(str(event.get("reply_id")), None)
         if begun_ms is None or not (heard or unheard):
             return

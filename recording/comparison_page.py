@@ -6,9 +6,10 @@ is in the same folder, that of the recorded call stays where it is.
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import starmap
 from pathlib import Path
 
 from parley.core.errors import ConfigError
@@ -42,6 +43,7 @@ class ReplayedCall:
         pairs: turns of both.
         notes: sentences about what was not replayed.
         failure: why the call cannot be replayed; empty when it was.
+        reasons: for each pair, sentences about the first steps that differ (``divergence``); empty: none.
     """
 
     recording: CallRecording
@@ -49,6 +51,12 @@ class ReplayedCall:
     pairs: tuple[TurnPair, ...] = ()
     notes: tuple[str, ...] = ()
     failure: str = ""
+    reasons: tuple[tuple[str, ...], ...] = ()
+
+    def explained(self) -> Iterator[tuple[TurnPair, tuple[str, ...]]]:
+        """Yield the pairs, each with its reasons."""
+        for place, pair in enumerate(self.pairs):
+            yield pair, self.reasons[place] if place < len(self.reasons) else ()
 
     @property
     def is_decided_alike(self) -> bool:
@@ -85,7 +93,7 @@ def console_table(call: ReplayedCall) -> str:
     """Return the turns of a replayed call as lines: those that differ with what differs."""
     lines = [f"call {call.recording.call_id}: {summary(call)}"]
     lines += [f"  {note}" for note in call.notes]
-    for pair in call.pairs:
+    for pair, reasons in call.explained():
         shown = pair.then or pair.now
         assert shown is not None
         what = ", ".join(pair.differences) or "same"
@@ -99,6 +107,7 @@ def console_table(call: ReplayedCall) -> str:
                 for name, turn in (("then", pair.then), ("now", pair.now))
                 if turn is not None
             ]
+        lines += [f"          {reason}" for reason in reasons]
     return "\n".join(lines)
 
 
@@ -138,11 +147,12 @@ def _section(call: ReplayedCall, base: Path) -> str:
         f"<h2>Call {escape(call.recording.call_id)}</h2><p>{escape(summary(call))}.</p>"
         + "".join(f"<p>{escape(note)}.</p>" for note in call.notes)
         + players
-        + f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, call.pairs))}</tbody></table>"
+        + f"<table><thead><tr>{head}</tr></thead>"
+        + f"<tbody>{''.join(starmap(_row, call.explained()))}</tbody></table>"
     )
 
 
-def _row(pair: TurnPair) -> str:
+def _row(pair: TurnPair, reasons: Sequence[str]) -> str:
     shown = pair.then or pair.now
     assert shown is not None
     tone = "" if not pair.differences else "heard" if pair.is_decided_alike else "decided"
@@ -153,7 +163,7 @@ def _row(pair: TurnPair) -> str:
         ("", _both([_reply_html(turn) for turn in turns])),
         ("time", escape(_times(pair, lambda turn: turn.waited_ms))),
         ("time", escape(_times(pair, lambda turn: turn.latency_ms))),
-        ("", escape(", ".join(pair.differences))),
+        ("", "<br>".join(escape(each) for each in (", ".join(pair.differences), *reasons))),
     )
     filled = "".join(f'<td class="{name}">{cell}</td>' for name, cell in cells)
     return f'<tr class="{tone}">{filled}</tr>'

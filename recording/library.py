@@ -88,6 +88,17 @@ class StoredFile:
     files: CallFiles
     path: Path
 
+    def version(self) -> tuple[int, int]:
+        """Return what changes with the file, its time and its stored size in bytes.
+
+        Raises:
+            MediaError: it is not there any more.
+        """
+        found = self.files.version(self.path)
+        if found is None:
+            raise MediaError("the file is not there any more")
+        return found
+
     def open(self) -> tuple[BinaryIO, int]:
         """Open it for reading, and return its length in bytes too; raises as ``CallFiles.open``."""
         file = self.files.open(self.path)

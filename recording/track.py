@@ -15,13 +15,18 @@ A long stall may end after its segment was closed. The backlog of a live source 
 boundary is dropped and counted, so that what follows is in its place.
 
 The clock of a caller's device may be fast. A live source that is ahead by more than ``DRIFT_MS`` loses that
-much of its next pieces; beyond ``MOST_DRIFT_MS`` and ``MOST_DRIFT_PPM`` it is no clock's drift, and counts as
+much of its next piece, once in ``DRIFT_EVERY_MS``: no clock is faster than that. A source that is ahead for
+another reason was late before, on a busy machine or network, and its lateness is silence on the time line. It
+loses quiet pieces until it is in its place again, and no words meanwhile. What is ahead by more than
+``MOST_AHEAD_MS``, or for longer than ``LONG_AHEAD_MS``, came faster than it can be spoken, and counts as
 dropped. A client that is not live may send faster than real time; its audio is never cut.
 
 Pure: reads no clock and does no I/O. Times are microseconds from the beginning of the recording.
 """
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 
@@ -37,9 +42,12 @@ MOST_SHIFT_MS = 2_000
 MOVED_MS = 5
 # Longest backlog of a live source that is put in order: of most stalls that a call outlives, and 3 MB.
 MOST_RUN_MS = 30_000
-DRIFT_MS, MOST_DRIFT_MS = 15, 300
-# No device's clock is faster by more; those of telephones and sound cards are within 200.
-MOST_DRIFT_PPM = 1_000
+# Every 15 s: 1,000 ppm. Clocks of telephones and sound cards are within 200.
+DRIFT_MS, DRIFT_EVERY_MS = 15, 15_000
+# Longer than people speak without a breath.
+MOST_AHEAD_MS, LONG_AHEAD_MS = 5_000, 10_000
+# Peak of a piece that no word is in, of 16 bits: -44 dB.
+QUIET_PEAK = 200
 # Silence after which the end of a segment has been reached without audio.
 SETTLE_MS = 500
 _US_PER_MS = 1_000
@@ -93,7 +101,8 @@ class SideTrack:
     Attributes:
         rate_hz: rate of the audio; 0 before the first piece.
         refused_ms: length of the audio with another rate, which is not recorded.
-        trimmed_ms: length of the audio that was cut because the source's clock is fast.
+        trimmed_ms: length of the audio that was cut because the source's clock is fast, or of silence that
+            was cut because the source had been late.
         first_sample: place of the first sample on the time line; None before there is one.
         first_piece: number of samples of the first piece, which may be shorter than the others.
     """
@@ -119,6 +128,9 @@ class SideTrack:
         self._run: list[bytes] = []
         self._run_start = self._run_samples = self._run_first = 0
         self._moved_start = self._moved_at = 0
+        # Places at which a fast clock was corrected last, and since which the source is ahead; None: none.
+        self._corrected: int | None = None
+        self._ahead_since: int | None = None
         self._full: list[AudioSegment] = []
         self._dropped: list[DroppedAudio] = []
 
@@ -220,12 +232,23 @@ class SideTrack:
             self._settle_run()
 
     def _trimmed(self, pcm: bytes, ahead: int) -> bytes:
+        """Return what is left of a piece that came this much earlier than the track predicts."""
         if not self._is_live or ahead <= self._samples(DRIFT_MS):
+            self._ahead_since = None
             return pcm
+        if self._ahead_since is None:
+            self._ahead_since = self._heard
         cut = min(ahead, len(pcm) // PCM_BYTES_PER_SAMPLE)
-        most_ms = MOST_DRIFT_MS + MOST_DRIFT_PPM * self._heard * 1_000 / self.rate_hz / 1_000_000
-        if ahead <= self._samples(MOST_DRIFT_MS) and self.trimmed_ms < most_ms:
+        is_drift = self._corrected is None or self._heard - self._corrected >= self._samples(DRIFT_EVERY_MS)
+        if is_drift and ahead <= 2 * self._samples(DRIFT_MS):
+            self._corrected = self._heard
             self.trimmed_ms += cut * 1_000 / self.rate_hz
+        elif np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)).max() <= QUIET_PEAK:
+            self.trimmed_ms += cut * 1_000 / self.rate_hz
+        elif ahead <= self._samples(MOST_AHEAD_MS) and self._heard - self._ahead_since <= self._samples(
+            LONG_AHEAD_MS
+        ):
+            return pcm
         else:
             self._drop(self._heard, cut, "it came faster than it can be spoken")
         return pcm[cut * PCM_BYTES_PER_SAMPLE :]

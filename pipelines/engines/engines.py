@@ -69,7 +69,12 @@ from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
-from parley.processors.perception.recorded_words import AsKept, NotedUtterances, ReplayedUtterances
+from parley.processors.perception.recorded_words import (
+    AsKept,
+    HeardLength,
+    NotedUtterances,
+    ReplayedUtterances,
+)
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.processors.turns.looks import VoiceLooks
@@ -510,12 +515,14 @@ class Engines:
             return stt.build(shared, events or CallEvents(), audio_passthrough=audio_passthrough)
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
+        heard = None
         if events is not None and self.recordings.are_made:
+            heard = HeardLength()
             recogniser = _recogniser_of(self.deployment)
             same = [each for each in recorded if each.recogniser == recogniser]
-            stt = ReplayedUtterances(stt, same, events) if same else stt
-            stt = NotedUtterances(stt, events, recogniser, as_kept)
-        return EngineSttService(stt, audio_passthrough=audio_passthrough)
+            stt = ReplayedUtterances(stt, same, events, heard) if same else stt
+            stt = NotedUtterances(stt, events, recogniser, heard, as_kept)
+        return EngineSttService(stt, audio_passthrough=audio_passthrough, heard=heard)
 
     async def build_stop_words(self) -> StopWords | None:
         """Return the listener for stop words in one call; None where stop words are not spotted."""

@@ -28,7 +28,8 @@ from parley.core.errors import AgentError
 from parley.core.grants import ANONYMOUS
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
-from parley.pipelines.lifecycle import LOST, USED_UP
+from parley.pipelines.lifecycle import BY_OPERATOR, LOST, USED_UP
+from parley.pipelines.live_calls import LiveCalls
 from parley.pipelines.phone.relay_control import End, RelayControl
 from parley.pipelines.phone.relay_media import RelayMedia
 from parley.pipelines.phone.sessions import PhoneSessions
@@ -68,6 +69,7 @@ async def hold_relay(
     phones: PhoneSessions,
     arguments: PhoneArguments,
     *,
+    live_calls: LiveCalls,
     metrics: ServerMetrics,
     stopping: asyncio.Event,
 ) -> None:
@@ -79,6 +81,7 @@ async def hold_relay(
         conversations: sessions of this process.
         phones: sessions of phone calls.
         arguments: of the call.
+        live_calls: list of this process, where operators see the call and end it.
         metrics: of the process; the end of the call is counted.
         stopping: set when the server stops.
     """
@@ -97,6 +100,7 @@ async def hold_relay(
         intents=deployment.language().intents,
         greeting=deployment.bot.greeting,
         apology=deployment.bot.voiceless_phrase,
+        live_calls=live_calls,
         stopping=stopping,
         used_up=tenants.used_up(ANONYMOUS),
         goodbye=tenants.settings.phrase,
@@ -120,6 +124,7 @@ class RelayCall:
         intents: rules of the deployment's language.
         greeting: first words of a call; empty: none.
         apology: words in place of an answer that failed; empty: none.
+        live_calls: list in which operators see it.
         stopping: set when the server stops.
         used_up: set when the call is to end after a goodbye; None: never.
         goodbye: last words of such a call.
@@ -138,6 +143,7 @@ class RelayCall:
         intents: IntentRules,
         greeting: str,
         apology: str,
+        live_calls: LiveCalls,
         stopping: asyncio.Event,
         used_up: asyncio.Event | None,
         goodbye: str,
@@ -151,6 +157,7 @@ class RelayCall:
         self._turns = open_turns(self._control)
         self._ended = asyncio.Event()
         self._greeting, self._apology = greeting, apology
+        self._live_calls = live_calls
         self._stopping = stopping
         self._used_up = used_up or asyncio.Event()
         self._goodbye = goodbye
@@ -177,22 +184,25 @@ class RelayCall:
 
     async def hold(self, conversation: Conversation) -> bool:
         """Hold the call until its socket is closed; return whether it is over."""
-        payload = {"transport": RELAY, "call_id": uuid.uuid4().hex}
+        call_id = uuid.uuid4().hex
+        payload = {"transport": RELAY, "call_id": call_id}
         self._conversation = conversation
         _note(conversation, Kind.JOINED, payload)
         try:
-            return await self._hold(conversation)
+            with self._live_calls.opened_silent(call_id, conversation.session_id, RELAY) as live:
+                return await self._hold(conversation, live.ending)
         finally:
             if self._why is not None:
                 self.events.publish(CallEnding(self.events.now_ms(), *self._why))
                 payload["reason"] = self._why[0]
             _note(conversation, Kind.LEFT, payload)
 
-    async def _hold(self, conversation: Conversation) -> bool:
+    async def _hold(self, conversation: Conversation, ended_by_operator: asyncio.Event) -> bool:
         await self._greet(conversation)
         lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
         ended = asyncio.create_task(self._ended.wait(), name="relay.ended")
+        operator = asyncio.create_task(ended_by_operator.wait(), name="relay.operator")
         leaving = asyncio.create_task(self._leave_when_used_up(), name="relay.used_up")
         loop = asyncio.get_running_loop()
         heard_s = loop.time()
@@ -202,7 +212,9 @@ class RelayCall:
                 quiet_until_s = max(heard_s, self._media.plays_until_s) + SILENT_S
                 within_s = KEYS_S if self._keys else quiet_until_s - loop.time()
                 done, _ = await asyncio.wait(
-                    {reading, lost, stopping, ended}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+                    {reading, lost, stopping, ended, operator},
+                    timeout=within_s,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
                 if reading not in done:
                     reading.cancel()
@@ -214,6 +226,11 @@ class RelayCall:
                     self._why = (LOST, str(conversation.loss)) if is_lost else (SHUTDOWN, STOPPING[1])
                     return False
                 if ended in done:
+                    return True
+                if operator in done:
+                    await self._stop_answer()
+                    self._why = BY_OPERATOR
+                    await self._send(relay.end())
                     return True
                 if reading not in done:
                     if not self._keys:
@@ -233,7 +250,7 @@ class RelayCall:
                     await self._take(conversation, event)
         finally:
             await self._stop_answer()
-            watching = (lost, stopping, ended, leaving)
+            watching = (lost, stopping, ended, operator, leaving)
             for watch in watching:
                 watch.cancel()
             await asyncio.gather(*watching, return_exceptions=True)

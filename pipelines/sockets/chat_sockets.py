@@ -43,7 +43,8 @@ from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
 from parley.pipelines.human_tier import human_tier
-from parley.pipelines.lifecycle import EXPIRED, LIMITED, LOST, OVER_LIMIT, USED_UP
+from parley.pipelines.lifecycle import BY_OPERATOR, EXPIRED, LIMITED, LOST, OVER_LIMIT, USED_UP
+from parley.pipelines.live_calls import ListedCall
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
 from parley.pipelines.sockets.chat_speech import Spoken, open_speech
 from parley.pipelines.text.shown_history import brought_turns, parted_from, pictures_of, take_share, texts_of
@@ -570,15 +571,19 @@ async def hold_chat(
             engines.answering.memory() as memory,
         ):
             talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
-            payload = {"transport": TRANSPORT, "call_id": uuid.uuid4().hex}
+            call_id = uuid.uuid4().hex
+            payload = {"transport": TRANSPORT, "call_id": call_id}
             _note(conversation, Kind.JOINED, payload)
-            watches = [
-                asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost"),
-                asyncio.create_task(_end_when_expired(rules, socket), name="chat.grants"),
-            ]
+            watches = list[asyncio.Task[None]]()
             try:
                 run = _chat if protocol == "chat" else _stream
-                with conversation.reporting(talk.events, speaks=False):
+                listing = engines.live_calls.opened_silent(call_id, conversation.session_id, TRANSPORT)
+                with listing as live, conversation.reporting(talk.events, speaks=False):
+                    watches += [
+                        asyncio.create_task(_end_when_lost(conversation, socket), name="chat.lost"),
+                        asyncio.create_task(_end_when_expired(rules, socket), name="chat.grants"),
+                        asyncio.create_task(_end_when_requested(live, socket), name="chat.operator"),
+                    ]
                     code, reason = await run(talk, socket, engines, facts or {})
                 if socket.given_up is not None:
                     talk.end(*socket.given_up)
@@ -614,6 +619,14 @@ async def _end_when_lost(conversation: Conversation, socket: MessageSocket[Any])
     await conversation.lost.wait()
     await socket.send(error(str(conversation.loss), LOST))
     socket.give_up(1011, LOST, why=(LOST, str(conversation.loss)))
+
+
+async def _end_when_requested(live: ListedCall, socket: MessageSocket[Any]) -> None:
+    """End a client, even an idle one, when an operator requests it; the session has what was delivered."""
+    await live.ending.wait()
+    kind, why = BY_OPERATOR
+    await socket.send(error(why, kind))
+    socket.give_up(1008, kind, why=BY_OPERATOR)
 
 
 async def _end_when_expired(rules: ClientRules | None, socket: MessageSocket[Any]) -> None:

@@ -4,7 +4,7 @@
 
 Two calls are bridged: the caller hears the human in their own call, and the human hears the caller here. The
 words of the human are recorded in the caller's session. The call ends when the human, or their desk, no
-longer has the session, when the caller's call ends, or when the human hangs up.
+longer has the session, when the caller's call ends, when the human hangs up, or when an operator ends it.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import call_worker
 from parley.pipelines.live_pace import play_live
+from parley.pipelines.modes import DESK
 from parley.pipelines.release import release_call
 from parley.pipelines.stages.shared import voice_detector
 from parley.pipelines.voice_bridges import VoiceBridge
@@ -55,7 +56,9 @@ async def run_desk_call(
     Raises:
         PeerError: another human speaks in it already.
     """
-    with bridge.used():
+    session_id = call.conversation.session_id
+    listing = engines.live_calls.opened_silent(call.call_id, session_id, call.transport, DESK)
+    with bridge.used(), listing as live:
         output = transport.output()
         stages: list[FrameProcessor] = [
             transport.input(),
@@ -85,8 +88,9 @@ async def run_desk_call(
                             worker,
                             bridge.ended.wait(),
                             _until_returned(call.conversation),
-                            board.until_not_held_by(call.conversation.session_id, desk_id),
+                            board.until_not_held_by(session_id, desk_id),
                             call.conversation.lost.wait(),
+                            live.ending.wait(),
                         ),
                     )
                 ]

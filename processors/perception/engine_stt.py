@@ -51,6 +51,7 @@ from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from parley.core.strict_model import StrictModel
 from parley.models.stt import Transcript
 from parley.processors.perception.owed_words import OwesWords
+from parley.processors.perception.recorded_words import HeardLength
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
@@ -189,6 +190,7 @@ class EngineSttService(OwesWords, VoiceEdges, STTService):
         engine: shared by all calls, started by its owner, not closed here.
         settings: None for the defaults.
         audio_passthrough: True when later processors need the audio too.
+        heard: counts the caller's audio, for the recording of a call; None: nothing reads it.
     """
 
     def __init__(
@@ -197,6 +199,7 @@ class EngineSttService(OwesWords, VoiceEdges, STTService):
         settings: EngineSttSettings | None = None,
         *,
         audio_passthrough: bool = True,
+        heard: HeardLength | None = None,
     ) -> None:
         chosen = settings or EngineSttSettings()
         super().__init__(
@@ -208,6 +211,7 @@ class EngineSttService(OwesWords, VoiceEdges, STTService):
             enable_direct_mode=True,
         )
         self._engine = engine
+        self._heard = heard
         self._chosen = chosen
         self._stream: UtteranceStream[Transcript] | None = None
         self._failure: EngineError | None = None
@@ -268,6 +272,8 @@ class EngineSttService(OwesWords, VoiceEdges, STTService):
 
     async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
         """Append audio; nothing is awaited unless it has the wrong rate."""
+        if self._heard is not None:
+            self._heard.add(frame.audio, frame.sample_rate)
         if self.is_muted or not self.is_usable:
             return
         if frame.sample_rate != self._engine.rate_hz:

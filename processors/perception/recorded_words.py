@@ -3,7 +3,8 @@
 A recogniser that works in real time does not read the same words twice: which drafts it makes depends on the
 time that the processor has for them, and each draft influences the next one. A replay that compares prompts
 and settings gives it no part: an utterance that begins and ends where a recorded one did has its words, at
-the same moments. Every other utterance is read anew.
+the same moments. Every other utterance is read anew. Where it begins is a place in the caller's audio
+(``HeardLength``), the same on a machine that is late. Recordings of earlier releases have only times.
 
 ``NotedUtterances`` is between the recogniser and a recorded call, and publishes ``UtteranceRead``.
 ``ReplayedUtterances`` is between the recogniser and a call that is held again. It keeps the audio of an
@@ -34,11 +35,29 @@ MOST_KEPT_MS = 60_000
 MOST_PARTIALS = 300
 
 
+class HeardLength:
+    """Length of the caller's audio that the recogniser's processor has got in a call."""
+
+    def __init__(self) -> None:
+        self._samples, self._rate_hz = 0, 1
+
+    def add(self, pcm: bytes, rate_hz: int) -> None:
+        """Count a piece."""
+        self._samples += len(pcm) // PCM_BYTES_PER_SAMPLE
+        self._rate_hz = rate_hz
+
+    @property
+    def length_ms(self) -> int:
+        """Length so far."""
+        return self._samples * 1_000 // self._rate_hz
+
+
 @dataclass(slots=True)
 class _Reading:
     """An utterance that is being read."""
 
     began_ms: int
+    heard_ms: int
     audio_bytes: int = 0
     partials: list[tuple[int, str]] = field(default_factory=list)
 
@@ -50,6 +69,7 @@ class NotedUtterances:
         engine: the recogniser.
         events: events of the call.
         recogniser: its name and settings, for the event.
+        heard: audio of the call so far.
         as_kept: returns the record of an utterance as it may be kept; None: as it is.
     """
 
@@ -58,9 +78,11 @@ class NotedUtterances:
         engine: UtteranceEngine[Transcript],
         events: CallEvents,
         recogniser: str,
+        heard: HeardLength,
         as_kept: AsKept | None = None,
     ) -> None:
         self._engine = engine
+        self.heard = heard
         self.as_kept: AsKept = as_kept or (lambda read: read)
         self.events = events
         self.recogniser = recogniser
@@ -110,7 +132,7 @@ class _NotedStream(_StreamAround):
 
     def start(self) -> None:
         self.stream.start()
-        self._reading = _Reading(self._owner.events.now_ms())
+        self._reading = _Reading(self._owner.events.now_ms(), self._owner.heard.length_ms)
 
     def feed(self, pcm: bytes) -> None:
         self.stream.feed(pcm)
@@ -154,6 +176,7 @@ class _NotedStream(_StreamAround):
             words=final.words,
             confidence=final.confidence,
             floor_log_odds=final.floor_log_odds,
+            heard_ms=reading.heard_ms,
         )
         events.publish(self._owner.as_kept(read))
 
@@ -165,12 +188,18 @@ class ReplayedUtterances:
         engine: the recogniser, for utterances that differ from the recorded ones.
         utterances: of the recorded call, with times from the arrival of its caller.
         events: events of the call; times count from its ``CallerJoined``.
+        heard: audio of the call so far.
     """
 
     def __init__(
-        self, engine: UtteranceEngine[Transcript], utterances: Sequence[UtteranceRead], events: CallEvents
+        self,
+        engine: UtteranceEngine[Transcript],
+        utterances: Sequence[UtteranceRead],
+        events: CallEvents,
+        heard: HeardLength,
     ) -> None:
         self._engine = engine
+        self._heard = heard
         self._waiting = list(utterances)
         self._events = events
         self._arrival_ms: int | None = None
@@ -192,14 +221,18 @@ class ReplayedUtterances:
         return _ReplayedStream(self, stream, on_partial)
 
     def take(self) -> UtteranceRead | None:
-        """Return the recorded utterance that began at this moment, once; None where there is none."""
-        if self._arrival_ms is None:
-            return None
-        now_ms = self._events.now_ms() - self._arrival_ms
+        """Return the recorded utterance that began here, once; None where there is none."""
         for place, each in enumerate(self._waiting):
-            if abs(each.began_ms - now_ms) <= SAME_BEGINNING_MS:
+            if self._begins_here(each):
                 return self._waiting.pop(place)
         return None
+
+    def _begins_here(self, recorded: UtteranceRead) -> bool:
+        # A recording that began after its call has other places in the audio, and the same times.
+        places = [recorded.heard_ms - self._heard.length_ms] if recorded.heard_ms is not None else []
+        if self._arrival_ms is not None:
+            places.append(recorded.began_ms - self._events.now_ms() + self._arrival_ms)
+        return any(abs(apart_ms) <= SAME_BEGINNING_MS for apart_ms in places)
 
     def _on_joined(self, event: CallerJoined) -> None:
         self._arrival_ms = event.at_ms

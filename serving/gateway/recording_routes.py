@@ -12,6 +12,10 @@ download does not delay calls. Encrypted recordings are decrypted on their way; 
 409, and one that was altered a 500. A reader that takes nothing is closed after ``stall_s``; a player
 requests the rest again when it goes on. A file that is missing, foreign or a link is a 404. Reading one is a
 use of the session, which postpones the end of its recordings (``recording.retention``).
+
+Parts follow RFC 9110. Safari plays nothing from a server that ignores ``Range``: it requests ``bytes=0-1``
+first, reads the length of the file from ``Content-Range``, and then requests parts up to that length. Each
+answer has an ``ETag``, by which ``If-Range`` gets the whole file when it was made anew meanwhile.
 """
 
 import asyncio
@@ -50,7 +54,7 @@ READERS = 8
 NOT_THERE = "there is no such recording, or not yet"
 RangeHeader = Annotated[str | None, Header(alias="range")]
 # One range of bytes; more than one in a request are answered by the whole file, as RFC 9110 (14.2) permits.
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.IGNORECASE)
 
 
 def add_recording_routes(
@@ -191,14 +195,16 @@ class RecordingFiles:
         given = self._folder, session_id, call_id, self._bucket
         stored = await found_file(self.in_thread(replay_file, *given, film=film))
         await self.in_thread(mark_used, stored.path.parent)
+        # Before it is opened: what is made anew in between has a later tag, and no reader mixes the two.
+        tag = _tag(await found_file(self.in_thread(stored.version)))
         file, size = await found_file(self.in_thread(stored.open))
         try:
-            span = _span(bounds, size)
+            span = _span(bounds, size) if _holds(request.headers.get("if-range"), tag) else None
         except HTTPException:
             file.close()
             raise
         first, last = span or (0, size - 1)
-        headers = {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1)}
+        headers = {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1), "ETag": tag}
         if span is not None:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
         pieces = _pieces(file, first, last - first + 1)
@@ -232,6 +238,19 @@ async def found_file(made: Awaitable[_T]) -> _T:
     except (MediaError, OSError) as error:
         logger.debug(f"a recording was requested that is not there: {error}")
         raise HTTPException(404, NOT_THERE) from error
+
+
+def _tag(version: tuple[int, int]) -> str:
+    """Return the ``ETag`` of a version of a file: a strong one, because files are replaced as a whole."""
+    return f'"{version[0]:x}-{version[1]:x}"'
+
+
+def _holds(if_range: str | None, tag: str) -> bool:
+    """Return whether the condition of an ``If-Range`` header holds, by RFC 9110 (13.1.5).
+
+    A date never does: no answer has a ``Last-Modified``.
+    """
+    return if_range is None or if_range.strip() == tag
 
 
 def _span(bounds: str | None, size: int) -> tuple[int, int] | None:

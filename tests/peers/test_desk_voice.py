@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -127,6 +128,35 @@ async def test_a_second_human_does_not_speak_in_the_same_call_and_one_may_come_a
         async with called(site, mode="desk", session=session, desk=site.desk) as human:
             human.microphone.say(tone(4_000, HUMAN_HZ))
             await until_tone(caller, HUMAN_HZ)
+
+
+async def test_the_call_of_a_human_is_a_live_call_that_ends_without_that_of_the_caller(site: Desked):
+    session = await site.new_session()
+    async with called(site, session=session):
+        await site.act(session, "take")
+        async with called(site, mode="desk", session=session, desk=site.desk) as human:
+            desk, caller = await live_calls_of(site, session, count=2)
+            assert (desk["mode"], desk["transport"], desk["has_audio"]) == ("desk", "webrtc", False)
+            assert (caller["mode"], caller["has_audio"]) == ("cascade", True)
+            assert (await site.client.delete(f"/api/admin/calls/{desk['call_id']}")).status_code == 204
+            async with asyncio.timeout(60):
+                while human.connection.connectionState != "closed":
+                    await asyncio.sleep(0.1)
+            assert await live_calls_of(site, session, count=1) == [caller]
+        # The human still has the session, and may speak in it again.
+        assert (await site.listed())[session]["tier"] == "human"
+
+
+async def live_calls_of(site: Desked, session: str, *, count: int) -> list[dict[str, Any]]:
+    """Return the live calls of a session, the newest first, when there are so many."""
+    async with asyncio.timeout(60):
+        while True:
+            listed = (await site.client.get("/api/admin/calls")).json()["calls"]
+            found = [each for each in listed if each["session_id"] == session]
+            if len(found) == count:
+                return found
+            # No event reports a change.
+            await asyncio.sleep(0.05)
 
 
 async def until_calls(site: Desked, count: int) -> None:

@@ -11,6 +11,7 @@ import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
 from tests.peers.minicpm_page import Page, page, samples_in
+from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
 from tests.voices import say, silence
 
@@ -119,6 +120,26 @@ async def test_stop_cuts_the_answer_off_where_it_was_heard(server: RunningServer
             await asyncio.sleep(0.1)
     assert bot[0]["payload"]["truncated"]
     assert bot[0]["payload"]["unheard"]
+
+
+async def test_an_operator_sees_a_conversation_and_ends_it(server: RunningServer):
+    async with (
+        httpx.AsyncClient(base_url=server.url, headers=BEARER) as operator,
+        page(server.url, "/ws/half_duplex/hdx_live") as client,
+    ):
+        session = (await prepared(client))["session_id"]
+        async with asyncio.timeout(60):
+            # It is prepared before its pipeline is built.
+            while not (listed := (await operator.get("/api/admin/calls")).json()["calls"]):
+                await asyncio.sleep(0.05)
+        [live] = [each for each in listed if each["session_id"] == session]
+        assert (live["transport"], live["mode"], live["has_audio"]) == ("half_duplex", "cascade", True)
+        assert (await operator.delete(f"/api/admin/calls/{live['call_id']}")).status_code == 204
+        assert (await client.until_closed())[1] == "ended_by_operator"
+    async with asyncio.timeout(60):
+        while not (left := [e for e in await events(server, session) if e["kind"] == "left"]):
+            await asyncio.sleep(0.1)
+    assert left[0]["payload"]["reason"] == "ended_by_operator"
 
 
 async def test_stop_is_obeyed_while_the_answer_is_being_thought_of(server: RunningServer):

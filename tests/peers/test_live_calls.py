@@ -18,6 +18,7 @@ from playwright.async_api import async_playwright, expect
 
 from parley.configs.load import read_yaml
 from parley.evals.abuse.likeness import SAID, at_8_khz, likeness, spoken
+from tests.peers.minicpm_page import page
 from tests.peers.operations_gateway import BEARER, TOKEN
 from tests.peers.server import briefly_greeting, running_server
 from tests.peers.test_browser import OFFLINE, Visit, chromium, open_page
@@ -154,6 +155,24 @@ async def test_an_operator_at_the_page_listens_stops_and_ends_the_call(chromium:
         await row.get_by_role("button", name="End").click()
         await person.page.locator("dialog").get_by_role("button", name="End").click()
         await caller.until(lambda: ended_by_operator(caller))
+        await expect(person.part("no-live")).to_be_visible()
+        assert person.complaints == []
+
+
+async def test_a_chat_is_on_the_page_without_a_button_to_listen_and_its_end_is_the_operators(
+    chromium: str, server: Monitored
+):
+    async with operator_page(chromium, server) as person, page(server.url, "/ws/streaming/live") as client:
+        session = (await client.until("queue_done"))["session_id"]
+        row = person.part("live").locator("tr")
+        await expect(row).to_have_count(1)
+        await expect(row.get_by_role("link")).to_have_attribute("href", f"/s/{session}")
+        assert [await row.locator("td").nth(place).text_content() for place in (0, 1)] == ["chat", "text"]
+        await expect(row.get_by_role("button")).to_have_text(["End"])
+        await expect(person.part("listen-what")).to_be_hidden()
+        await row.get_by_role("button", name="End").click()
+        await person.page.locator("dialog").get_by_role("button", name="End").click()
+        assert await client.until_closed() == (1008, "ended_by_operator")
         await expect(person.part("no-live")).to_be_visible()
         assert person.complaints == []
 

@@ -11,6 +11,14 @@ import pytest
 import soundfile
 import yaml
 
+from parley.evals.harness.matching import (
+    LOUD_RMS,
+    Match,
+    Matching,
+    matches,
+    sounds_alone,
+    turned,
+)
 from parley.recording.folder import CallRecording, read_recording
 from parley.recording.merge import merge_call
 from parley.session_store.events import Kind
@@ -25,9 +33,6 @@ from tests.voices import say
 pytestmark = pytest.mark.alone
 
 RATE_HZ = 16_000
-WINDOW_MS, STEP_MS = 400, 200
-# Of 16 bits; a window that is softer has too little to compare.
-LOUD_RMS = 300
 ALLOWED_MS = 20
 # The simulated phone plays in packets of 20 ms on a grid of its own: two replies differ by up to one packet
 # and the lateness of a timer.
@@ -73,83 +78,39 @@ def stereo_of(path: Path, rate_hz: int = RATE_HZ) -> tuple[np.ndarray, np.ndarra
     return scaled[:, 0], scaled[:, 1]
 
 
-# Begin of a window in one recording, and by how much it is earlier than the same sound in another one.
-Match = tuple[float, float]
-
-
 def delays_ms(
     one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, most_ms: int = 3_000
 ) -> list[float]:
-    """Return the delays of ``matches``."""
-    return [delay_ms for _, delay_ms in matches(one, other, rate_hz, most_ms=most_ms)]
+    """Return the delays of the windows of ``one`` that were found in ``other``; most have to be."""
+    return [each.delay_ms for each in found_in(one, other, rate_hz, most_ms=most_ms).found]
 
 
-def matches(
-    one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, most_ms: int = 3_000
-) -> list[Match]:
-    """Return each audible window of ``one`` that is in ``other`` too, in milliseconds.
+def found_in(one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, most_ms: int = 3_000) -> Matching:
+    """Return the windows of ``one`` in ``other``.
 
-    It is looked for within ``most_ms`` of the same place. A window that a stall of the machine has torn apart
-    at the client is like no other; most windows have to be found.
+    A window that a stall of the machine has torn apart at the client is like no other; most have to be found.
     """
-    found, windows = list[Match](), 0
-    size, reach = rate_hz * WINDOW_MS // 1_000, rate_hz * most_ms // 1_000
-    other = np.pad(other, reach + size)
-    for start in range(0, len(one) - size, rate_hz * STEP_MS // 1_000):
-        window = one[start : start + size].astype(np.float64)
-        if np.sqrt(np.mean(window**2)) < LOUD_RMS:
-            continue
-        windows += 1
-        # In ``other`` as it is padded, from ``reach`` before the place to ``reach`` after it.
-        part = other[start + size : start + 2 * size + 2 * reach].astype(np.float64)
-        length = len(part) + size
-        crossed = np.fft.irfft(np.fft.rfft(part, length) * np.conj(np.fft.rfft(window, length)), length)
-        places = len(part) - size + 1
-        sums = np.concatenate(([0.0], np.cumsum(part**2)))
-        energies = np.maximum(sums[size:] - sums[:-size], 1.0)[:places]
-        likeness = crossed[:places] / np.sqrt(energies * (window**2).sum())
-        best = int(likeness.argmax())
-        if likeness[best] > 0.6:
-            found.append((start * 1_000 / rate_hz, (best - reach) * 1_000 / rate_hz))
-    assert len(found) >= max(5, 0.9 * windows), f"{len(found)} of {windows} windows were found"
-    return found
+    matching = matches(one, other, rate_hz, most_ms=most_ms)
+    found, windows = len(matching.found), matching.windows
+    assert found >= max(5, 0.9 * windows), f"{found} of {windows} windows were found"
+    return matching
 
 
 def assert_same(
     one: np.ndarray, other: np.ndarray, rate_hz: int = RATE_HZ, *, allowed_ms: float = ALLOWED_MS
 ) -> None:
     """Check that two recordings of a side have the same sounds at the same times, but for one delay."""
-    found = matches(one, other, rate_hz)
-    delays = [delay_ms for _, delay_ms in found]
-    middle = float(np.median(delays))
-    assert max(abs(each - middle) for each in delays) <= allowed_ms, delays
-    assert_within(one, other, rate_hz, found)
-    assert_within(other, one, rate_hz, [(begin_ms + delay_ms, -delay_ms) for begin_ms, delay_ms in found])
+    matching = found_in(one, other, rate_hz)
+    assert matching.largest_ms <= allowed_ms, matching.found
+    assert_within(one, other, rate_hz, matching.found)
+    assert_within(other, one, rate_hz, turned(matching.found))
 
 
 def assert_within(
-    one: np.ndarray, other: np.ndarray, rate_hz: int, found: Sequence[Match] = ((0.0, 0.0),)
+    one: np.ndarray, other: np.ndarray, rate_hz: int, found: Sequence[Match] = (Match(0.0, 0.0),)
 ) -> None:
-    """Check that nothing is audible in ``one`` that is not in ``other``: the rest of a reply that was cut.
-
-    A sound of ``one`` is looked for within 20 ms of where the nearest of ``found`` says that it is.
-    """
-    begins, delays = np.array(found).T
-    frame = rate_hz * 10 // 1_000
-
-    def levels(samples: np.ndarray) -> np.ndarray:
-        whole = samples[: len(samples) // frame * frame].astype(np.float64)
-        return np.sqrt(np.mean(whole.reshape(-1, frame) ** 2, axis=1))
-
-    loud = np.flatnonzero(levels(one) > LOUD_RMS)
-    margin = len(one) // frame + 2 + round(np.abs(delays).max() / 10)
-    there = np.pad(levels(other), margin)
-    shifts = [round(delays[np.abs(begins - place * 10).argmin()] / 10) for place in loud]
-    near = [
-        there[margin + place + shift - 2 : margin + place + shift + 3].max()
-        for place, shift in zip(loud, shifts, strict=True)
-    ]
-    alone = [int(place) * 10 for place, level in zip(loud, near, strict=True) if level < LOUD_RMS / 4]
+    """Check that nothing is audible in ``one`` that is not in ``other``: the rest of a reply that was cut."""
+    alone = sounds_alone(one, other, rate_hz, found)
     assert alone == [], "these milliseconds are in one of the two alone"
 
 

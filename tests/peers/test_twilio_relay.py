@@ -293,6 +293,29 @@ async def test_a_call_whose_session_is_deleted_ends_with_that_reason(url: str):
     await until_counted(url, "session_lost", before + 1)
 
 
+async def test_an_operator_sees_a_call_as_text_and_ends_it_in_the_middle_of_an_answer(url: str):
+    before = await counted(url, "ended_by_operator")
+    twilio = Twilio(url, "CA15")
+    async with twilio.connected() as line, httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+        await line.spoken()
+        await line.say("Tell me the story of November.")
+        assert (await line.next())["token"] == "and on "
+        [live] = (await client.get("/api/admin/calls")).json()["calls"]
+        assert (live["transport"], live["mode"], live["has_audio"]) == ("twilio_relay", "text", False)
+        assert live["session_id"] == await session_with(client, "Tell me the story of November.")
+        assert (await client.get(f"/api/admin/calls/{live['call_id']}/audio.wav")).status_code == 409
+        assert (await client.delete(f"/api/admin/calls/{live['call_id']}")).status_code == 204
+        while (message := await line.next())["type"] == "text":
+            pass
+        assert message["type"] == "end"
+        with pytest.raises(ConnectionClosed):
+            await line.next()
+        assert (await client.get("/api/admin/calls")).json()["calls"] == []
+    assert [each.tag for each in await twilio.post("/twilio_relay/reconnect")] == ["Hangup"]
+    assert await reasons(url, "Tell me the story of November.") == ["ended_by_operator"]
+    await until_counted(url, "ended_by_operator", before + 1)
+
+
 async def test_a_farewell_ends_the_call_after_its_answer(url: str):
     before = await counted(url, "farewell")
     twilio = Twilio(url, "CA10")

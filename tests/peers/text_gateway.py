@@ -11,10 +11,12 @@ from typing import Any
 from parley.configs.load import load_deployment
 from parley.core.tuning import tuned
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
+from parley.pipelines.live_calls import LiveCalls
 from parley.pipelines.phone.relay import hold_relay
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.sessions import TypedTurns, open_conversations
 from parley.runtime.shutdown import Shutdown
+from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
@@ -35,7 +37,7 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
     """
     (folder / "own.yaml").write_text(configuration)
     deployment = load_deployment(folder / "own.yaml")
-    shutdown, metrics = Shutdown(), ServerMetrics()
+    shutdown, metrics, live_calls = Shutdown(), ServerMetrics(), LiveCalls(can_listen=True)
     answering = await LlmRuntime.load(deployment, plan_answering(deployment))
     try:
         async with open_conversations(deployment, answering) as conversations:
@@ -54,6 +56,7 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
                     conversations,
                     phones,
                     arguments,
+                    live_calls=live_calls,
                     metrics=metrics,
                     stopping=shutdown.stopping,
                 )
@@ -69,6 +72,7 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
                 phone=phone,
                 book=book,
                 call_links=links,
+                operations=Operations(calls=live_calls),
                 operator_token=TOKEN,
                 usage=answering.usage,
                 shutdown=shutdown,

@@ -52,7 +52,7 @@ export class LiveCalls {
     keyed(parts.live, calls, "call_id", (call) => this.#make(call), (row, call) => this.#update(row, call));
     parts.liveTable.hidden = calls.length === 0;
     parts.noLive.hidden = calls.length > 0;
-    parts.listenWhat.hidden = !canListen || calls.length === 0;
+    parts.listenWhat.hidden = !canListen || !calls.some((call) => call.has_audio);
   }
 
   /** @param {LiveCall} call */
@@ -64,7 +64,7 @@ export class LiveCalls {
     link.href = `/s/${call.session_id}`;
     head.append(link);
     const actions = element("td");
-    if (this.#canListen) {
+    if (this.#canListen && call.has_audio) {
       const listen = element("button", "quiet");
       listen.type = "button";
       listen.dataset.role = "listen";

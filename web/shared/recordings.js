@@ -40,6 +40,7 @@ export class Recordings {
   #chosen = "";
   /** @type {Caption[]} */
   #captions = [];
+  #current = -1; // place of the line that is played
   /** @type {number[]} times of the camera's pictures */
   #pictures = [];
   #looks = MADE_LOOKS;
@@ -135,6 +136,7 @@ export class Recordings {
       this.#captions = captionsOf(detail.events);
       this.#pictures = detail.pictures;
       this.#lines.replaceChildren(...this.#captions.map((caption) => this.#line(caption)));
+      this.#current = -1;
       this.#player.hidden = false;
       this.#audio.src = this.#wav.href = this.#api.replayPath(call.call_id);
       this.#wav.download = `${call.call_id}.wav`;
@@ -185,18 +187,28 @@ export class Recordings {
     const at_ms = this.#audio.currentTime * 1_000;
     this.#waveform.move(at_ms);
     this.#on.moved?.(at_ms);
-    const current = this.#captions.findLastIndex((caption) => caption.at_ms <= at_ms + 1);
-    for (const [place, line] of [...this.#lines.children].entries()) {
-      if ((line.ariaCurrent === "true") === (place === current)) continue;
-      line.ariaCurrent = place === current ? "true" : null;
-      if (place === current && !this.#audio.paused) line.scrollIntoView({ block: "nearest" });
-    }
+    this.#mark(this.#captions.findLastIndex((caption) => caption.at_ms <= at_ms + 1));
     const shown = this.#pictures.findLast((each) => each <= at_ms + 1);
     this.#picture.hidden = shown === undefined;
     if (shown !== undefined) {
       const path = this.#api.framePath(this.#chosen, shown);
       if (!this.#picture.src.endsWith(path)) this.#picture.src = path;
     }
+  }
+
+  /**
+   * Mark the line that is played; a call of an hour has a thousand, and only the two that change are touched.
+   *
+   * @param {number} place
+   */
+  #mark(place) {
+    if (place === this.#current) return;
+    const [before, line] = [this.#lines.children[this.#current], this.#lines.children[place]];
+    if (before) before.ariaCurrent = null;
+    this.#current = place;
+    if (!line) return;
+    line.ariaCurrent = "true";
+    if (!this.#audio.paused) line.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {string} text */

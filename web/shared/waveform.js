@@ -102,10 +102,14 @@ export function captionsOf(events) {
   return captions.sort((one, other) => one.at_ms - other.at_ms);
 }
 
-/** Canvas with both sides of a call, the caller above. A click moves to that time. */
+/**
+ * Canvas with both sides of a call, the caller above. A click moves to that time. What does not move is drawn once, on a canvas of its
+ * own: a player reports its place many times a second.
+ */
 export class Waveform {
   #canvas;
   #onSeek;
+  #still = document.createElement("canvas");
   /** @type {RecordingDetail | null} */
   #call = null;
   /** @type {Block[]} */
@@ -124,6 +128,7 @@ export class Waveform {
       if (this.#call) this.#onSeek(((event.clientX - box.left) / box.width) * this.#length_ms);
     });
     new ResizeObserver(() => this.#draw()).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
   }
 
   /** @param {RecordingDetail} call */
@@ -137,30 +142,46 @@ export class Waveform {
   /** @param {number} at_ms place of the playback */
   move(at_ms) {
     this.#at_ms = at_ms;
-    this.#draw();
+    this.#place();
   }
 
   get #length_ms() {
     return Math.max(this.#call?.duration_ms ?? 0, 1);
   }
 
+  /** @param {number} ms */
+  #x(ms) {
+    return (this.#canvas.clientWidth * ms) / this.#length_ms;
+  }
+
+  /** Draw everything. */
   #draw() {
-    const call = this.#call;
-    const context = this.#canvas.getContext("2d");
     const width = this.#canvas.clientWidth;
-    if (!call || !context || !width) return;
+    if (!this.#call || !width) return;
     const scale = window.devicePixelRatio || 1;
+    for (const canvas of [this.#canvas, this.#still]) {
+      canvas.width = width * scale;
+      canvas.height = 2 * LANE_PX * scale;
+      canvas.getContext("2d")?.scale(scale, scale);
+    }
+    this.#drawStill(this.#call, width);
+    this.#place();
+  }
+
+  /**
+   * Draw both sides with their blocks and cuts.
+   *
+   * @param {RecordingDetail} call
+   * @param {number} width
+   */
+  #drawStill(call, width) {
+    const context = this.#still.getContext("2d");
+    if (!context) return;
     const height = 2 * LANE_PX;
-    this.#canvas.width = width * scale;
-    this.#canvas.height = height * scale;
-    context.scale(scale, scale);
-    const styles = getComputedStyle(this.#canvas);
-    const tone = (/** @type {string} */ name) => styles.getPropertyValue(name).trim();
-    const x = (/** @type {number} */ ms) => (width * ms) / this.#length_ms;
     for (const [lane, side] of /** @type {const} */ (["caller", "bot"]).entries()) {
       const middle = lane * LANE_PX + LANE_PX / 2;
       const tall = LANE_PX / 2 - BLOCK_PX - 1;
-      context.fillStyle = tone(side === "caller" ? "--ink-soft" : "--accent");
+      context.fillStyle = this.#tone(side === "caller" ? "--ink-soft" : "--accent");
       if (call.peaks) {
         const { [side]: peaks, interval_ms } = call.peaks;
         for (let left = 0; left < width; left += BAR_PX) {
@@ -173,13 +194,27 @@ export class Waveform {
       }
       const edge = lane === 0 ? 0 : height - BLOCK_PX;
       for (const block of this.#blocks.filter((each) => each.side === side)) {
-        context.fillRect(x(block.start_ms), edge, Math.max(1, x(block.end_ms - block.start_ms)), BLOCK_PX);
+        context.fillRect(this.#x(block.start_ms), edge, Math.max(1, this.#x(block.end_ms - block.start_ms)), BLOCK_PX);
       }
     }
-    context.fillStyle = tone("--bad");
-    for (const block of this.#blocks.filter((each) => each.cut)) context.fillRect(x(block.end_ms) - 1, LANE_PX, 2, LANE_PX);
-    context.fillStyle = tone("--ink");
-    context.fillRect(x(this.#at_ms) - 0.5, 0, 1, height);
+    context.fillStyle = this.#tone("--bad");
+    for (const block of this.#blocks.filter((each) => each.cut)) context.fillRect(this.#x(block.end_ms) - 1, LANE_PX, 2, LANE_PX);
+  }
+
+  /** Draw the place of the playback on what does not move. */
+  #place() {
+    const context = this.#canvas.getContext("2d");
+    const width = this.#canvas.clientWidth;
+    if (!this.#call || !context || !width || !this.#still.width) return;
+    context.clearRect(0, 0, width, 2 * LANE_PX);
+    context.drawImage(this.#still, 0, 0, width, 2 * LANE_PX);
+    context.fillStyle = this.#tone("--ink");
+    context.fillRect(this.#x(this.#at_ms) - 0.5, 0, 1, 2 * LANE_PX);
+  }
+
+  /** @param {string} name of a colour of the page */
+  #tone(name) {
+    return getComputedStyle(this.#canvas).getPropertyValue(name).trim();
   }
 }
 

@@ -455,6 +455,8 @@ export interface LiveCall {
   mode: string;
   began_at: string;
   listeners: number;
+  /** False for a conversation in writing, and for the call of a human at the desk. */
+  has_audio: boolean;
 }
 
 /** Live calls of the server. */

@@ -4,9 +4,13 @@
     GET    /api/admin/calls/{call_id}/audio.wav   the call from now on: stereo, the caller on the left
     DELETE /api/admin/calls/{call_id}             end it; what is being said goes on for 2 s at most
 
+Listed are spoken calls, conversations over a chat socket, phone calls as text, and calls of humans at the
+desk. A request to ``/api/sessions`` is no call, and callers who wait are in the queue.
+
 404: this process has no such call. 409: the deployment does not let operators listen
-(``operations.listen_in``). Both acts are in the audit log; listening is in the session too, whose owner can
-read it there. Its answer has no end until the call ends, or the listener's login.
+(``operations.listen_in``), or the call has no audio of its own: it is in writing, or a human's at the desk,
+who is heard in the caller's call. Both acts are in the audit log; listening is in the session too, whose
+owner can read it there. Its answer has no end until the call ends, or the listener's login.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -28,6 +32,7 @@ from parley.session_store.rows import SHOWN_CHARS
 PATH = "/api/admin/calls"
 MOST_LISTENERS, CALL_LISTENERS = 16, 4
 NONE = "this process has no such call: it has ended, or another server of the deployment holds it"
+NO_AUDIO = "this call has no audio of its own: read its session, or listen to the caller's call"
 NOT_PERMITTED = "this deployment does not let operators listen: set 'listen_in: true' in 'operations:'"
 
 
@@ -41,6 +46,7 @@ class LiveCallView(BaseModel):
         mode: of the call.
         began_at: beginning of the call.
         listeners: number of operators who listen.
+        has_audio: it can be listened to, where the deployment lets operators listen.
     """
 
     call_id: str
@@ -49,6 +55,7 @@ class LiveCallView(BaseModel):
     mode: str
     began_at: datetime
     listeners: int
+    has_audio: bool
 
 
 class LiveCallEntry(Protocol):
@@ -144,6 +151,8 @@ def calls_api(
         if not entries.can_listen:
             raise HTTPException(409, NOT_PERMITTED)
         entry = _found(entries, call_id)
+        if not entry.view().has_audio:
+            raise HTTPException(409, NO_AUDIO)
 
         async def heard() -> AsyncGenerator[bytes, None]:
             with places.take(call_id):

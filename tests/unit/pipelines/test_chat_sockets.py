@@ -414,6 +414,41 @@ async def test_more_messages_than_may_wait_are_refused(tmp_path: Path):
         await run.over()
 
 
+@pytest.mark.parametrize("protocol", ["chat", "streaming"])
+async def test_an_operator_sees_a_conversation_and_ends_it_in_the_middle_of_an_answer(
+    tmp_path: Path, protocol: Literal["chat", "streaming"]
+):
+    async with world(tmp_path, ("We open ", HANG), protocol=protocol) as run:
+        run.client.say(type="prefill", messages=[HELLO])
+        session = (await run.client.until("prefill_done"))["session_id"]
+        if protocol == "streaming":
+            run.client.say(type="generate")
+        await run.client.until("chunk")
+        calls = run.engines.live_calls
+        [listed] = calls.listed()
+        assert (listed.session_id, listed.transport, listed.mode) == (session, "chat", "text")
+        live = calls.find(listed.call_id)
+        assert live is not None
+        live.end()
+        assert await run.over() == (1008, "ended_by_operator")
+        assert run.client.received[-1]["code"] == "ended_by_operator"
+        assert calls.listed() == []
+        assert await run.reasons() == ["ended_by_operator"]
+        assert run.ends() == {"ended_by_operator": 1}
+        [reply] = await run.events(session, Kind.BOT_TURN)
+        assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+
+
+async def test_an_operator_ends_a_client_that_asks_nothing(tmp_path: Path):
+    async with world(tmp_path) as run:
+        await run.client.until("queue_done")
+        [listed] = run.engines.live_calls.listed()
+        live = run.engines.live_calls.find(listed.call_id)
+        assert live is not None
+        live.end()
+        assert await run.over() == (1008, "ended_by_operator")
+
+
 async def test_a_client_whose_grants_end_is_sent_away_while_it_asks_nothing(tmp_path: Path):
     grants = Grants(expires_s=time.time() + 0.3)
     rules = ClientRules(ClientIdentity(owner="shop:ada", grants=grants))

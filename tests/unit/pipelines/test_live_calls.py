@@ -11,8 +11,10 @@ import pytest
 from parley.audio.live_stereo import BLOCK_MS, MOST_MS
 from parley.configs.deployment import Deployment
 from parley.core.call_events import OperatorListened, PrivatePauseBegan, PrivatePauseEnded
+from parley.core.errors import PeerError
 from parley.pipelines.call import Call, LiveCall
-from parley.pipelines.live_calls import RATE_HZ, ListenedCall, LiveCalls
+from parley.pipelines.live_calls import RATE_HZ, ListedCall, LiveCalls
+from parley.pipelines.modes import DESK
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
@@ -56,7 +58,7 @@ async def talk(call: Call, seconds: float) -> None:
         await asyncio.sleep(PACKET_MS / 1_000)
 
 
-def found(calls: LiveCalls, call_id: str) -> ListenedCall:
+def found(calls: LiveCalls, call_id: str) -> ListedCall:
     call = calls.find(call_id)
     assert call is not None
     return call
@@ -168,6 +170,31 @@ def test_calls_are_listed_the_newest_first_and_ended_by_their_id(tmp_path: Path)
             found(calls, "first").end()
             assert calls.find("third") is None
             assert older.ending.is_set() and not newer.ending.is_set()
+
+    happens(tmp_path, scenario)
+
+
+def test_a_call_without_audio_is_listed_and_ended_and_never_heard(tmp_path: Path):
+    async def scenario(calls: LiveCalls, make: Callable[[str], Call]) -> None:
+        spoken = make("spoken")
+        with (
+            calls.opened(spoken, "cascade"),
+            calls.opened_silent("written", "s1", "chat") as chat,
+            calls.opened_silent("desk", "s2", "webrtc", DESK) as desk,
+        ):
+            assert [
+                (each.call_id, each.session_id, each.transport, each.mode, each.has_audio, each.listeners)
+                for each in calls.listed()
+            ] == [
+                ("desk", "s2", "webrtc", "desk", False, 0),
+                ("written", "s1", "chat", "text", False, 0),
+                ("spoken", spoken.conversation.session_id, "webrtc", "cascade", True, 0),
+            ]
+            with pytest.raises(PeerError, match="no audio"):
+                found(calls, "written").listen()
+            found(calls, "written").end()
+            assert chat.ending.is_set() and not desk.ending.is_set()
+        assert calls.listed() == []
 
     happens(tmp_path, scenario)
 

@@ -64,6 +64,21 @@ def test_typed_turns_and_their_answers_are_left_out():
     assert turns_of([*call(), *typed]) == turns_of(call())
 
 
+def test_a_phrase_that_covers_the_wait_is_no_part_of_the_answer():
+    masked = call()
+    masked[7:7] = [
+        event(3_900, "ReplyStarted", reply_id="m"),
+        event(4_300, "ReplyFinished", reply_id="m", text="Okay.", unheard="", in_context=False),
+    ]
+    found = turns_of(masked)
+    assert found == [GREETING, replace(QUESTION, latency_ms=900), ABROAD]
+    assert all(pair.is_decided_alike for pair in compare(turns_of(call()), found))
+    # It is heard to its end while the answer begins, and the answer is cut off afterwards.
+    assert turns_of(sorted(masked, key=lambda each: each["at_ms"])) == found
+    # Alone it answers nothing.
+    assert not turns_of([*call()[:6], masked[7], masked[8]])[-1].is_answered
+
+
 def test_noise_is_no_turn_and_words_that_come_later_belong_to_theirs():
     noise = [event(10_500, "TurnEndDecided", silence_ms=400), event(10_501, "TurnEnded", text="")]
     assert turns_of([*call(), *noise]) == turns_of(call())

@@ -192,3 +192,29 @@ def test_a_live_source_that_sends_faster_than_it_speaks_is_bounded_and_then_in_i
     segments += track.finish()
     assert abs(track.end_ms - 121_000) <= 35
     assert sum(each.length_ms for each in track.dropped()) > 20_000
+
+
+@pytest.mark.parametrize("late_ms", [100, 700, 2_500])
+@pytest.mark.parametrize("faster", [2, 8])
+def test_a_source_that_was_late_for_seconds_loses_no_word_and_is_in_its_place_after_a_pause(
+    late_ms: int, faster: float
+):
+    """The machine is late with everything for two seconds, and makes up for it while the caller speaks."""
+    track, segments, now_us = SideTrack(), list[AudioSegment](), 0.0
+    packets, silent = 50 * 20, range(50 * 9, 50 * 12)
+    quiet = np.full(PACKET, 30, "<i2").tobytes()
+    said = [quiet if n in silent else numbered(n * PACKET) for n in range(packets)]
+    for n, pcm in enumerate(said):
+        come_us = (n + 1) * PACKET_US
+        late_us = late_ms * 1_000 if 50 * 3 <= n < 50 * 5 else 0
+        # What waits comes faster than it was spoken, and nothing comes before it was.
+        now_us = max(now_us + PACKET_US / faster, come_us + late_us)
+        segments += track.place(pcm, RATE_HZ, round(now_us) - PACKET_US)
+    whole = joined([*segments, *track.finish()])
+    assert track.dropped() == []
+    words = whole[(whole != 0) & (whole != 30)]
+    # A piece is lost at most, as if the clock were fast.
+    assert len(words) >= (packets - len(silent)) * PACKET - 30 * RATE_HZ // 1_000
+    assert abs(track.end_ms - packets * 20) <= 20
+    last = b"".join(said[silent.stop :])
+    assert last in whole.tobytes()

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
 from parley.pipelines.live_calls import LiveCalls
 from parley.serving.gateway.admin.operations import Operations
+from parley.serving.gateway.auth.audit import AuditLog
 from tests.peers.operations_gateway import BEARER, TOKEN_ENV, asking, gateway
 
 PATH = "/api/admin/calls"
@@ -40,6 +42,21 @@ async def test_listening_needs_the_setting():
         answer = await operator.get(AUDIO)
         assert answer.status_code == 409
         assert "listen_in: true" in answer.json()["detail"]
+
+
+async def test_a_call_in_writing_is_listed_and_ended_and_has_nothing_to_hear(tmp_path: Path):
+    calls = LiveCalls(can_listen=True)
+    app = gateway(Operations(calls=calls), audit=AuditLog(tmp_path / "audit.jsonl"))
+    async with asking(app, headers=BEARER) as operator:
+        with calls.opened_silent("c1", "s1", "chat") as live:
+            [listed] = (await operator.get(PATH)).json()["calls"]
+            assert (listed["call_id"], listed["mode"], listed["has_audio"]) == ("c1", "text", False)
+            answer = await operator.get(f"{PATH}/c1/audio.wav")
+            assert answer.status_code == 409
+            assert "no audio" in answer.json()["detail"]
+            assert (await operator.delete(f"{PATH}/c1")).status_code == 204
+            assert live.ending.is_set()
+        assert (await operator.get(PATH)).json()["calls"] == []
 
 
 async def test_only_the_operator_sees_hears_and_ends_calls():

@@ -20,6 +20,7 @@ from parley.serving.gateway.recording_routes import _sent
 from parley.serving.gateway.settings import ServerTuning
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import record_call
+from tests.safari_player import played_as_by_safari
 
 # Ranges of a file, with their first and last byte.
 PARTS = (
@@ -83,6 +84,43 @@ async def test_a_player_gets_the_part_that_it_requests(recorded: Recorded, part:
     assert answer.status_code == 206
     assert answer.headers["content-range"] == f"bytes {first}-{last}/{len(whole)}"
     assert answer.content == whole[first : last + 1]
+
+
+async def test_safari_plays_a_call_and_its_film(recorded: Recorded):
+    call = f"{recorded.session}/recordings/{recorded.path.name}"
+    whole = await played_as_by_safari(recorded.client, f"{call}/replay.wav")
+    assert whole == (recorded.path / "merged_replay.wav").read_bytes()
+    (recorded.path / "merged_replay.mp4").write_bytes(b"0123456789")
+    assert await played_as_by_safari(recorded.client, f"{call}/replay.mp4") == b"0123456789"
+
+
+async def test_safari_plays_an_encrypted_call(encrypted: Recorded):
+    call = f"{encrypted.session}/recordings/{encrypted.path.name}"
+    whole = await played_as_by_safari(encrypted.client, f"{call}/replay.wav")
+    assert whole.startswith(b"RIFF") and len(whole) == 44 + 6 * 16_000 * 4
+
+
+async def test_no_part_of_a_file_that_was_made_anew_is_sent_to_a_reader_of_the_old_one(recorded: Recorded):
+    address = f"/recordings/{recorded.path.name}/replay.wav"
+    file = recorded.path / "merged_replay.wav"
+    tag = (await recorded.replay("bytes=0-1")).headers["etag"]
+    assert tag.startswith('"') and (await recorded.get(address)).headers["etag"] == tag
+    same = await recorded.get(address, **{"range": "bytes=4-7", "if-range": tag})
+    assert (same.status_code, same.content) == (206, file.read_bytes()[4:8])
+    other = file.with_name("made_anew")
+    other.write_bytes(b"another file")
+    other.replace(file)
+    for condition in (tag, "Sun, 29 Nov 2026 10:00:00 GMT", f"W/{tag}"):
+        anew = await recorded.get(address, **{"range": "bytes=4-7", "if-range": condition})
+        assert (anew.status_code, anew.content) == (200, b"another file")
+        assert "content-range" not in anew.headers
+    # A part that is not there is no error where the condition does not hold.
+    assert (await recorded.get(address, **{"range": "bytes=99-", "if-range": tag})).status_code == 200
+
+
+async def test_the_unit_of_a_range_may_be_written_in_any_case(recorded: Recorded):
+    part = await recorded.replay("Bytes=0-3")
+    assert (part.status_code, part.content) == (206, b"RIFF")
 
 
 async def test_a_film_is_there_when_it_was_made(recorded: Recorded):

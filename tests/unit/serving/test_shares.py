@@ -19,6 +19,7 @@ from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import record_call
+from tests.safari_player import played_as_by_safari
 
 KEY = "k" * 32
 PRIVATE = "private-words-of-the-tool"
@@ -101,10 +102,8 @@ async def test_a_reader_without_a_credential_sees_transcript_and_recording(share
         assert (call["call_id"], call["has_film"], call["pictures"]) == (shared.call, False, 0)
         detail = (await reader.get(f"{shared.path}/recordings/{shared.call}")).json()
         assert detail["peaks"] and [each["event"] for each in detail["events"]] == ["TurnEnded"]
-        sound = await reader.get(
-            f"{shared.path}/recordings/{shared.call}/replay.wav", headers={"range": "bytes=0-3"}
-        )
-        assert (sound.status_code, sound.content) == (206, b"RIFF")
+        sound = await played_as_by_safari(reader, f"{shared.path}/recordings/{shared.call}/replay.wav")
+        assert sound.startswith(b"RIFF")
         assert PRIVATE not in str(turns)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,14 +11,14 @@ from parley.core.call_events import CallerJoined, UtteranceRead
 from parley.core.errors import EngineError
 from parley.core.media import WordTime
 from parley.models.stt import Transcript
-from parley.processors.perception.recorded_words import NotedUtterances, ReplayedUtterances
+from parley.processors.perception.recorded_words import HeardLength, NotedUtterances, ReplayedUtterances
 from parley.recording.words import MOST_REPEATED, as_message, utterances_of
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.utterances import UtteranceEngine
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
 from tests.in_place_engine import InPlaceEngine, as_transcript
-from tests.voices import silence, tone
+from tests.voices import RATE_HZ, silence, tone
 
 PIECE_MS = 20
 RECOGNISER = "scripted 1"
@@ -30,9 +31,16 @@ def engine(*words: str) -> UtteranceEngine[Transcript]:
 
 
 async def spoken(
-    engine: UtteranceEngine[Transcript], events: CallEvents, utterances: Sequence[tuple[int, int]]
+    engine: UtteranceEngine[Transcript],
+    events: CallEvents,
+    utterances: Sequence[tuple[int, int]],
+    audio: HeardLength,
+    late_ms: int = 0,
 ) -> list[tuple[int, Transcript]]:
-    """Return everything that the recogniser says of these utterances, each after its time in the call."""
+    """Return everything that the recogniser says of these utterances, each after its time in the call.
+
+    The machine is this late with everything. Before an utterance the caller is silent.
+    """
     loop = asyncio.get_running_loop()
     heard: list[tuple[int, Transcript]] = []
     began_s = loop.time()
@@ -43,9 +51,11 @@ async def spoken(
     stream = await engine.open_stream(on_words, lambda error: pytest.fail(str(error)))
     events.publish(CallerJoined(events.now_ms()))
     for start_ms, length_ms in utterances:
-        await asyncio.sleep(began_s + start_ms / 1_000 - loop.time())
+        await asyncio.sleep(began_s + (start_ms + late_ms) / 1_000 - loop.time())
+        audio.add(silence(start_ms - audio.length_ms), RATE_HZ)
         stream.start()
         for _ in range(length_ms // PIECE_MS):
+            audio.add(tone(PIECE_MS), RATE_HZ)
             stream.feed(tone(PIECE_MS))
             await asyncio.sleep(PIECE_MS / 1_000)
         on_words(await asyncio.wait_for(stream.finish(), 5))
@@ -61,26 +71,36 @@ async def recorded(*utterances: tuple[int, int]) -> tuple[list[tuple[int, Transc
     """Return what the recogniser of a recorded call says, and the events of the recording."""
     events, noted = CallEvents(), list[UtteranceRead]()
     events.subscribe(UtteranceRead, noted.append)
-    heard = await spoken(NotedUtterances(engine("a", "b"), events, RECOGNISER), events, utterances)
-    return heard, noted
+    audio = HeardLength()
+    noting = NotedUtterances(engine("a", "b"), events, RECOGNISER, audio)
+    return await spoken(noting, events, utterances, audio), noted
 
 
-def kept(noted: Sequence[UtteranceRead], arrival_ms: int) -> tuple[UtteranceRead, ...]:
+def kept(
+    noted: Sequence[UtteranceRead], arrival_ms: int, *, left_out_ms: int = 0, has_places: bool = True
+) -> tuple[UtteranceRead, ...]:
     """Return the events as a replay reads them from the file of the recording."""
     lines = [{"event": "UtteranceRead", "at_ms": each.at_ms, **as_message(each)} for each in noted]
-    return utterances_of(json.loads(json.dumps(lines)), arrival_ms)
+    if not has_places:
+        for line in lines:
+            del line["heard_ms"]
+    return utterances_of(json.loads(json.dumps(lines)), arrival_ms, left_out_ms=left_out_ms)
 
 
 def replayed(
-    *utterances: tuple[int, int], then: Sequence[tuple[int, int]] = (FIRST, SECOND)
+    *utterances: tuple[int, int],
+    then: Sequence[tuple[int, int]] = (FIRST, SECOND),
+    late_ms: int = 0,
+    **how: Any,
 ) -> tuple[list[tuple[int, Transcript]], list[tuple[int, Transcript]]]:
     async def scenario() -> tuple[list[tuple[int, Transcript]], list[tuple[int, Transcript]]]:
         arrival_ms = CallEvents().now_ms()
         first, noted = await recorded(*then)
         await asyncio.sleep(7)
         events = CallEvents()
-        again = ReplayedUtterances(engine("x", "y"), kept(noted, arrival_ms), events)
-        return first, await spoken(again, events, utterances)
+        audio = HeardLength()
+        again = ReplayedUtterances(engine("x", "y"), kept(noted, arrival_ms, **how), events, audio)
+        return first, await spoken(again, events, utterances, audio, late_ms)
 
     return virtual_time.run(scenario())
 
@@ -109,6 +129,24 @@ def test_an_utterance_that_goes_on_is_read_with_its_beginning_and_says_nothing_o
     assert later and not any("a" in text for text in later)
 
 
+def test_an_utterance_at_its_place_in_the_audio_is_the_same_on_a_machine_that_is_late():
+    first, again = replayed(FIRST, SECOND, late_ms=700)
+    assert [transcript for _, transcript in again] == [transcript for _, transcript in first]
+
+
+def test_audio_from_before_the_replay_is_not_counted():
+    earlier = [(start_ms - 500, length_ms) for start_ms, length_ms in (FIRST, SECOND)]
+    first, again = replayed(*earlier, left_out_ms=500)
+    assert [transcript for _, transcript in again] == [transcript for _, transcript in first]
+
+
+def test_a_recording_without_places_has_its_words_by_their_times():
+    first, again = replayed(FIRST, SECOND, has_places=False)
+    assert again == first
+    _, again = replayed(FIRST, late_ms=700, has_places=False)
+    assert again[-1][1].text == "x y x y"
+
+
 def test_words_are_given_once():
     _, again = replayed(FIRST, (FIRST[0] + FIRST[1] + 1, 200), then=[FIRST])
     assert [transcript.text for _, transcript in again if transcript.final] == ["a b a b", "x"]
@@ -129,7 +167,7 @@ def test_a_discarded_utterance_says_nothing_more():
             confidence=0.9,
             floor_log_odds=None,
         )
-        replay = ReplayedUtterances(engine("x"), [utterance], events)
+        replay = ReplayedUtterances(engine("x"), [utterance], events, HeardLength())
         stream = await replay.open_stream(lambda partial: heard.append(partial.text), pytest.fail)
         events.publish(CallerJoined(events.now_ms()))
         stream.start()
@@ -148,7 +186,7 @@ def test_a_final_that_fails_is_not_noted():
         events.subscribe(UtteranceRead, noted.append)
         broken = InPlaceEngine(ScriptedStt(ScriptedSttSettings(raise_after_ms=100)), as_transcript)
         failures: list[EngineError] = []
-        noting = NotedUtterances(broken, events, RECOGNISER)
+        noting = NotedUtterances(broken, events, RECOGNISER, HeardLength())
         stream = await noting.open_stream(lambda _partial: None, failures.append)
         stream.start()
         stream.feed(tone(300))
