@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         ClassifierQuestion,
         ClassifierResult,
     )
-    from pipecat.frames.frames import LLMContextFrame
+    from pipecat.frames.frames import InputAudioRawFrame, LLMContextFrame
     from pipecat.metrics.metrics import LLMTokenUsage
     from pipecat.processors.aggregators.llm_context import LLMContext
     from pipecat.processors.aggregators.llm_response_universal import (
@@ -72,6 +72,11 @@ async def end_voice(processor: "VADProcessor") -> None:
     if controller._vad_state is VADState.SPEAKING:
         controller._vad_state = VADState.QUIET
         await controller._call_event_handler("on_speech_stopped")
+
+
+async def judge_audio(processor: "VADProcessor", frame: "InputAudioRawFrame") -> None:
+    """Look for a voice in audio that the processor has got otherwise than as a frame of the pipeline."""
+    await processor._vad_controller.process_frame(frame)
 
 
 # Services of vendors.
