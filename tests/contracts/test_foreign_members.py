@@ -153,6 +153,7 @@ DOORS: dict[str, tuple[Depended, ...]] = {
     ),
     "processors/pipecat_internals.py": (
         Depended(PIPECAT, "pipecat.utils.base_object:BaseObject", ("_call_event_handler",)),
+        Depended(PIPECAT, "pipecat.pipeline.worker:PipelineWorker", ("_observer",)),
         Depended(PIPECAT, "pipecat.processors.audio.vad_processor:VADProcessor", ("_vad_controller",)),
         Depended(PIPECAT, "pipecat.audio.vad.vad_controller:VADController", ("_vad_state",)),
         Depended(PIPECAT, "pipecat.services.websocket_service:WebsocketService", ("_reconnect_on_error",)),
