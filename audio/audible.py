@@ -14,13 +14,16 @@ in the last loud window. An edge is therefore wrong by less than one window.
 the same edges for the same samples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from parley.core.errors import ShapeError
 from parley.core.media import PCM_FULL_SCALE
+
+# A piece whose energy is below this share of that of one loud window has none, whatever the rounding.
+QUIETER = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,10 @@ class AudibleMeter:
         self._window = rate_hz * rule.window_ms // 1000
         self._min_run = rate_hz * rule.min_ms // 1000
         self._on_span = on_span
-        self._tail = np.zeros(self._window - 1, dtype=np.float64)
+        # The last samples, which windows of the next piece begin with, and their energy.
+        self._tail = np.zeros(self._window - 1, dtype=np.float32)
+        self._tail_energy = 0.0
+        self._loud_energy = rule.amplitude**2 * self._window
         self._seen = 0
         # Current run of loud windows: its length, and the edges of the sound in it.
         self._run = 0
@@ -155,28 +161,36 @@ class AudibleMeter:
         """
         _check(samples)
         before = self._last
-        heard = np.concatenate((self._tail, samples))
-        if not self._run and float(np.vdot(heard, heard)) < self._amplitude**2 * self._window:
-            # The whole piece is too quiet for one loud window: most of every call is silence.
-            self._remember(heard, samples.size)
-            return False
-        energy = np.concatenate(([0.0], np.cumsum(heard * heard)))
-        loud = (energy[self._window :] - energy[: -self._window]) / self._window >= self._amplitude**2
-        flips = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).astype(np.int8)))
-        if self._run and not (loud.size and loud[0]) and samples.size:
+        if not self._run:
+            energy = self._tail_energy + float(np.vdot(samples, samples))
+            if energy < QUIETER * self._loud_energy:
+                # The whole piece is too quiet for one loud window: most of every call is silence.
+                self._remember(samples)
+                return False
+        heard = np.concatenate((self._tail, samples), dtype=np.float64)
+        sums = np.zeros(heard.size + 1)
+        np.cumsum(heard * heard, out=sums[1:])
+        loud = sums[self._window :] - sums[: -self._window] >= self._loud_energy
+        if self._run and samples.size and not loud[0]:
             self._end_run()
-        for start, end in zip(flips[::2], flips[1::2], strict=True):
-            self._extend_run(heard, int(start), int(end))
+        for start, end in _runs(loud):
+            self._extend_run(heard, start, end)
             if end < loud.size:
                 self._end_run()
-        self._remember(heard, samples.size)
+        self._remember(samples)
         if last:
             self._end_run()
         return self._last != before
 
-    def _remember(self, heard: np.ndarray, new_samples: int) -> None:
-        self._tail = heard[heard.size - self._window + 1 :]
-        self._seen += new_samples
+    def _remember(self, samples: np.ndarray) -> None:
+        kept = self._window - 1
+        if samples.size < kept:
+            samples_kept = np.concatenate((self._tail[samples.size :], samples))
+        else:
+            samples_kept = samples[samples.size - kept :].copy()
+        self._tail = samples_kept
+        self._tail_energy = float(np.vdot(samples_kept, samples_kept))
+        self._seen += samples.size
 
     def _extend_run(self, heard: np.ndarray, start: int, end: int) -> None:
         """Extend the run by the loud windows ``start`` to ``end``; window n is ``heard[n : n + window]``."""
@@ -202,6 +216,17 @@ class AudibleMeter:
         self._run = 0
 
 
+def _runs(loud: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and the end of each run of True."""
+    count = np.count_nonzero(loud)
+    if count == loud.size:
+        # Most pieces of speech.
+        yield from [(0, loud.size)] if count else []
+    elif count:
+        flips = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).view(np.int8)))
+        yield from zip(flips[::2].tolist(), flips[1::2].tolist(), strict=True)
+
+
 def _check(samples: np.ndarray) -> None:
-    if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
+    if samples.ndim != 1 or samples.dtype.kind != "f":
         raise ShapeError(f"expected floating point (samples,), got {samples.dtype} {samples.shape}")

@@ -5,17 +5,12 @@ stereo, and the samples have to be resampled: for 20 ms at 16 kHz that takes twi
 us, and 23 here). The wrapper also has no way to conceal a lost packet, or to decode the copy of it that
 the next one may carry (in-band forward error correction, RFC 6716, 2.1.7).
 
-The library is the one inside PyAV's wheel, or else the system's; ``is_available`` is False without either.
 The functions and their constants: https://opus-codec.org/docs/opus_api-1.5/group__opus__decoder.html.
 """
 
 import ctypes
-import ctypes.util
-from functools import cache
-from pathlib import Path
 
-import av
-
+from parley.audio.libopus import library_of_opus
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 
 RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
@@ -23,37 +18,6 @@ RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 LONGEST_MS = 120
 # What libopus conceals has to be a multiple of 2.5 ms.
 STEPS_PER_S = 400
-
-
-@cache
-def _library() -> ctypes.PyDLL | None:
-    folder = Path(av.__file__).parent
-    bundled = [*folder.with_name("av.libs").glob("libopus*.so*"), *folder.glob(".dylibs/libopus*.dylib")]
-    for path in (*map(str, bundled), ctypes.util.find_library("opus")):
-        if path is None:
-            continue
-        try:
-            # Unlike CDLL it keeps the interpreter lock: these calls take 20 us, and to get the lock back
-            # from a busy thread takes 5 ms.
-            library = ctypes.PyDLL(path)
-            library.opus_decode.argtypes = (
-                ctypes.c_void_p,
-                ctypes.c_char_p,
-                ctypes.c_int32,
-                ctypes.c_void_p,
-                ctypes.c_int,
-                ctypes.c_int,
-            )
-            library.opus_decoder_init.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int)
-        except (OSError, AttributeError):
-            continue
-        return library
-    return None
-
-
-def is_available() -> bool:
-    """Return whether libopus can be called."""
-    return _library() is not None
 
 
 class OpusPacketDecoder:
@@ -69,7 +33,7 @@ class OpusPacketDecoder:
     """
 
     def __init__(self, rate_hz: int, channels: int = 1) -> None:
-        library = _library()
+        library = library_of_opus()
         if library is None:
             raise OSError("libopus is not here")
         self._decode = library.opus_decode

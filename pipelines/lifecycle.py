@@ -33,6 +33,7 @@ from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
 from parley.processors.dialogue.llm_failover import LlmFailoverHead
 from parley.processors.dialogue.rtvi import CheckedRtvi
+from parley.processors.pipecat_internals import observe_what_is_read
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
 from parley.runtime.event_stream import CallEvents
@@ -99,7 +100,7 @@ def call_worker(
     checked = None
     if rtvi:
         checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
-    return PipelineWorker(
+    worker = PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(
             audio_in_sample_rate=INPUT_RATE_HZ,
@@ -125,6 +126,8 @@ def call_worker(
         ),
         idle_timeout_secs=None,
     )
+    observe_what_is_read(worker)
+    return worker
 
 
 async def run_call(

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from pipecat.audio.vad.vad_analyzer import VADState
 from pipecat.frames.frames import (
     AggregatedTextFrame,
+    AudioRawFrame,
     LLMMessagesAppendFrame,
     TextFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
+from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.utils.string import TextPartForConcatenation
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
         ClassifierQuestion,
         ClassifierResult,
     )
-    from pipecat.frames.frames import LLMContextFrame
+    from pipecat.frames.frames import InputAudioRawFrame, LLMContextFrame
     from pipecat.metrics.metrics import LLMTokenUsage
+    from pipecat.observers.base_observer import FrameProcessed, FramePushed
+    from pipecat.pipeline.worker import PipelineWorker
     from pipecat.processors.aggregators.llm_context import LLMContext
     from pipecat.processors.aggregators.llm_response_universal import (
         LLMAssistantAggregator,
@@ -72,6 +76,35 @@ async def end_voice(processor: "VADProcessor") -> None:
     if controller._vad_state is VADState.SPEAKING:
         controller._vad_state = VADState.QUIET
         await controller._call_event_handler("on_speech_stopped")
+
+
+async def judge_audio(processor: "VADProcessor", frame: "InputAudioRawFrame") -> None:
+    """Look for a voice in audio that the processor has got otherwise than as a frame of the pipeline."""
+    await processor._vad_controller.process_frame(frame)
+
+
+# Observers.
+
+
+class PushedFramesObserver(WorkerObserver):
+    """Observers of a call, which read pushed frames that are not audio.
+
+    Pipecat queues every frame for each observer at every processor, once when it is pushed and once when it
+    is processed, and a task takes it out again. No observer here reads that a frame is processed. RTVI's
+    reads audio for its level alone, which no call reports.
+    """
+
+    async def on_push_frame(self, data: "FramePushed") -> None:
+        if not isinstance(data.frame, AudioRawFrame):
+            await super().on_push_frame(data)
+
+    async def on_process_frame(self, data: "FrameProcessed") -> None:
+        """Do nothing."""
+
+
+def observe_what_is_read(worker: "PipelineWorker") -> None:
+    """Give a worker a ``PushedFramesObserver`` before it runs; Pipecat has no way to choose the class."""
+    worker._observer.__class__ = PushedFramesObserver
 
 
 # Services of vendors.

@@ -5,10 +5,14 @@ again. Here the task that received a piece carries it through the direct part of
 recogniser) itself. This saves two wake-ups and a timer for each piece. A slow pipeline holds back its reader,
 whose own backlog is bounded. Audio filters of the transport's parameters are not applied, because Parley's
 front end is made of processors.
+
+Audio is handed to the next processor by a call of its ``queue_frame``, without the observers, events and log
+lines of ``push_frame`` (``processors.direct_audio``).
 """
 
 from pipecat.frames.frames import InputAudioRawFrame, InputImageRawFrame, StartFrame, StopFrame
 from pipecat.transports.base_input import BaseInputTransport
+from pipecat.utils.errors import ErrorCategory
 
 
 class DirectAudioInput(BaseInputTransport):
@@ -33,8 +37,15 @@ class DirectAudioInput(BaseInputTransport):
         self._takes_audio = self._takes_pictures = False
 
     async def push_audio_frame(self, frame: InputAudioRawFrame) -> None:
-        if self._takes_audio:
-            await self.push_frame(frame)
+        following = self.next
+        if not self._takes_audio or following is None:
+            return
+        try:
+            await following.queue_frame(frame)
+        except Exception as error:
+            await self.push_error(
+                f"Uncaught exception: {error}", exception=error, category=ErrorCategory.UNKNOWN
+            )
 
     async def push_video_frame(self, frame: InputImageRawFrame) -> None:
         if self._takes_pictures:

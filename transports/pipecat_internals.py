@@ -10,6 +10,7 @@ The module owns nothing and decides nothing: the purpose of a member is document
 
 import asyncio
 import struct
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -18,9 +19,11 @@ from typing import Any
 
 from aioice import Connection, stun
 from aioice.ice import CandidatePair, StunProtocol
-from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpCodecParameters, RTCSctpTransport
+from aiortc import RTCIceTransport, RTCPeerConnection, RTCRtpCodecParameters, RTCRtpSender, RTCSctpTransport
+from aiortc.rtcdtlstransport import State as DtlsState
 from aiortc.rtcrtpreceiver import RTCRtpReceiver, StreamStatistics
 from aiortc.rtcsctptransport import Chunk
+from aiortc.rtp import RtpPacket
 from pipecat.frames.frames import Frame, OutputAudioRawFrame
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_output import BOT_VAD_STOP_FALLBACK_SECS, BaseOutputTransport
@@ -33,6 +36,16 @@ _CODECS = "_RTCRtpReceiver__codecs"
 _REMOTE_STREAMS = "_RTCRtpReceiver__remote_streams"
 _DECODER_THREAD = "_RTCRtpReceiver__decoder_thread"
 _DECODER_QUEUE = "_RTCRtpReceiver__decoder_queue"
+# Members of aiortc's sender: its newest packets, its header extensions, and what it reports to the peer.
+_SENT_PACKETS = "_RTCRtpSender__rtp_history"
+_EXTENSIONS = "_RTCRtpSender__rtp_header_extensions_map"
+_SENT_NTP = "_RTCRtpSender__ntp_timestamp"
+_SENT_TIMESTAMP = "_RTCRtpSender__rtp_timestamp"
+_SENT_COUNT = "_RTCRtpSender__packet_count"
+_SENT_OCTETS = "_RTCRtpSender__octet_count"
+# Members of aiortc's DTLS transport: what it has sent.
+_LINE_BYTES = "_RTCDtlsTransport__tx_bytes"
+_LINE_PACKETS = "_RTCDtlsTransport__tx_packets"
 # Members of aiortc's peer connection: the sets of its transports. Those of ICE hold the sockets.
 _ICE_TRANSPORTS = "_RTCPeerConnection__iceTransports"
 _DTLS_TRANSPORTS = "_RTCPeerConnection__dtlsTransports"
@@ -278,6 +291,49 @@ def stop_decoding_thread(receiver: RTCRtpReceiver) -> None:
     if getattr(receiver, _DECODER_THREAD) is not None:
         getattr(receiver, _DECODER_QUEUE).put(None)
         setattr(receiver, _DECODER_THREAD, None)
+
+
+# Seconds from the origin of NTP's time (RFC 5905) to that of Unix, and its fractions of a second.
+_NTP_UNIX_S, _NTP_PER_S = 2_208_988_800, 1 << 32
+
+
+def last_sent(sender: RTCRtpSender) -> RtpPacket | None:
+    """Return the newest packet that a sender has sent itself; None before the first."""
+    packets: dict[int, RtpPacket] = getattr(sender, _SENT_PACKETS)
+    timestamp: int = getattr(sender, _SENT_TIMESTAMP)
+    return next((packet for packet in packets.values() if packet.timestamp == timestamp), None)
+
+
+def packet_head(sender: RTCRtpSender, packet: RtpPacket) -> bytes:
+    """Return the header of a packet with the extensions that were negotiated."""
+    return packet.serialize(getattr(sender, _EXTENSIONS)).removesuffix(packet.payload)
+
+
+def send_packet(sender: RTCRtpSender, packet: bytes, timestamp: int, payload_bytes: int) -> bool:
+    """Protect and send a packet, and count it for the reports to the peer and the statistics.
+
+    aiortc's sender can only be given a track, and wakes a task for each of its packets. Returns False when
+    nothing is sent, because a negotiation has ended the sending for now.
+
+    Raises:
+        ConnectionError: the connection has ended.
+    """
+    dtls = sender.transport
+    pair = dtls.transport._connection._nominated.get(1)
+    if pair is None or dtls._state is not DtlsState.CONNECTED:
+        raise ConnectionError("not connected")
+    if not sender._enabled:
+        return False
+    data = dtls._tx_srtp.protect(packet)
+    pair.protocol.transport.sendto(data, pair.remote_addr)
+    line, sent = vars(dtls), vars(sender)
+    line[_LINE_BYTES] += len(data)
+    line[_LINE_PACKETS] += 1
+    sent[_SENT_NTP] = int((time.time() + _NTP_UNIX_S) * _NTP_PER_S)
+    sent[_SENT_TIMESTAMP] = timestamp
+    sent[_SENT_OCTETS] += payload_bytes
+    sent[_SENT_COUNT] += 1
+    return True
 
 
 # aiortc's data channel. It has no way to read more slowly, or to inspect a message before it is handled.

@@ -50,6 +50,7 @@ from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from parley.core.strict_model import StrictModel
 from parley.models.stt import Transcript
+from parley.processors.direct_audio import DirectAudio
 from parley.processors.perception.owed_words import OwesWords
 from parley.processors.perception.recorded_words import HeardLength
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
@@ -180,7 +181,7 @@ def transcript_from_fields(fields: Mapping[str, object]) -> Transcript:
     )
 
 
-class EngineSttService(OwesWords, VoiceEdges, STTService):
+class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
     """Pipecat's STT service over an ``UtteranceEngine``.
 
     Voice activity may come from an earlier processor (downstream) or from the later user aggregator
@@ -212,6 +213,7 @@ class EngineSttService(OwesWords, VoiceEdges, STTService):
         )
         self._engine = engine
         self._heard = heard
+        self._passes_audio = audio_passthrough
         self._chosen = chosen
         self._stream: UtteranceStream[Transcript] | None = None
         self._failure: EngineError | None = None
@@ -269,6 +271,12 @@ class EngineSttService(OwesWords, VoiceEdges, STTService):
         await super().process_frame(frame, direction)
         if isinstance(frame, STTMuteFrame) and frame.mute:
             self._forget_speech()
+
+    async def take_audio(self, frame: InputAudioRawFrame) -> None:
+        """Append audio, and pass it on."""
+        await self.process_audio_frame(frame, FrameDirection.DOWNSTREAM)
+        if self._passes_audio:
+            await self.pass_audio(frame)
 
     async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
         """Append audio; nothing is awaited unless it has the wrong rate."""

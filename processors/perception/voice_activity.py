@@ -15,7 +15,8 @@ from pipecat.frames.frames import CancelFrame, EndFrame, Frame, InputAudioRawFra
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameDirection
 
-from parley.processors.pipecat_internals import end_voice
+from parley.processors.direct_audio import DirectAudio
+from parley.processors.pipecat_internals import end_voice, judge_audio
 
 # Speech ends at this many looks in a row without new audio: 0.9 to 1 s after the last, within the second
 # for which a client's own end of a turn waits for it.
@@ -25,7 +26,7 @@ LOOK_S, MOST_LOOKS = 0.1, 9
 SPEECH_ACTIVITY_S = 1.0
 
 
-class VoiceActivity(VADProcessor):
+class VoiceActivity(DirectAudio, VADProcessor):
     """Processor of voice activity.
 
     Args:
@@ -42,10 +43,14 @@ class VoiceActivity(VADProcessor):
         self._has_heard = False
         self._looking: asyncio.Task[None] | None = None
 
+    async def take_audio(self, frame: InputAudioRawFrame) -> None:
+        """Pass audio on and look for a voice in it."""
+        self._has_heard = True
+        await self.pass_audio(frame)
+        await judge_audio(self, frame)
+
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Pass the frame on and look for a voice in it."""
-        if isinstance(frame, InputAudioRawFrame):
-            self._has_heard = True
+        """Process any other frame; begin and end with the call."""
         await super().process_frame(frame, direction)
         if isinstance(frame, StartFrame) and self._looking is None:
             self._looking = self.create_task(self._end_without_audio(), name="voice_activity.looks")

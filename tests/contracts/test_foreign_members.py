@@ -102,6 +102,19 @@ DOORS: dict[str, tuple[Depended, ...]] = {
         ),
         Depended(
             AIORTC,
+            "aiortc.rtcrtpsender:RTCRtpSender",
+            (
+                "_enabled",
+                "_RTCRtpSender__rtp_history",
+                "_RTCRtpSender__rtp_header_extensions_map",
+                "_RTCRtpSender__ntp_timestamp",
+                "_RTCRtpSender__rtp_timestamp",
+                "_RTCRtpSender__packet_count",
+                "_RTCRtpSender__octet_count",
+            ),
+        ),
+        Depended(
+            AIORTC,
             "aiortc.rtcsctptransport:RTCSctpTransport",
             (
                 "_handle_data",
@@ -119,7 +132,19 @@ DOORS: dict[str, tuple[Depended, ...]] = {
             ("_RTCPeerConnection__iceTransports", "_RTCPeerConnection__dtlsTransports"),
         ),
         Depended(AIORTC, "aiortc.rtcicetransport:RTCIceTransport", ("_connection",)),
-        Depended(AIORTC, "aiortc.rtcdtlstransport:RTCDtlsTransport", ("_ssl", "_rx_srtp", "_rtp_router")),
+        Depended(
+            AIORTC,
+            "aiortc.rtcdtlstransport:RTCDtlsTransport",
+            (
+                "_ssl",
+                "_rx_srtp",
+                "_tx_srtp",
+                "_rtp_router",
+                "_state",
+                "_RTCDtlsTransport__tx_bytes",
+                "_RTCDtlsTransport__tx_packets",
+            ),
+        ),
         Depended(AIOICE, "aioice.ice:Connection", ("_check_list", "_nominated")),
         Depended(AIOICE, "aioice.stun:Transaction", ("_Transaction__request", "_Transaction__addr")),
         Depended(PYEE, "pyee.asyncio:AsyncIOEventEmitter", ("_waiting",)),
@@ -128,6 +153,7 @@ DOORS: dict[str, tuple[Depended, ...]] = {
     ),
     "processors/pipecat_internals.py": (
         Depended(PIPECAT, "pipecat.utils.base_object:BaseObject", ("_call_event_handler",)),
+        Depended(PIPECAT, "pipecat.pipeline.worker:PipelineWorker", ("_observer",)),
         Depended(PIPECAT, "pipecat.processors.audio.vad_processor:VADProcessor", ("_vad_controller",)),
         Depended(PIPECAT, "pipecat.audio.vad.vad_controller:VADController", ("_vad_state",)),
         Depended(PIPECAT, "pipecat.services.websocket_service:WebsocketService", ("_reconnect_on_error",)),

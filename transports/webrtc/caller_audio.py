@@ -23,8 +23,8 @@ from av import AudioFrame, AudioResampler
 from av.error import FFmpegError
 from loguru import logger
 
-from parley.audio import opus_decoder
-from parley.audio.opus_decoder import OpusPacketDecoder
+from parley.audio import libopus
+from parley.audio.opus_decoder import RATES_HZ, OpusPacketDecoder
 from parley.audio.opus_packets import GRANULE_HZ, packet_samples
 from parley.core.clock import Clock
 from parley.core.errors import ShapeError
@@ -135,7 +135,7 @@ def _length_ms(payload: bytes, codec: RTCRtpCodecParameters) -> float:
 
 
 def _decoder(codec: RTCRtpCodecParameters, rate_hz: int, channels: int) -> "_Opus | _Library":
-    if codec.name.lower() == "opus" and rate_hz in opus_decoder.RATES_HZ and opus_decoder.is_available():
+    if codec.name.lower() == "opus" and rate_hz in RATES_HZ and libopus.is_available():
         return _Opus(rate_hz, channels)
     return _Library(codec, rate_hz, channels)
 

@@ -153,8 +153,13 @@ class PacedWebRTCClient:
             SCREEN_VIDEO_SOURCE: connection.screen_video_input_track(),
         }
         if self._params.audio_out_enabled and self._paced is None:
+            transceivers = connection.pc.getTransceivers()
             self._paced = PacedAudioTrack(
-                self._output_rate_hz, on_packet=self._on_packet, events=self._events
+                self._output_rate_hz,
+                on_packet=self._on_packet,
+                events=self._events,
+                # The one whose track the connection replaces; a peer may have data alone.
+                sender=transceivers[AUDIO_TRANSCEIVER_INDEX].sender if transceivers else None,
             )
             connection.replace_audio_track(self._paced)
         self._last_media_s = asyncio.get_running_loop().time()

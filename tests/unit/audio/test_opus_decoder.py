@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from av.audio.codeccontext import AudioCodecContext
 
-from parley.audio import opus_decoder
+from parley.audio import libopus
 from parley.audio.opus_decoder import OpusPacketDecoder
 from parley.core.media import pcm16_to_float
 
@@ -96,4 +96,4 @@ def test_a_gap_is_concealed_in_steps_and_up_to_the_longest_packet():
 def test_a_rate_that_opus_does_not_have_is_refused():
     with pytest.raises(ValueError, match="44100 Hz"):
         OpusPacketDecoder(44_100)
-    assert opus_decoder.is_available()
+    assert libopus.is_available()
