@@ -53,7 +53,7 @@ TURNS_PER_MINUTE = 10
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """What the client knows of its call.
+    """Facts and sound that the client has of its call.
 
     Attributes:
         caller: what it said, int16 at ``WAV_RATE_HZ`` from its first packet on.
