@@ -32,6 +32,7 @@ from parley.evals.harness.recording import WAV_RATE_HZ, played
 from parley.evals.harness.report import add_outputs, markdown, percentile, run_command
 from parley.evals.harness.speech import RATE_HZ
 from parley.evals.harness.webrtc_caller import SLOT_US, Line, now_us
+from parley.evals.human.callers import SpeechKind
 from parley.evals.regression.recorded_calls import (
     MANNERS,
     Manner,
@@ -52,7 +53,7 @@ TURNS_PER_MINUTE = 10
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """What the client knows of its call.
+    """Facts and sound that the client has of its call.
 
     Attributes:
         caller: what it said, int16 at ``WAV_RATE_HZ`` from its first packet on.
@@ -81,6 +82,14 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--config", help="deployment (default: embedded)")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument(
+        "--speech",
+        type=SpeechKind,
+        choices=(SpeechKind.HUMAN, SpeechKind.SYNTHETIC),
+        default=SpeechKind.HUMAN,
+        metavar="human|synthetic",
+        help="the caller's speech",
+    )
+    root.add_argument(
         "--allowed-ms", type=positive_number, default=ALLOWED_MS, help="difference that is none"
     )
     add_outputs(root)
@@ -97,9 +106,9 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder, load = Path(name), os.getloadavg()[0]
         config = recording_deployment(folder, arguments.config)
-        sources = await asyncio.to_thread(open_sources, None, None)
+        sources = await asyncio.to_thread(open_sources, arguments.speech, None)
         turns = round(arguments.minutes * TURNS_PER_MINUTE) + 1
-        [call] = await asyncio.to_thread(plan, sources[:1], 1, turns, arguments.seed, folder / "voices")
+        [call] = await asyncio.to_thread(plan, sources, 1, turns, arguments.seed, folder / "voices")
         async with running("parley", config, folder / "server.log") as server:
             with uncollected():
                 held = await _hold(server.url, call.turns, arguments.minutes)

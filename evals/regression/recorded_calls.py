@@ -42,7 +42,7 @@ MANNERS = Manners()
 
 
 class Manner(StrEnum):
-    """What a caller does during an answer."""
+    """Behaviour of a caller during an answer."""
 
     LISTENS = "listens to its end"
     INTERRUPTS = "interrupts it with the next turn"
