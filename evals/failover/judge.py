@@ -1,4 +1,4 @@
-"""What the caller of a measured call has heard: silences, first sounds, and words twice or never. Pure."""
+"""Judgement of what a caller has heard: silences, first sounds, and words twice or never. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

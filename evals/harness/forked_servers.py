@@ -137,8 +137,16 @@ async def forked(
     """
     variables = {**os.environ, **environment}
     line = [*arguments, "--port", str(port)]
-    # The first one waits for the imports.
-    child = await asyncio.to_thread(ForkedServer, line, ROOT, variables, log, continues=True, leads=True)
+    # The first one waits for the imports. A thread cannot be cancelled: its server is ended here.
+    starting = asyncio.create_task(
+        asyncio.to_thread(ForkedServer, line, ROOT, variables, log, continues=True, leads=True),
+        name="forked.start",
+    )
+    try:
+        child = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        (await starting).kill()
+        raise
     try:
         url = f"http://127.0.0.1:{port}"
         await _wait_healthy(url, child, log)
