@@ -33,6 +33,12 @@ class Transcript:
     final: bool = False
     floor_log_odds: float | None = None
 
+    @property
+    def confidences(self) -> tuple[float, ...]:
+        """Confidence of each word that spaces divide; ``confidence`` alone where that is not known."""
+        each = tuple(word.confidence for word in self.words for _ in word.text.split())
+        return each if len(each) == len(self.text.split()) else (self.confidence,)
+
 
 class SpeechStream(Protocol):
     """Stream of one caller. Not thread-safe."""

@@ -134,8 +134,10 @@ class DuplexTurnTracker(FrameProcessor):
             self._discard_words()
             return
         confidences: tuple[float, ...] = ()
-        if isinstance(frame.result, Transcript):
-            confidences = tuple(word.confidence for word in frame.result.words)
+        if isinstance(frame.result, Transcript) and frame.result.words:
+            each = frame.result.confidences
+            # A redaction may have changed the number of words.
+            confidences = each if len(each) == len(frame.text.split()) else (frame.result.confidence,)
         self._on_words(TranscriptWords(frame.text, isinstance(frame, TranscriptionFrame), confidences))
 
     # Decisions, in their order.

@@ -226,10 +226,12 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
 
 def _confidences(text: str, result: object) -> tuple[float, ...]:
-    """Return the confidence of each word; empty from a recogniser that does not report it."""
+    """Return the confidence of each word; empty from a recogniser that does not report it.
+
+    A partial without words has one for all of them, 0.0: it confirms nothing.
+    """
     if not isinstance(result, Transcript):
         return ()
-    if len(result.words) == len(text.split()):
-        return tuple(word.confidence for word in result.words)
-    # A partial of an engine of ours has no words and no confidence: it confirms nothing.
-    return (result.confidence,)
+    each = result.confidences
+    # A redaction may have changed the number of words.
+    return each if len(each) == len(text.split()) else (result.confidence,)
