@@ -1,4 +1,4 @@
-"""Language model of the programs: OpenAI's chat completions, streamed, on loopback.
+"""Language model of the programs: OpenAI's chat completions, streamed or whole, on loopback.
 
 Its answer depends on the last message of the request alone: it calls the client's tool for a question about
 hours, repeats what the tool has returned, names a price, and has a short answer for the questions of
@@ -21,6 +21,7 @@ LONG = (
 PRICE = "It costs five euros."
 SHORT = "Yes, we are open then."
 PIECE_S = 0.01
+_HEAD = {"id": "chatcmpl-1", "created": 1, "model": "peer"}
 
 
 def decide(messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> tuple[bool, str]:
@@ -46,8 +47,13 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
-    """Handle ``POST /v1/chat/completions`` with ``stream: true``."""
+    """Handle ``POST /v1/chat/completions``; a tool is called in a stream only."""
     body = await request.json()
+    if not body.get("stream"):
+        _, text = decide(body["messages"], has_tools=False)
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({**_HEAD, "object": "chat.completion", "choices": [choice]})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     calls, text = decide(body["messages"], has_tools=bool(body.get("tools")))
     # A server that is interrupted closes the request, also before the first word.
@@ -69,5 +75,5 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 async def _send(response: web.StreamResponse, delta: dict[str, object], *, finish: str | None = None) -> None:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "peer"}
-    await response.write(f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode())
+    chunk = {**_HEAD, "object": "chat.completion.chunk", "choices": [choice]}
+    await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
