@@ -145,7 +145,7 @@ class WebRtcRoutes:
         kept = text.encode("utf-8", "surrogatepass")
         if len(kept) > START_BODY_BYTES:
             raise HTTPException(413, f"body: over {START_BODY_BYTES} bytes as JSON")
-        # Last, so that a token is used up only by a call that may begin, of a client that gets the answer.
+        # Last, so that a token is used up only by a call that may begin, of a client that is answered.
         await check_connected(request)
         admitted = await self._access.admit(request, APP)
         session_id = self._sessions.open(kept, client=identity.address, identity=identity)
@@ -234,7 +234,7 @@ class WebRtcRoutes:
         await self._check_body(given, identity)
         counted = self._usage.take_session(identity) if given.get("session") is None else None
         with unless_refused(counted):
-            # Last, so that a token is used up only by a call that may begin, of a client that gets the answer.
+            # Last, so that a token is used up only by a call that may begin, of a client that is answered.
             more: dict[str, str] = {}
             if admitted is None:
                 await check_connected(request)
