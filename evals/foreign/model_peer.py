@@ -21,7 +21,6 @@ LONG = (
 PRICE = "It costs five euros."
 SHORT = "Yes, we are open then."
 PIECE_S = 0.01
-_HEAD = {"id": "chatcmpl-1", "created": 1, "model": "peer"}
 
 
 def decide(messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> tuple[bool, str]:
@@ -53,7 +52,8 @@ async def complete(request: web.Request) -> web.StreamResponse:
         _, text = decide(body["messages"], has_tools=False)
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return web.json_response({**_HEAD, "object": "chat.completion", "choices": [choice]})
+        whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "peer"}
+        return web.json_response({**whole, "choices": [choice]})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     calls, text = decide(body["messages"], has_tools=bool(body.get("tools")))
     # A server that is interrupted closes the request, also before the first word.
@@ -75,5 +75,5 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 async def _send(response: web.StreamResponse, delta: dict[str, object], *, finish: str | None = None) -> None:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    chunk = {**_HEAD, "object": "chat.completion.chunk", "choices": [choice]}
-    await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "peer"}
+    await response.write(f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode())
