@@ -84,6 +84,9 @@ UNIT_FIRST_MS = 5
 # A reply that a caller cuts off is reported after the caller: the deciding processor may report the two in
 # either order.
 CUT_REPORT_S = 0.05
+# No audio leaves between the begin of a caller's turn and the interruption by it, which comes late on a busy
+# machine: it is held for so long at most, and while the client has more than this left to play.
+MOST_HELD_US, LEFT_US = 1_000_000, 100_000
 # Audio that a reply begins with, and the longest wait for it. On a busy machine the first chunks of 40 ms
 # came at intervals of up to 80 ms: a client with nothing else to play falls silent within the first word. On
 # an idle one a clause comes whole.
@@ -267,7 +270,7 @@ class SocketOutput(InterruptibleOutput):
                 self.happen(CallerVoiceChanged(False, round(frame.stop_secs * 1000)))
             elif isinstance(frame, UserStartedSpeakingFrame):
                 self._socket.caller_speaks = True
-                self._may_cut_until_us = self._clock.now_us() + round(CUT_REPORT_S * _US_PER_S)
+                self._hold_audio()
                 self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
@@ -291,6 +294,12 @@ class SocketOutput(InterruptibleOutput):
         if direction is FrameDirection.DOWNSTREAM:
             self._follow(frame)
         await super().push_frame(frame, direction)
+
+    def _hold_audio(self) -> None:
+        """Hold the audio of a reply that the caller's turn, which begins, may cut off."""
+        now_us = self._clock.now_us()
+        held_us = max(round(CUT_REPORT_S * _US_PER_S), self._next_us - LEFT_US - now_us)
+        self._may_cut_until_us = now_us + min(held_us, MOST_HELD_US)
 
     def _count(self, frame: OutputAudioRawFrame) -> None:
         self._came_us += len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
