@@ -31,4 +31,9 @@ export default defineConfig([
     rules: { "no-undef": "off" },
   },
   { files: ["tests/web/**/*.js", "*.js"], languageOptions: { globals: NODE } },
+  // Programs that run in Node.js by themselves.
+  {
+    files: ["tests/peers/**/*.cjs"],
+    languageOptions: { globals: { ...NODE, clearTimeout: "readonly", console: "readonly" } },
+  },
 ]);

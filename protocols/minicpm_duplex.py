@@ -107,7 +107,8 @@ class ClientPlayer:
     """Model of a client's player, which plays the audio of each result when it arrives.
 
     It prevents silence within a reply: where the audio that the client has would end before the next result,
-    silence is put before the audio of this one. The end of a reply is not padded, nor is a backchannel.
+    silence is put before the audio of this one. The end of a reply is not padded, nor is a backchannel. Where
+    one reply ends in a result and the next one begins in it, the silence is between them.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,10 @@ class ClientPlayer:
         audio: bytes = answer["audio"]
         if answer["interrupted"]:
             self._held_ms, self._is_within = 0.0, False
-        ends = answer["end_of_turn"] or answer["vote"] == "backchannel"
+        begins_at: int | None = answer["begins_at"]
+        if begins_at is not None:
+            self._is_within = False
+        ends = answer["is_over"] or answer["vote"] == "backchannel"
         if audio and not ends:
             missing_ms = answer["long_ms"] - self._held_ms - len(audio) / SAID_BYTES_PER_MS
             if not self._is_within:
@@ -128,7 +132,8 @@ class ClientPlayer:
             elif missing_ms <= answer["margin_ms"]:
                 # That much was held in reserve from the beginning on.
                 missing_ms = 0.0
-            audio = bytes(max(0, round(missing_ms)) * SAID_BYTES_PER_MS) + audio
+            padding = bytes(max(0, round(missing_ms)) * SAID_BYTES_PER_MS)
+            audio = audio[: begins_at or 0] + padding + audio[begins_at or 0 :]
         self._is_within = not ends and (self._is_within or bool(audio))
         held_ms = self._held_ms + len(audio) / SAID_BYTES_PER_MS - answer["long_ms"]
         self._held_ms = max(0.0, held_ms)
@@ -157,6 +162,10 @@ class ChunkTracker:
         self._of_before = 0
         self._texts: list[str] = []
         self._ends = self._was_cut = False
+        # In the result to come: a reply has ended, and nothing of another one followed; where one begins
+        # after that, in bytes of its audio.
+        self._is_over = False
+        self._begins_at: int | None = None
 
     def chunk(self, long_ms: float) -> bool:
         """Register a chunk; return whether it is answered at once, because it completes no unit."""
@@ -179,13 +188,17 @@ class ChunkTracker:
 
     def audio(self, data: bytes) -> None:
         """Add a piece of the bot's audio."""
+        if data and self._is_over:
+            self._begins_at = sum(map(len, self._audio))
+            self._is_over = False
         self._audio.append(data)
 
     def cut(self) -> None:
         """Drop the audio that has not been sent, and mark the next result as interrupted."""
         self._audio.clear()
         self._of_before = 0
-        self._was_cut = True
+        self._begins_at = None
+        self._was_cut = self._is_over = True
 
     def lost(self, units: int) -> list[Message]:
         """Return the results of chunks that end with units which were lost: heard, but never processed."""
@@ -210,6 +223,7 @@ class ChunkTracker:
         """
         self._texts.append(unit.text)
         self._ends = self._ends or unit.end_of_turn
+        self._is_over = self._is_over or unit.end_of_turn
         due_ms = float(self._unit_ms)
         if self._by_arrival:
             if self._units_owed:
@@ -230,7 +244,7 @@ class ChunkTracker:
                 self._owed.popleft()
             elif not self._audio and not self._was_cut:
                 # No chunk is pending, and there is nothing to send.
-                self._texts, self._ends = [], False
+                self._texts, self._ends, self._is_over = [], False, False
                 return None
         return self._answer(unit.vote, due_ms)
 
@@ -240,12 +254,16 @@ class ChunkTracker:
         text, self._texts = "".join(self._texts), []
         ends, self._ends = self._ends, False
         was_cut, self._was_cut = self._was_cut, False
+        is_over, self._is_over = self._is_over, False
+        begins_at, self._begins_at = self._begins_at, None
         return {
             "is_listen": not audio and vote in ("listen", "yield"),
             "text": text,
             "audio": audio,
             "end_of_turn": ends,
             "interrupted": was_cut,
+            "is_over": is_over,
+            "begins_at": begins_at,
             "vote": vote,
             "long_ms": long_ms,
             # A chunk may end in the middle of a unit: its result is up to half a unit early or late.

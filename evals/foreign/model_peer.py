@@ -1,4 +1,4 @@
-"""Language model of the programs: OpenAI's chat completions, streamed, on loopback.
+"""Language model of the programs: OpenAI's chat completions, streamed or whole, on loopback.
 
 Its answer depends on the last message of the request alone: it calls the client's tool for a question about
 hours, repeats what the tool has returned, names a price, and has a short answer for the questions of
@@ -47,8 +47,14 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
-    """Handle ``POST /v1/chat/completions`` with ``stream: true``."""
+    """Handle ``POST /v1/chat/completions``; a tool is called in a stream only."""
     body = await request.json()
+    if not body.get("stream"):
+        _, text = decide(body["messages"], has_tools=False)
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "peer"}
+        return web.json_response({**whole, "choices": [choice]})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     calls, text = decide(body["messages"], has_tools=bool(body.get("tools")))
     # A server that is interrupted closes the request, also before the first word.

@@ -1,16 +1,20 @@
 """Programs of other projects, their environments, and what each has to have seen at its end.
 
 A program gets the address of a server and two recordings: a question for which its tool is called, and words
-that are spoken over the answer. It prints what it has seen as one line of JSON.
+that are spoken over the answer. It prints what it has seen as one line of JSON, with the gaps that its player
+had (``tests/peers/foreign/player.py``). The clients are those of the tests. A project whose packages do not
+fit those of Parley has an environment of its own.
 """
 
 import asyncio
 import json
 import os
+import shutil
 import sys
 import wave
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +25,19 @@ from parley.evals.harness.launcher import ROOT
 from parley.evals.harness.socket_caller import RATE_HZ, speech
 
 CLIENTS = ROOT / "tests" / "peers" / "foreign"
+# Sample of 16 bit that speech exceeds.
+LOUD = 3_000
 QUESTION, STOP = "What are your opening hours?", "Stop, please tell me the price."
 # Longest run of a program, and of each step that makes its environment: some hundred packages are fetched.
 LONGEST_S, INSTALL_S = 150.0, 600.0
+
+
+class Runtime(Enum):
+    """What runs a program."""
+
+    OURS = "Parley's own interpreter"
+    PYTHON = "an interpreter with the packages"
+    NODE = "Node.js with the packages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +46,21 @@ class Program:
 
     Attributes:
         name: of it.
-        packages: with their versions.
-        variable: of the environment, which may name an interpreter that has them.
         file: of the program.
         address: returns the address that it gets, of that of the server.
         faults: returns what is wrong with what it has seen.
+        runtime: runs it.
+        packages: with their versions, of an environment of its own.
+        variable: of the environment, which may name an interpreter that has them.
     """
 
     name: str
-    packages: tuple[str, ...]
-    variable: str
     file: Path
     address: Callable[[str], str]
     faults: Callable[[Mapping[str, Any]], list[str]]
+    runtime: Runtime = Runtime.OURS
+    packages: tuple[str, ...] = ()
+    variable: str = ""
 
 
 def agents_faults(seen: Mapping[str, Any]) -> list[str]:
@@ -90,28 +106,168 @@ def livekit_faults(seen: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def openai_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of OpenAI's own client."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    if seen["called"] != ["Paris"]:
+        faults.append(f"the tool was called with {seen['called']}")
+    if len(seen["heard"]) != 2 or missing_words(QUESTION, seen["heard"][:1]):
+        faults.append(f"heard: {seen['heard']}")
+    answers = [(state, kinds, words) for state, kinds, words, _ in seen["answers"]]
+    cut_off = seen["cut_off"]
+    expected = [
+        ("completed", ["message"], PRICE),
+        # On the side, in text.
+        ("completed", ["message"], PRICE),
+        ("completed", ["function_call"], ""),
+        ("cancelled", ["message"], cut_off["words"]),
+        ("completed", ["message"], PRICE),
+    ]
+    if [answer[:2] for answer in answers] != [each[:2] for each in expected]:
+        return [*faults, f"answers: {answers}"]
+    for number, (answer, wanted) in enumerate(zip(answers, expected, strict=True)):
+        # Of the one that was cut off, the item has the words that its client has played.
+        if number != 3 and answer[2] != wanted[2]:
+            faults.append(f"answer {number}: {answer[2]}")
+    if seen["answers"][1][3] != {"topic": "aside"}:
+        faults.append(f"the metadata came back as {seen['answers'][1][3]}")
+    if cut_off["truncated"] != [True] or "sunny in Paris" not in cut_off["words"]:
+        faults.append(f"what was cut off: {cut_off}")
+    return faults
+
+
+def pipecat_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of Pipecat's OpenAI realtime service."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    if seen["called"] != ["Paris"]:
+        faults.append(f"the tool was called with {seen['called']}")
+    if not seen["interrupted"]:
+        faults.append("the answer was not interrupted")
+    if len(seen["heard"]) != 2 or missing_words(QUESTION, seen["heard"][:1]):
+        faults.append(f"heard: {seen['heard']}")
+    if "sunny in Paris" not in seen["words"] or not seen["words"].endswith(PRICE):
+        faults.append(f"said: {seen['words']}")
+    if seen["loudest"] < LOUD:
+        faults.append(f"the loudest sample is {seen['loudest']}")
+    return faults
+
+
+def unmute_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of Unmute's load test."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    history = seen["history"]
+    if [role for role, _ in history] != ["assistant", "user", "assistant", "user", "assistant"]:
+        return [*faults, f"the history is {history}"]
+    if missing_words(QUESTION, [history[1][1]]):
+        faults.append(f"the question was heard as {history[1][1]}")
+    if not LONG.startswith(history[2][1]) or history[2][1] == LONG:
+        faults.append(f"the answer that the caller spoke over is {history[2][1]}")
+    if history[4][1] != PRICE:
+        faults.append(f"the last answer is {history[4][1]}")
+    if seen["turns"][-2:] != [history[3], history[4]]:
+        faults.append(f"the turns, read when they are over: {seen['turns']}")
+    if seen["phases"] != ["audio_start", "response_created", "text_start"]:
+        faults.append(f"the phases of the last answer: {seen['phases']}")
+    return faults
+
+
+def minicpm_realtime_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of the MiniCPM-o server's realtime dialect.
+
+    That has no event for an interruption: the answer that is cut off and the next one may be one text.
+    """
+    faults = [f"error: {error}" for error in seen["errors"]]
+    said = " ".join(seen["turns"])
+    if LONG in said or not said.startswith(LONG[:12]) or not said.endswith(PRICE):
+        faults.append(f"answers: {seen['turns']}")
+    return faults
+
+
+def minicpm_duplex_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of that server's pages in full duplex.
+
+    A second may hold the last words of the answer that is cut off, and the first ones of the next.
+    """
+    faults = minicpm_realtime_faults(seen)
+    return faults if seen["cuts"] == 1 else [*faults, f"the answer was cut off {seen['cuts']} times"]
+
+
+def half_duplex_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of the MiniCPM-o server's half-duplex page."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    return faults if seen["turns"] == [LONG, PRICE] else [*faults, f"answers: {seen['turns']}"]
+
+
+def streamdouble_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a phone call of streamdouble."""
+    faults = [*seen["late"], *(f"violation: {each}" for each in seen["violations"])]
+    if len(seen["heard"]) != 2 or missing_words(QUESTION, seen["heard"][:1]):
+        faults.append(f"heard: {seen['heard']}")
+    if not seen["clears"]:
+        faults.append("the answer was not interrupted")
+    said = seen["said"]
+    if [was_cut for _, was_cut in said] != [False, True, False] or said[-1][0] != PRICE:
+        faults.append(f"said: {said}")
+    return faults
+
+
+def _realtime(url: str) -> str:
+    return f"{url.replace('http', 'ws', 1)}/v1/realtime"
+
+
 PROGRAMS: Mapping[str, Program] = {
-    "agents": Program(
-        "agents",
-        ("openai-agents==0.24.0",),
-        "PARLEY_AGENTS_PYTHON",
-        CLIENTS / "agents_client.py",
-        lambda url: f"{url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade",
-        agents_faults,
-    ),
-    "livekit": Program(
-        "livekit",
-        ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9"),
-        "PARLEY_LIVEKIT_PYTHON",
-        CLIENTS / "livekit_client.py",
-        lambda url: f"{url}/v1",
-        livekit_faults,
-    ),
+    program.name: program
+    for program in (
+        Program(
+            "agents",
+            CLIENTS / "agents_client.py",
+            lambda url: f"{_realtime(url)}?model=parley-cascade",
+            agents_faults,
+            Runtime.PYTHON,
+            ("openai-agents==0.24.0",),
+            "PARLEY_AGENTS_PYTHON",
+        ),
+        Program(
+            "agents_js",
+            CLIENTS / "agents_js_client.cjs",
+            lambda url: f"{_realtime(url)}?model=parley-cascade",
+            agents_faults,
+            Runtime.NODE,
+            ("@openai/agents-realtime@0.20.0", "zod@4.6.7"),
+            "PARLEY_AGENTS_NODE_PATH",
+        ),
+        Program(
+            "livekit",
+            CLIENTS / "livekit_client.py",
+            lambda url: f"{url}/v1",
+            livekit_faults,
+            Runtime.PYTHON,
+            ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9"),
+            "PARLEY_LIVEKIT_PYTHON",
+        ),
+        Program("openai", CLIENTS / "openai_client.py", str, openai_faults),
+        Program("pipecat", CLIENTS / "pipecat_client.py", str, pipecat_faults),
+        Program("unmute", CLIENTS / "unmute_client.py", _realtime, unmute_faults),
+        Program(
+            "minicpm_duplex",
+            CLIENTS / "minicpm_client.py",
+            lambda url: f"{url.replace('http', 'ws', 1)}/ws/duplex/adx_foreign",
+            minicpm_duplex_faults,
+        ),
+        Program(
+            "minicpm_realtime",
+            CLIENTS / "minicpm_client.py",
+            lambda url: f"{_realtime(url)}?mode=audio",
+            minicpm_realtime_faults,
+        ),
+        Program("minicpm_half_duplex", CLIENTS / "half_duplex_client.py", str, half_duplex_faults),
+        Program("streamdouble", CLIENTS / "streamdouble_client.py", str, streamdouble_faults),
+    )
 }
 
 
 async def environment(program: Program, folder: Path, *, within_s: float = INSTALL_S) -> str:
-    """Return an interpreter that has the packages of a program.
+    """Return what has the packages of a program: an interpreter, or a folder of modules of Node.js.
 
     Args:
         program: the program.
@@ -121,22 +277,34 @@ async def environment(program: Program, folder: Path, *, within_s: float = INSTA
     Raises:
         PeerError: the packages cannot be installed here, or not in time.
     """
+    if program.runtime is Runtime.OURS:
+        return sys.executable
     given = os.environ.get(program.variable)
     if given:
         return given
-    python, done = folder / "bin" / "python", folder / ".installed"
+    if program.runtime is Runtime.NODE:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise PeerError("npm is not installed")
+        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder))
+        found, steps = folder / "node_modules", [[npm, "install", *options, *program.packages]]
+    else:
+        found = folder / "bin" / "python"
+        steps = [
+            [sys.executable, "-m", "venv", str(folder)],
+            [str(found), "-m", "pip", "install", "-q", *program.packages],
+        ]
+    done = folder / ".installed"
     if done.exists():
-        return str(python)
-    for command in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [str(python), "-m", "pip", "install", "-q", *program.packages],
-    ):
+        return str(found)
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    for command in steps:
         try:
             await _output_of(command, "the installation", within_s=within_s)
         except PeerError as error:
             raise PeerError(f"cannot be installed here: {', '.join(program.packages)}: {error}") from error
     done.touch()
-    return str(python)
+    return str(found)
 
 
 def recordings(folder: Path) -> tuple[str, str]:
@@ -153,14 +321,28 @@ def _wav(path: Path, text: str) -> str:
     return str(path)
 
 
-async def converse(program: Program, python: str, url: str, sounds: tuple[str, str]) -> dict[str, Any]:
+async def converse(program: Program, at: str, url: str, sounds: tuple[str, str]) -> dict[str, Any]:
     """Run a program once; return what it has seen.
+
+    Args:
+        program: the program.
+        at: its ``environment``.
+        url: of the server.
+        sounds: question and interruption.
 
     Raises:
         PeerError: it failed, took too long, or printed something else.
     """
-    command = [python, str(program.file), program.address(url), *sounds]
-    out = await _output_of(command, program.name, within_s=LONGEST_S)
+    variables: dict[str, str] = {}
+    match program.runtime:
+        case Runtime.OURS:
+            start = [at, "-m", ".".join(program.file.relative_to(ROOT).with_suffix("").parts)]
+        case Runtime.PYTHON:
+            start = [at, str(program.file)]
+        case Runtime.NODE:
+            start, variables = ["node", str(program.file)], {"NODE_PATH": at}
+    command = [*start, program.address(url), *sounds]
+    out = await _output_of(command, program.name, within_s=LONGEST_S, variables=variables)
     try:
         seen = json.loads(out)
     except (ValueError, RecursionError) as error:
@@ -170,18 +352,33 @@ async def converse(program: Program, python: str, url: str, sounds: tuple[str, s
     return seen
 
 
-async def _output_of(command: Sequence[str], name: str, *, within_s: float) -> bytes:
-    """Run a command to its end; return what it printed.
+async def _output_of(
+    command: Sequence[str], name: str, *, within_s: float, variables: Mapping[str, str] | None = None
+) -> bytes:
+    """Run a command in the root of the checkout, to its end; return what it printed.
+
+    Args:
+        command: the whole command line.
+        name: of it, for errors.
+        within_s: longest time for it.
+        variables: of its environment in addition to ours.
 
     Raises:
         PeerError: it failed, or took too long.
     """
-    child = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=ROOT,
+            env={**os.environ, **(variables or {})},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError as error:
+        raise PeerError(f"{name} cannot be started: {command[0]} is not there") from error
     try:
         async with asyncio.timeout(within_s):
-            out, _ = await child.communicate()
+            out, said = await child.communicate()
     except TimeoutError:
         raise PeerError(f"{name}: no end within {within_s:g} s") from None
     finally:
@@ -189,5 +386,6 @@ async def _output_of(command: Sequence[str], name: str, *, within_s: float) -> b
             child.kill()
             await child.wait()
     if child.returncode:
-        raise PeerError(f"{name} ended with {child.returncode}")
+        lines = said.decode(errors="replace").strip().splitlines()
+        raise PeerError(f"{name} ended with {child.returncode}: {lines[-1] if lines else 'no output'}")
     return out

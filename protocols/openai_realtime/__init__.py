@@ -63,6 +63,10 @@ class OpenAIRealtime:
     prompts = False
     hums = False
     announces = True
+    # OpenAI's server sends speech as fast as it is made, and its clients have a player for that: they drop
+    # what they hold when the caller begins to speak, and report what was played. So much survives a stall of
+    # either side. More would be sent in vain when the caller interrupts.
+    lead_ms = 2_000
 
     def __init__(
         self, model: str, *, schema_faults: Callable[[Mapping[str, Any]], Sequence[str]] = _no_faults

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,22 @@ from parley.core.media import pcm16_to_float
 # Half a second at 16 kHz.
 CHUNK_SAMPLES = 8_000
 MOST_BYTES = 32_000_000
+# Of the half-duplex page.
+PREPARE: dict[str, Any] = {
+    "type": "prepare",
+    "system_content": [{"type": "text", "text": "Be brief."}, {"type": "audio", "data": None, "name": ""}],
+    "config": {
+        "vad": {
+            "threshold": 0.8,
+            "min_speech_duration_ms": 128,
+            "min_silence_duration_ms": 800,
+            "speech_pad_ms": 30,
+        },
+        "generation": {"max_new_tokens": 256, "length_penalty": 1.1, "temperature": 0.7},
+        "tts": {"enabled": True},
+        "session": {"timeout_s": 180},
+    },
+}
 
 
 def float32_base64(pcm: bytes) -> str:
@@ -33,12 +50,14 @@ class Page:
 
     Attributes:
         received: all received messages, in order.
+        times_s: when each of them came.
         closed: code and reason of the close frame after it was received; 1006 for none.
     """
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.received: list[dict[str, Any]] = []
+        self.times_s: list[float] = []
         self.closed: tuple[int, str] | None = None
         self._news = asyncio.Condition()
         self._reader = asyncio.create_task(self._read(), name="page.reader")
@@ -47,6 +66,7 @@ class Page:
         try:
             async for text in self.socket:
                 self.received.append(json.loads(text))
+                self.times_s.append(time.monotonic())
                 async with self._news:
                     self._news.notify_all()
         except ConnectionClosed:

@@ -102,6 +102,10 @@ class RealtimeCaller:
         """Send 16-bit mono PCM at 16 kHz by the microphone, after the speech that is queued already."""
         self._speech += at_rate(pcm, self._rate_hz)
 
+    def append(self, pcm: bytes) -> None:
+        """Send 16-bit mono PCM at the rate of the connection, after the speech that is queued already."""
+        self._speech += pcm
+
     def encoded(self, pcm: bytes) -> str:
         data = g711.encode(np.frombuffer(pcm, "<i2").astype(np.int16), self._law) if self._law else pcm
         return base64.b64encode(data).decode()

@@ -19,10 +19,10 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 
 from parley.core.client_rules import CLIENT_HEADING
+from tests.peers.minicpm_duplex_client import Client, in_base64
 from tests.peers.minicpm_page import page
 from tests.peers.realtime_caller import RealtimeCaller, calling
 from tests.peers.server import RunningServer, running_server
-from tests.peers.test_duplex_sockets import Client, in_base64
 from tests.peers.test_half_duplex import ask, prepared
 from tests.peers.test_tools import CallingOpenAi, Calls, Turn
 from tests.peers.test_unmute import FrontEnd

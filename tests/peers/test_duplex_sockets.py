@@ -3,98 +3,40 @@
 import asyncio
 import base64
 import io
-import json
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import httpx
-import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from parley.configs.deployment import DEFAULT_PROMPT
 from parley.core.client_rules import prompt_of
 from parley.models.omni import Preparation
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from tests.minicpm_player import silences_ms
+from tests.peers.minicpm_duplex_client import SECOND, Client, RealtimeClient, in_base64, samples_in
 from tests.peers.minicpm_server import MiniCpmServer, minicpm_server
 from tests.peers.test_browser import Served, lines_are_free, serving
 from tests.peers.test_queue import pooled, worker_of
 from tests.voices import say, silence
 
 KIND = prompt_of(DEFAULT_PROMPT, "Be kind.")
-SECOND = np.zeros(16_000, np.float32)
 MOST_PAUSE_MS = 2_000
 
 
 def one_worker(url: str, sessions: int = 1) -> str:
     engine = f"{{name: minicpm_worker, settings: {{url: '{url}', sessions: {sessions}}}}}"
     return f"duplex: {{engine: {engine}, ticks: {{pause_ms: {MOST_PAUSE_MS}}}}}\n"
-
-
-def in_base64(samples: np.ndarray) -> str:
-    return base64.b64encode(samples.astype("<f4").tobytes()).decode()
-
-
-def samples_in(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), "<f4")
-
-
-class Client:
-    """Client that uses that server's own field names."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
-        self.got: list[dict[str, Any]] = []
-
-    async def send(self, type_: str, **fields: Any) -> None:
-        await self.socket.send(json.dumps({"type": type_, **fields}))
-
-    async def next(self, *types: str, within_s: float = 60) -> dict[str, Any]:
-        """Wait for the next message of one of these types; messages before it are kept."""
-        async with asyncio.timeout(within_s):
-            while True:
-                message = json.loads(await self.socket.recv())
-                self.got.append(message)
-                if message["type"] in types:
-                    return message
-
-    async def prepared(self, **fields: Any) -> dict[str, Any]:
-        await self.send("prepare", **{"system_prompt": "Be kind.", **fields})
-        return await self.next("prepared")
-
-    async def chunk(self, samples: np.ndarray = SECOND, **fields: Any) -> None:
-        await self.send("audio_chunk", audio_base64=in_base64(samples), **fields)
-
-    async def goes_on(self, within_s: float = 60) -> None:
-        """Send chunks until one has a result; each is answered, also while there is no engine."""
-        async with asyncio.timeout(within_s):
-            while "result" not in self.types[-1:]:
-                await self.chunk()
-                await self.next("result", "error")
-                await asyncio.sleep(0.1)
-
-    async def ended(self, within_s: float = 60) -> tuple[int, str]:
-        with pytest.raises(ConnectionClosed):
-            async with asyncio.timeout(within_s):
-                while True:
-                    self.got.append(json.loads(await self.socket.recv()))
-        assert self.socket.close_code is not None
-        return self.socket.close_code, self.socket.close_reason or ""
-
-    @property
-    def types(self) -> list[str]:
-        return [message["type"] for message in self.got]
 
 
 @asynccontextmanager
@@ -326,37 +268,6 @@ async def test_a_client_whose_worker_is_killed_reads_it_and_goes_on(in_pool: Sit
         await one.next("queue_done")
         await one.goes_on()
         assert len(model.prepared) == before + 2
-
-
-SCHEMA = json.loads((files("parley.protocols") / "schemas" / "minicpm_realtime.json").read_text())
-CLIENT, SERVER = (
-    jsonschema.Draft7Validator({**SCHEMA, "oneOf": [{"$ref": f"#/definitions/{side}"}]})
-    for side in ("client", "server")
-)
-
-
-class RealtimeClient(Client):
-    """Client of the realtime dialect; each message of the server has to be valid by its schema."""
-
-    async def next(self, *types: str, within_s: float = 60) -> dict[str, Any]:
-        before = len(self.got)
-        message = await super().next(*types, within_s=within_s)
-        for each in self.got[before:]:
-            SERVER.validate(each)
-        return message
-
-    async def update(self) -> None:
-        await self.say("session.update", session={"instructions": "Be kind."})
-
-    async def append(self) -> str:
-        """Send a chunk of a constant level; return the type of its answer."""
-        await self.say("input_audio_buffer.append", audio=in_base64(SECOND + 0.5))
-        return (await self.next("response.listen", "response.output_audio.delta"))["type"]
-
-    async def say(self, type_: str, **fields: Any) -> None:
-        """Send a message that is valid by the schema."""
-        CLIENT.validate({"type": type_, **fields})
-        await self.send(type_, **fields)
 
 
 @asynccontextmanager

@@ -10,28 +10,13 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
-from tests.peers.minicpm_page import Page, page, samples_in
+from tests.peers.minicpm_page import PREPARE, Page, page, samples_in
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
 from tests.voices import say, silence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PREPARE: dict[str, Any] = {
-    "type": "prepare",
-    "system_content": [{"type": "text", "text": "Be brief."}, {"type": "audio", "data": None, "name": ""}],
-    "config": {
-        "vad": {
-            "threshold": 0.8,
-            "min_speech_duration_ms": 128,
-            "min_silence_duration_ms": 800,
-            "speech_pad_ms": 30,
-        },
-        "generation": {"max_new_tokens": 256, "length_penalty": 1.1, "temperature": 0.7},
-        "tts": {"enabled": True},
-        "session": {"timeout_s": 180},
-    },
-}
 QUESTION = "What are your opening hours on Saturday?"
 
 

@@ -15,11 +15,10 @@ from playwright.async_api import expect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.peers.minicpm_page import page
+from tests.peers.minicpm_page import PREPARE, page
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import RunningServer, running_server
 from tests.peers.test_browser import chromium, open_page, serving, visit
-from tests.peers.test_half_duplex import PREPARE
 from tests.peers.webrtc_caller import Caller, until_state
 
 __all__ = ["chromium"]

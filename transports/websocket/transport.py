@@ -3,9 +3,10 @@
 Input: the line of a ``SocketCall``; one task pushes due audio and actions into the pipeline. Pictures are
 decoded in a thread. Output: audio leaves up to ``lead_ms`` before it is due, and counts as played when it is
 due. An interruption therefore leaves the rest unheard: such clients drop the audio they hold when it is
-reported. Replies are reported by their frames in the order of playing; the end of one is reported when it has
-been played, or cut off. Where the frames that end one are lost, the playout record reports its end
-(``end_reply``).
+reported. A client plays what comes at once, so a reply is held for a moment until ``OPENING_MS`` of it have
+been made, and no audio leaves between the report of the caller's turn and the interruption by it. Replies
+are reported by their frames in the order of playing; the end of one is reported when it has been played, or
+cut off. Where the frames that end one are lost, the playout record reports its end (``end_reply``).
 
 The caller's words take a longer way here than the end of the turn that they decide: RTVI's messages pass the
 whole pipeline. So the end of a turn, and every later event, is reported after RTVI has reported that very end
@@ -83,6 +84,13 @@ UNIT_FIRST_MS = 5
 # A reply that a caller cuts off is reported after the caller: the deciding processor may report the two in
 # either order.
 CUT_REPORT_S = 0.05
+# No audio leaves between the begin of a caller's turn and the interruption by it, which comes late on a busy
+# machine: it is held for so long at most, and while the client has more than this left to play.
+MOST_HELD_US, LEFT_US = 1_000_000, 100_000
+# Audio that a reply begins with, and the longest wait for it. On a busy machine the first chunks of 40 ms
+# came at intervals of up to 80 ms: a client with nothing else to play falls silent within the first word. On
+# an idle one a clause comes whole.
+OPENING_MS, OPENING_S = 200, 0.1
 # Longest wait for the last words of a turn that is over.
 WORDS_S = 1.0
 # Audio that a client may still hold after the time at which it would have played it.
@@ -219,6 +227,12 @@ class SocketOutput(InterruptibleOutput):
         self._written: set[str] = set()
         # Last begin and end of the caller's voice, in the audio received.
         self._voice_ms: tuple[int | None, int | None] = (None, None)
+        # Audio of the newest context that has come; whether that is all; set when either has changed.
+        self._came_us, self._came_whole, self._came = 0, False, asyncio.Event()
+        # True from the beginning of a reply to its first audio.
+        self._opens = False
+        # Time until which a turn of the caller, which has begun, may be followed by the interruption.
+        self._may_cut_until_us = 0
         # A reply that was cut off, and the timer that reports it when no caller does.
         self._cut_off: ReplyOver | None = None
         self._cut_timer: asyncio.TimerHandle | None = None
@@ -244,6 +258,7 @@ class SocketOutput(InterruptibleOutput):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, InterruptionFrame):
+            self._may_cut_until_us = 0
             if self._last_was_interruptible:
                 self._cut()
         elif direction is FrameDirection.DOWNSTREAM:
@@ -255,6 +270,7 @@ class SocketOutput(InterruptibleOutput):
                 self.happen(CallerVoiceChanged(False, round(frame.stop_secs * 1000)))
             elif isinstance(frame, UserStartedSpeakingFrame):
                 self._socket.caller_speaks = True
+                self._hold_audio()
                 self.happen(CallerStarted(self._voice_ms[0]))
             elif isinstance(frame, UserStoppedSpeakingFrame):
                 self._socket.caller_speaks = False
@@ -262,9 +278,15 @@ class SocketOutput(InterruptibleOutput):
                 if frame.id > self._worded_id:
                     self._hold(frame.id)
                 self.happen(CallerStopped(self._voice_ms[1]))
-            elif isinstance(frame, OutputAudioRawFrame) and self._stays_whole(frame):
-                if await queue_whole(self, frame):
+            elif isinstance(frame, OutputAudioRawFrame):
+                self._count(frame)
+                if self._stays_whole(frame) and await queue_whole(self, frame):
                     return
+            elif isinstance(frame, TTSStartedFrame):
+                self._came_us, self._came_whole = 0, False
+            elif isinstance(frame, TTSStoppedFrame):
+                self._came_whole = True
+                self._came.set()
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
@@ -272,6 +294,24 @@ class SocketOutput(InterruptibleOutput):
         if direction is FrameDirection.DOWNSTREAM:
             self._follow(frame)
         await super().push_frame(frame, direction)
+
+    def _hold_audio(self) -> None:
+        """Hold the audio of a reply that the caller's turn, which begins, may cut off."""
+        now_us = self._clock.now_us()
+        held_us = max(round(CUT_REPORT_S * _US_PER_S), self._next_us - LEFT_US - now_us)
+        self._may_cut_until_us = now_us + min(held_us, MOST_HELD_US)
+
+    def _count(self, frame: OutputAudioRawFrame) -> None:
+        self._came_us += len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
+        self._came.set()
+
+    async def _until_opening(self) -> None:
+        """Wait until the beginning of the present reply has come, or for ``OPENING_S``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OPENING_S):
+                while not self._came_whole and self._came_us < OPENING_MS * 1000:
+                    self._came.clear()
+                    await self._came.wait()
 
     def _stays_whole(self, frame: OutputAudioRawFrame) -> bool:
         """Return whether audio is spoken in a unit: cut into packets, each would be a frame of its own."""
@@ -299,12 +339,18 @@ class SocketOutput(InterruptibleOutput):
         session = self._socket.session
         if session.gone.is_set():
             return False
+        opens, self._opens = self._opens, False
+        # Full duplex speaks at the pace of speech: a wait would be heard in every reply.
+        if opens and self._next_us <= self._clock.now_us() and self._socket.receiver() is None:
+            await self._until_opening()
         start_us = max(self._next_us, self._clock.now_us())
         early_us = start_us - self._clock.now_us() - session.lead_ms * 1000
         if early_us > 0:
             await asyncio.sleep(early_us / _US_PER_S)
-            if self._is_interrupting and frame.interruptible:
-                return False
+        if (left_us := self._may_cut_until_us - self._clock.now_us()) > 0:
+            await asyncio.sleep(left_us / _US_PER_S)
+        if self._is_interrupting and frame.interruptible:
+            return False
         long_us = len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
         self._next_us = start_us + long_us
         if self._reply_id is None and self._contexts:
@@ -425,6 +471,7 @@ class SocketOutput(InterruptibleOutput):
     def _begin(self, reply_id: str) -> None:
         if reply_id != self._reply_id:
             self._reply_id = reply_id
+            self._opens = True
             self.happen(ReplyBegan(reply_id))
 
     def _end_when_done(self, reply_id: str | None) -> None:
@@ -550,8 +597,13 @@ class SocketTransport(BaseTransport):
         self._socket_output.cut()
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next audio (``SetsGain``)."""
-        self._socket_output.gain.set_db(gain_db)
+        """Set the gain of the next audio (``SetsGain``).
+
+        Has no effect for a client that gets its audio so far ahead that the change would be heard when the
+        reason for it is over.
+        """
+        if not self.session.is_far_ahead:
+            self._socket_output.gain.set_db(gain_db)
 
     def input(self) -> SocketInput:
         return self._socket_input

@@ -123,6 +123,23 @@ async def read_json(request: Request, *, allowed_origins: Collection[str]) -> di
     return body
 
 
+async def check_connected(request: Request) -> None:
+    """Check that the client of a request still waits for its answer.
+
+    A client that gave up while this process was busy left its request and the end of its connection in the
+    socket together. The loop reads the end one iteration after the request, and ``is_disconnected`` itself
+    lets an iteration pass when it finds nothing: the second call returns what the first one read.
+
+    Args:
+        request: whose body has been read; a part of it that has not would be lost here.
+
+    Raises:
+        BodyError: 400, the client has left.
+    """
+    if await request.is_disconnected() or await request.is_disconnected():
+        raise BodyError("the sender disconnected before the answer", status=400)
+
+
 async def read_body(request: Request, *, max_bytes: int, within_s: float) -> bytes:
     """Return a body that ``BodyLimit`` has left to its route, because it may be larger than others.
 

@@ -5,6 +5,9 @@ Input: requests of browsers and Pipecat clients. Output: answers of the signalli
 it was started, and it holds one call at a time, which it may renegotiate. With client keys a second call
 needs a credential of its own.
 
+A client that gave its request up before it was answered keeps its token: the answer would have brought the
+next one.
+
 Decides the order in which an offer is checked, the cheapest check first: the rate of its address or key, a
 free line or a place in the queue for one, the credential, the size and fields of the SDP, the session that it
 names. A peer connection is created after all of them, also for a call in the queue, because its data channel
@@ -26,7 +29,7 @@ from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.usage import RequestRate, UsageLimits, unless_refused
 from parley.serving.gateway.calls import CallTasks
-from parley.serving.gateway.http.requests import read_json
+from parley.serving.gateway.http.requests import check_connected, read_json
 from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.webrtc.started_sessions import StartedSession, StartedSessions
@@ -142,7 +145,8 @@ class WebRtcRoutes:
         kept = text.encode("utf-8", "surrogatepass")
         if len(kept) > START_BODY_BYTES:
             raise HTTPException(413, f"body: over {START_BODY_BYTES} bytes as JSON")
-        # Last, so that a token is used up only by a call that may begin.
+        # Last, so that a token is used up only by a call that may begin, of a client that is answered.
+        await check_connected(request)
         admitted = await self._access.admit(request, APP)
         session_id = self._sessions.open(kept, client=identity.address, identity=identity)
         answer: dict[str, object] = {"sessionId": session_id}
@@ -230,9 +234,10 @@ class WebRtcRoutes:
         await self._check_body(given, identity)
         counted = self._usage.take_session(identity) if given.get("session") is None else None
         with unless_refused(counted):
-            # Last, so that a token is used up only by a call that may begin.
+            # Last, so that a token is used up only by a call that may begin, of a client that is answered.
             more: dict[str, str] = {}
             if admitted is None:
+                await check_connected(request)
                 begun = await self._access.admit(request, APP)
                 if begun.next_token is not None:
                     more["next_token"] = begun.next_token

@@ -2,18 +2,19 @@
 
 ``python agents_client.py URL QUESTION STOP`` takes the address and two WAVs of 24 kHz. QUESTION makes the
 agent call its tool; STOP is spoken during the answer. The program prints all events as one line of JSON. It
-is run by ``evals.foreign`` and ``test_openai_agents``, and imports nothing of Parley.
+is run by ``evals.foreign`` and ``test_openai_agents``, and imports nothing of Parley but ``player``, from its
+own folder.
 """
 
 import asyncio
 import json
 import sys
 import time
-import wave
 from typing import Any
 
 from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeRunner
+from player import LoopWatch, Player, keep_imports, pcm_of
 
 PIECE_MS = 40
 called: list[str] = []
@@ -30,12 +31,6 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def pcm_of(path: str) -> bytes:
-    with wave.open(path) as file:
-        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24_000, 1, 2)
-        return file.readframes(file.getnframes())
-
-
 async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     agent = RealtimeAgent(name="Ada", instructions="Be kind.", tools=[weather])
     runner = RealtimeRunner(agent, config={"model_settings": {"model_name": "parley"}})
@@ -43,8 +38,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     speech = bytearray(bytes(9_600) + question)
     seen: dict[str, Any] = {"events": [], "errors": [], "audio_bytes": 0, "interrupted": 0, "ended": 0}
     first_audio_s: float | None = None
-    # The player of a client: the item that it plays, and until when.
-    playing, until_s, largest_gap_s = "", 0.0, 0.0
+    player, watch = Player(), LoopWatch()
     said_stop = False
     over = asyncio.Event()
 
@@ -58,18 +52,14 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def listen() -> None:
-        nonlocal first_audio_s, said_stop, speech, playing, until_s, largest_gap_s
+        nonlocal first_audio_s, said_stop, speech
         async for event in session:
             seen["events"].append(event.type)
             if event.type == "error":
                 seen["errors"].append(str(event.error))
             elif event.type == "audio":
                 seen["audio_bytes"] += len(event.audio.data)
-                now_s = time.monotonic()
-                if event.item_id == playing:
-                    largest_gap_s = max(largest_gap_s, now_s - until_s)
-                playing = event.item_id
-                until_s = max(now_s, until_s) + len(event.audio.data) / 2 / 24_000
+                player.take(event.item_id, len(event.audio.data) / 2 / 24_000)
                 first_audio_s = first_audio_s or time.monotonic()
                 if not said_stop and time.monotonic() - first_audio_s > 1.5:
                     said_stop = True
@@ -82,6 +72,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
                     over.set()
 
     async with session:
+        watch.begin()
         tasks = [asyncio.create_task(speak()), asyncio.create_task(listen())]
         try:
             async with asyncio.timeout(60):
@@ -92,9 +83,10 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
         finally:
             for task in tasks:
                 task.cancel()
+            await watch.end()
     kinds = seen["events"]
     seen["events"] = [kind for place, kind in enumerate(kinds) if not place or kind != kinds[place - 1]]
-    seen["called"], seen["largest_gap_ms"] = called, largest_gap_s * 1000
+    seen.update(called=called, **player.report(watch))
     seen["history"] = [
         (
             item.role,
@@ -108,4 +100,5 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
 
 if __name__ == "__main__":
     address, *files = sys.argv[1:]
+    keep_imports()
     print(json.dumps(asyncio.run(main(address, *(pcm_of(file) for file in files)))))

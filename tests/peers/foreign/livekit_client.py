@@ -3,21 +3,24 @@
 ``python livekit_client.py URL QUESTION STOP`` takes the address and two WAVs of 24 kHz. QUESTION makes the
 agent call its tool; STOP is spoken during the answer. The agent has a microphone that never stops and a
 loudspeaker that plays in real time, and no room. The program prints what it has seen as one line of JSON. It
-is run by ``evals.foreign`` and ``test_livekit_agents``, and imports nothing of Parley.
+is run by ``evals.foreign`` and ``test_livekit_agents``, and imports nothing of Parley but ``player``, from
+its own folder. A second player takes the audio where the plugin reads it from its socket: what the
+loudspeaker gets later than that is the program's own delay.
 """
 
 import asyncio
+import base64
 import json
 import logging
 import sys
 import time
-import wave
 from typing import Any
 
 from livekit import rtc
 from livekit.agents import Agent, AgentSession, function_tool
 from livekit.agents.voice import io
 from livekit.plugins.openai import realtime
+from player import LoopWatch, Player, keep_imports, pcm_of
 
 RATE_HZ, PIECE_MS = 24_000, 40
 called: list[str] = []
@@ -55,19 +58,20 @@ class Loudspeaker(io.AudioOutput):
 
     def __init__(self) -> None:
         super().__init__(label="loudspeaker", capabilities=io.AudioOutputCapabilities(pause=False))
-        self.played_s = self.largest_gap_s = 0.0
+        self.played_s = 0.0
+        self.player = Player()
         self._began_s: float | None = None
         self._length_s = 0.0
         self._end: asyncio.TimerHandle | None = None
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
         await super().capture_frame(frame)
+        self.player.take("answer", frame.duration)
         if self._began_s is None:
             self._began_s = time.monotonic()
             self.on_playback_started(created_at=time.time())
         elif (gap_s := time.monotonic() - self._began_s - self._length_s) > 0:
             # Nothing was left to play: what follows is heard so much later.
-            self.largest_gap_s = max(self.largest_gap_s, gap_s)
             self._began_s += gap_s
         self._length_s += frame.duration
 
@@ -84,6 +88,7 @@ class Loudspeaker(io.AudioOutput):
             self._over(True)
 
     def _over(self, interrupted: bool) -> None:
+        self.player.over()
         began_s, self._began_s, self._end = self._began_s, None, None
         length_s, self._length_s = self._length_s, 0.0
         assert began_s is not None
@@ -92,16 +97,26 @@ class Loudspeaker(io.AudioOutput):
         self.on_playback_finished(playback_position=position_s, interrupted=interrupted)
 
 
-def pcm_of(path: str) -> bytes:
-    with wave.open(path) as file:
-        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE_HZ, 1, 2)
-        return file.readframes(file.getnframes())
+class Model(realtime.RealtimeModel):
+    """The plugin's model, which shows the audio of its socket to a player."""
+
+    player: Player
+
+    def session(self, **options: Any) -> realtime.RealtimeSession:
+        session = super().session(**options)
+        session.on("openai_server_event_received", self._take)
+        return session
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["type"] == "response.output_audio.delta":
+            self.player.take(event["item_id"], len(base64.b64decode(event["delta"])) / 2 / RATE_HZ)
 
 
 async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     seen: dict[str, Any] = {"errors": [], "heard": [], "said": [], "steps": {}}
     microphone, loudspeaker = Microphone(), Loudspeaker()
-    model = realtime.RealtimeModel(base_url=url, model="parley", api_key="unused")
+    model, watch = Model(base_url=url, model="parley", api_key="unused"), LoopWatch()
+    model.player = Player()
     session: AgentSession[None] = AgentSession(llm=model)
     session.input.audio, session.output.audio = microphone, loudspeaker
     news = asyncio.Event()
@@ -144,6 +159,7 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
         seen["steps"][step] = {"words": words, "s": time.monotonic() - began_s, "error": str(error or "")}
 
     await session.start(Agent(instructions="Be kind.", tools=[weather]))
+    watch.begin()
     try:
         await reply("instructed", instructions="Name the price.")
         await reply("typed", user_input="What is the price?")
@@ -158,13 +174,16 @@ async def main(url: str, question: bytes, stop: bytes) -> dict[str, Any]:
     except TimeoutError:
         seen["errors"].append("it took too long")
     finally:
+        await watch.end()
         await session.aclose()
     seen.update(called=called, played_s=loudspeaker.played_s)
-    seen["largest_gap_ms"] = loudspeaker.largest_gap_s * 1000
-    return seen
+    # What had come by then is not the server's delay, whatever the program did with it.
+    came = model.player.report(watch)
+    return {**seen, **loudspeaker.player.report(watch), "came": came}
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     address, *files = sys.argv[1:]
+    keep_imports()
     print(json.dumps(asyncio.run(main(address, *(pcm_of(file) for file in files)))))

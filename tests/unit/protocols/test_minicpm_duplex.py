@@ -31,7 +31,7 @@ from parley.protocols.client_protocol import (
     Speech,
     UnitOver,
 )
-from parley.protocols.minicpm_duplex import ChunkTracker, MiniCpmDuplex
+from parley.protocols.minicpm_duplex import SAID_BYTES_PER_MS, ChunkTracker, ClientPlayer, MiniCpmDuplex
 from parley.protocols.minicpm_realtime import MiniCpmRealtime
 from tests.minicpm_player import silences_ms
 
@@ -124,6 +124,34 @@ def test_what_was_cut_is_not_said_and_the_client_is_told():
     answer = book.unit(UnitOver("yield", "words"))
     assert answer is not None and answer["interrupted"] and not answer["audio"]
     assert book.unit(UnitOver("listen"))["interrupted"] is False  # type: ignore[index]
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_reply_that_begins_where_another_one_ends_is_preceded_by_silence(is_cut: bool):
+    second = 1_000 * SAID_BYTES_PER_MS
+    book, player = ChunkTracker(100, by_arrival=False), ClientPlayer()
+
+    def result(*units: tuple[bytes, bool], cut_before: int = -1) -> dict[str, object]:
+        book.chunk(1_000)
+        for number, (audio, ends) in enumerate(units):
+            if number == cut_before:
+                book.cut()
+            book.audio(audio)
+            answer = book.unit(UnitOver("speak" if audio else "listen", end_of_turn=ends))
+        assert answer is not None
+        return answer
+
+    old, new, none = b"\x01" * (second // 10), b"\x02" * (second // 10), b""
+    first = player.fed(result(*[(old, False)] * 10))
+    assert first == old * 10
+    # The first reply ends within the second chunk, and 300 ms of the next one come in it.
+    ending = [(old, False)] * 3 + [(none, True)] + [(none, False)] * 3 + [(new, False)] * 3
+    both = player.fed(result(*ending, cut_before=3 if is_cut else -1))
+    kept = b"" if is_cut else old * 3
+    assert both == kept + bytes(second - len(kept) - len(new) * 3) + new * 3
+    # A whole chunk of it follows, and lasts until the next: no silence is put into the reply.
+    assert player.fed(result(*[(new, False)] * 10)) == new * 10
+    assert player.fed(result((new, False), (none, True), *[(none, False)] * 8)) == new
 
 
 def test_a_chunk_is_read_in_the_order_in_which_it_counts():

@@ -1,14 +1,18 @@
 """Offers of clients with credentials: calls that one token begins, and requests that a key permits."""
 
 import asyncio
+import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
 import pytest
+import uvloop
 from fastapi import FastAPI
 from pipecat.runner.types import RunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.core.grants import ClientIdentity
 from parley.serving.gateway.app import add_error_answers
@@ -21,6 +25,7 @@ from parley.serving.gateway.webrtc.routes import WebRtcRoutes
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.session_gateway import client_of
 from tests.peers.webrtc_caller import Caller
+from tests.served_app import served_app
 
 KEY = "k" * 32
 
@@ -171,3 +176,60 @@ async def test_an_offer_that_is_refused_is_no_session_of_its_client(
             assert again.status_code == 200, again.text
     finally:
         await gateway.calls.close(gateway.door.close)
+
+
+class Handled:
+    """ASGI middleware that sets an event when a request of a path has been handled."""
+
+    def __init__(self, app: ASGIApp, *, path: str, handled: asyncio.Event) -> None:
+        self._app = app
+        self._path = path
+        self._handled = handled
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if scope["type"] == "http" and scope["path"] == self._path:
+                self._handled.set()
+
+
+def give_up(port: int, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+    """Send a request and close its connection. Blocks: the server, in this thread, is as busy as one that
+    loads, and finds the request and the end of the connection together.
+    """
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+    head = "\r\n".join([*lines, *(f"{name}: {value}" for name, value in headers.items())])
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        peer.sendall(f"{head}\r\n\r\n".encode() + body)
+
+
+@pytest.mark.parametrize("path", ["/start", "/api/offer"])
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_client_that_gave_its_request_up_keeps_its_token(
+    loop_factory: Any, path: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+
+    async def given_up() -> tuple[int, int, int]:
+        gateway, caller, handled = Gateway(), Caller(), asyncio.Event()
+        gateway.app.get("/health")(lambda: {})
+        gateway.app.add_middleware(Handled, path=path, handled=handled)
+        token, body = gateway.token(user="ann"), json.dumps(await caller.offer()).encode()
+        try:
+            async with served_app(gateway.app, ServerTuning(stop_requests_s=0)) as here:
+                give_up(here.port, path, body, token)
+                async with asyncio.timeout(10):
+                    await handled.wait()
+                begun = gateway.calls.active
+                async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", timeout=10) as client:
+                    later = await client.post(path, content=body, headers=token)
+                    # It is used up by a request that is answered.
+                    again = await client.post(path, content=body, headers=token)
+        finally:
+            await gateway.calls.close(gateway.door.close)
+            await caller.hang_up()
+        return begun, later.status_code, again.status_code
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(given_up()) == (0, 200, 401)

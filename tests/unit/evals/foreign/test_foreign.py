@@ -1,14 +1,19 @@
 """Judgement of what other projects' programs have seen, and of the words of a turn."""
 
+import asyncio
 import copy
+import time
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
-from parley.evals.foreign.model_peer import LONG, PRICE, SHORT, decide
+from parley.evals.foreign.model_peer import LONG, PRICE, SHORT, complete, decide
 from parley.evals.foreign.programs import PROGRAMS
 from parley.evals.foreign.transcripts import missing_words
 from parley.evals.harness.socket_caller import QUESTIONS, ItemPlayer
+from tests.peers.foreign.player import STEP_S, LoopWatch, Player
 
 QUESTION = "What are your opening hours?"
 AGENTS: dict[str, Any] = {
@@ -39,6 +44,60 @@ LIVEKIT: dict[str, Any] = {
         ["assistant", PRICE, False],
     ],
 }
+OPENAI: dict[str, Any] = {
+    "errors": [],
+    "called": ["Paris"],
+    "heard": ["what are your opening hours", "stop please"],
+    "answers": [
+        ["completed", ["message"], PRICE, None],
+        ["completed", ["message"], PRICE, {"topic": "aside"}],
+        ["completed", ["function_call"], "", None],
+        ["cancelled", ["message"], "They say: sunny in Paris. We open at", None],
+        ["completed", ["message"], PRICE, None],
+    ],
+    "cut_off": {"truncated": [True], "words": "They say: sunny in Paris. We"},
+}
+PIPECAT: dict[str, Any] = {
+    "errors": [],
+    "called": ["Paris"],
+    "heard": ["what are your opening hours", "stop please"],
+    "interrupted": 2,
+    "words": f"They say: sunny in Paris. We{PRICE}",
+    "loudest": 18_000,
+}
+UNMUTE: dict[str, Any] = {
+    "errors": [],
+    "history": [
+        ["assistant", "Hello."],
+        ["user", "what are your opening hours"],
+        ["assistant", LONG[:30]],
+        ["user", "stop please"],
+        ["assistant", PRICE],
+    ],
+    "turns": [["assistant", "Hello."], ["user", "stop please"], ["assistant", PRICE]],
+    "phases": ["audio_start", "response_created", "text_start"],
+}
+MINICPM: dict[str, Any] = {"errors": [], "cuts": 1, "turns": [LONG[:30], PRICE]}
+HALF_DUPLEX: dict[str, Any] = {"errors": [], "turns": [LONG, PRICE]}
+STREAMDOUBLE: dict[str, Any] = {
+    "late": [],
+    "violations": [],
+    "heard": ["what are your opening hours", "stop please"],
+    "clears": 1,
+    "said": [["Hello.", False], [LONG[:30], True], [PRICE, False]],
+}
+SEEN: dict[str, dict[str, Any]] = {
+    "agents": AGENTS,
+    "agents_js": AGENTS,
+    "livekit": LIVEKIT,
+    "openai": OPENAI,
+    "pipecat": PIPECAT,
+    "unmute": UNMUTE,
+    "minicpm_duplex": MINICPM,
+    "minicpm_realtime": MINICPM,
+    "minicpm_half_duplex": HALF_DUPLEX,
+    "streamdouble": STREAMDOUBLE,
+}
 
 
 @pytest.mark.parametrize(
@@ -58,9 +117,9 @@ def test_a_word_without_anything_in_its_place_is_missing(transcripts: list[str],
     assert missing_words(QUESTION, transcripts) == missing
 
 
-@pytest.mark.parametrize(("name", "seen"), [("agents", AGENTS), ("livekit", LIVEKIT)])
-def test_a_conversation_as_it_should_be_has_no_faults(name: str, seen: dict[str, Any]):
-    assert PROGRAMS[name].faults(seen) == []
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_conversation_as_it_should_be_has_no_faults(name: str):
+    assert PROGRAMS[name].faults(SEEN[name]) == []
 
 
 @pytest.mark.parametrize(
@@ -83,10 +142,39 @@ def test_a_conversation_as_it_should_be_has_no_faults(name: str, seen: dict[str,
             {"said": [["assistant", "sunny in Paris", False], *LIVEKIT["said"][2:]]},
             "not marked as interrupted",
         ),
+        ("openai", {"errors": ["gone"]}, "error: gone"),
+        ("openai", {"called": []}, "the tool was called with []"),
+        ("openai", {"heard": ["stop please"]}, "heard: "),
+        ("openai", {"answers": OPENAI["answers"][:4]}, "answers: "),
+        ("openai", {"answers": [["completed", ["message"], "", None], *OPENAI["answers"][1:]]}, "answer 0: "),
+        ("openai", {"answers": [OPENAI["answers"][0]] * 2 + OPENAI["answers"][2:]}, "the metadata came back"),
+        ("openai", {"cut_off": {"truncated": [], "words": "sunny in Paris"}}, "what was cut off"),
+        ("pipecat", {"errors": ["gone"]}, "error: gone"),
+        ("pipecat", {"called": []}, "the tool was called"),
+        ("pipecat", {"interrupted": 0}, "not interrupted"),
+        ("pipecat", {"heard": ["stop please"]}, "heard: "),
+        ("pipecat", {"words": "sunny in Paris"}, "said: "),
+        ("pipecat", {"loudest": 10}, "the loudest sample is 10"),
+        ("unmute", {"errors": ["gone"]}, "error: gone"),
+        ("unmute", {"history": UNMUTE["history"][:4]}, "the history is"),
+        ("unmute", {"turns": UNMUTE["turns"][:2]}, "the turns, read"),
+        ("unmute", {"phases": []}, "the phases"),
+        ("minicpm_duplex", {"errors": ["gone"]}, "error: gone"),
+        ("minicpm_duplex", {"cuts": 0}, "cut off 0 times"),
+        ("minicpm_duplex", {"turns": [LONG, PRICE]}, "answers: "),
+        ("minicpm_realtime", {"errors": ["gone"]}, "error: gone"),
+        ("minicpm_realtime", {"turns": [LONG, PRICE]}, "answers: "),
+        ("minicpm_realtime", {"turns": [LONG[:30]]}, "answers: "),
+        ("minicpm_half_duplex", {"turns": [PRICE]}, "answers: "),
+        ("streamdouble", {"late": ["stop: no end"]}, "stop: no end"),
+        ("streamdouble", {"violations": ["a mark"]}, "violation: a mark"),
+        ("streamdouble", {"heard": ["stop please"]}, "heard: "),
+        ("streamdouble", {"clears": 0}, "not interrupted"),
+        ("streamdouble", {"said": STREAMDOUBLE["said"][:2]}, "said: "),
     ],
 )
 def test_each_fault_is_named(name: str, changed: dict[str, Any], fault: str):
-    seen = copy.deepcopy(AGENTS if name == "agents" else LIVEKIT) | changed
+    seen = copy.deepcopy(SEEN[name]) | changed
     faults = PROGRAMS[name].faults(seen)
     assert any(fault in each for each in faults), faults
 
@@ -101,6 +189,45 @@ def test_the_largest_gap_is_inside_of_an_item():
     for at_s in (9.0, 9.1, 10.0):
         player.take("b", at_s, 0.5)
     assert player.largest_gap_s == pytest.approx(0.25)
+
+
+def test_a_player_separates_the_gap_from_the_time_in_which_its_program_stood_still():
+    player, watch = Player(), LoopWatch()
+    for at_s in (1.0, 1.6, 9.0):
+        player.take("a", 0.5, at_s)
+    player.over()
+    player.take("a", 0.5, 20.0)
+    watch.stalls_s = [(1.2, 1.58), (8.99, 9.1)]
+    found = player.report(watch)
+    assert found["gaps"] == [
+        {"ms": 6_900.0, "own_ms": 10.0, "after_ms": 1_000},
+        {"ms": 100.0, "own_ms": 80.0, "after_ms": 500},
+    ]
+    assert (found["largest_gap_ms"], found["largest_late_ms"]) == (6_900.0, 6_890.0)
+    assert found["longest_stall_ms"] == 380.0
+
+
+async def test_a_watch_records_a_loop_that_stands_still():
+    watch = LoopWatch()
+    watch.begin()
+    await asyncio.sleep(0)
+    began_s = time.monotonic()
+    time.sleep(0.2)
+    stood_s = time.monotonic() - began_s
+    await asyncio.sleep(0.05)
+    await watch.end()
+    # The watch knows nothing of the time before its next step was due.
+    assert watch.longest_s >= stood_s - STEP_S
+    assert watch.stalled_s(began_s, began_s + stood_s) >= stood_s - STEP_S - 0.005
+
+
+async def test_the_model_answers_a_request_that_is_no_stream():
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    async with TestClient(TestServer(app)) as client:
+        body = {"messages": [{"role": "user", "content": "What is the price?"}]}
+        answer = await (await client.post("/v1/chat/completions", json=body)).json()
+    assert answer["choices"][0]["message"] == {"role": "assistant", "content": PRICE}
 
 
 def test_the_model_calls_the_tool_once_and_answers_each_caller():

@@ -1,0 +1,122 @@
+"""When the audio of a reply leaves for a client of a socket: how it begins, how far ahead, and until when."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    InterruptionFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    UserStartedSpeakingFrame,
+)
+from pipecat.tests.utils import SleepFrame, run_test
+from pipecat.transports.base_transport import TransportParams
+
+from parley.protocols.client_protocol import Began
+from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.unmute import Unmute
+from parley.transports.websocket.session import SocketCall
+from parley.transports.websocket.transport import OPENING_S, SocketTransport
+from tests import virtual_time
+from tests.unit.pipelines.test_chat_sockets import Client
+
+RATE_HZ = 24_000
+STARTED = "input_audio_buffer.speech_started"
+
+
+class TimedClient(Client):
+    """Client that records the time of each message, in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[tuple[float, str]] = []
+
+    async def send(self, text: str) -> bool:
+        self.read.append((asyncio.get_running_loop().time(), json.loads(text)["type"]))
+        return await super().send(text)
+
+
+def audio(ms: int) -> TTSAudioRawFrame:
+    return TTSAudioRawFrame(bytes(RATE_HZ * ms // 1000 * 2), RATE_HZ, 1, context_id="c")
+
+
+def begun() -> TTSStartedFrame:
+    return TTSStartedFrame(context_id="c")
+
+
+def received(*frames: object, protocol: Any = None) -> list[tuple[float, str]]:
+    """Return a client's messages with their times since the reply began."""
+
+    async def scenario() -> list[tuple[float, str]]:
+        client = TimedClient()
+        session = SocketCall(client, protocol or OpenAIRealtime("parley"), rate_hz=16_000)
+        session.open()
+        session.happen(Began("session-1"))
+        transport = SocketTransport(
+            session,
+            TransportParams(
+                audio_out_enabled=True,
+                audio_out_sample_rate=RATE_HZ,
+                audio_out_10ms_chunks=4,
+                audio_out_end_silence_secs=0,
+            ),
+            input_rate_hz=16_000,
+            on_packet=lambda _pcm: None,
+            receiver=lambda: None,
+            reply_of=lambda _context: None,
+            reply_named=lambda _frame: None,
+        )
+        await run_test(transport.output(), frames_to_send=frames)
+        await session.close("over")
+        began_s = next(at_s for at_s, kind in client.read if kind == "response.created")
+        return [(round(at_s - began_s, 3), kind) for at_s, kind in client.read]
+
+    return virtual_time.run(scenario())
+
+
+def deltas_s(messages: list[tuple[float, str]]) -> list[float]:
+    return [at_s for at_s, kind in messages if kind.endswith("audio.delta")]
+
+
+def test_a_reply_begins_when_enough_of_it_has_come_that_no_gap_follows():
+    later = (SleepFrame(0.04), audio(80), SleepFrame(0.03), audio(80))
+    assert deltas_s(received(begun(), audio(40), *later, SleepFrame(1))) == [0.07] * 5
+
+
+def test_a_slow_voice_is_not_waited_for():
+    sent = (begun(), audio(40), SleepFrame(1), audio(80), SleepFrame(1))
+    assert deltas_s(received(*sent)) == [OPENING_S, 1.0, 1.0]
+
+
+def test_a_reply_that_is_short_begins_at_once():
+    sent = (begun(), audio(40), TTSStoppedFrame(context_id="c"), SleepFrame(1))
+    assert deltas_s(received(*sent)) == [0.0]
+
+
+@pytest.mark.parametrize(("protocol", "lead_s"), [(None, 2.0), (Unmute, 0.2)])
+def test_a_client_with_a_player_of_its_own_gets_audio_far_ahead(protocol: Any, lead_s: float):
+    messages = received(begun(), audio(4_000), SleepFrame(5), protocol=protocol and protocol())
+    at_once = [at_s for at_s in deltas_s(messages) if at_s == 0.0]
+    # The piece that begins at the lead leaves too.
+    assert len(at_once) * 0.04 == pytest.approx(lead_s + 0.04)
+
+
+def test_no_audio_follows_the_caller_who_cuts_the_reply_off():
+    cut = (UserStartedSpeakingFrame(), SleepFrame(0.5), InterruptionFrame(), SleepFrame(1))
+    messages = received(begun(), audio(6_000), SleepFrame(1), *cut)
+    [started_s] = [at_s for at_s, kind in messages if kind == STARTED]
+    assert started_s == 1.0 and max(deltas_s(messages)) <= started_s
+
+
+@pytest.mark.parametrize(("protocol", "held_s"), [(None, 1.0), (Unmute, 0.1)])
+def test_the_audio_of_a_reply_that_is_not_cut_off_goes_on_in_time(protocol: Any, held_s: float):
+    turn = (SleepFrame(1.0), UserStartedSpeakingFrame(), SleepFrame(4))
+    messages = received(begun(), audio(4_000), *turn, protocol=protocol and protocol())
+    times_s = deltas_s(messages)
+    [after_s, *_] = [at_s for at_s in times_s if at_s > 1.0]
+    assert after_s == pytest.approx(1.0 + held_s, abs=0.05)
+    # The client has always something to play.
+    assert all(at_s <= number * 0.04 for number, at_s in enumerate(times_s))
