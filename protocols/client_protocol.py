@@ -620,6 +620,8 @@ class ClientProtocol(Protocol):
         greets: the bot speaks first.
         prompts: a silent caller is prompted.
         announces: the message about the session's beginning comes before any other.
+        lead_ms: least time by which the bot's audio leaves before it is due; above 0 where the clients have a
+            player that holds any length of audio.
     """
 
     @property
@@ -642,6 +644,7 @@ class ClientProtocol(Protocol):
     greets: bool
     prompts: bool
     announces: bool
+    lead_ms: int
 
     def read(self, text: str, at_ms: int) -> Iterable[Action]:
         """Return the actions of a message of the client.

@@ -138,6 +138,7 @@ class HalfDuplex:
     greets = False
     prompts = False
     announces = False
+    lead_ms = 0
     input_format = INPUT
     output_format = OUTPUT
 

@@ -213,8 +213,15 @@ class ChunkTracker:
                 # lost ones.
                 newer = self._audio[self._of_before :]
                 del self._audio[self._of_before :]
+                older_bytes, begins_at = sum(map(len, self._audio)), self._begins_at
+                is_later = begins_at is not None and begins_at >= older_bytes
+                if is_later:
+                    # Another reply begins in the newer part: what is sent now ends with the earlier one.
+                    self._begins_at, self._is_over = None, True
                 answers.append(self._answer("listen", self._unit_ms))
                 self._audio = newer
+                if is_later and begins_at is not None:
+                    self._begins_at = begins_at - older_bytes
         return answers
 
     def unit(self, unit: UnitOver) -> Message | None:
@@ -285,6 +292,7 @@ class MiniCpmDuplex:
     greets = False
     prompts = False
     announces = False
+    lead_ms = 0
 
     def __init__(self, wall_s: Callable[[], float]) -> None:
         self._wall_s = wall_s

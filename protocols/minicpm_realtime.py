@@ -77,6 +77,7 @@ class MiniCpmRealtime:
     greets = False
     prompts = False
     announces = False
+    lead_ms = 0
 
     def __init__(self, *, sees: bool, was_placed: bool = False) -> None:
         self._sees = sees

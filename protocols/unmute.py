@@ -77,6 +77,7 @@ class Unmute:
     greets = True
     prompts = True
     announces = False
+    lead_ms = 0
 
     def __init__(self) -> None:
         self._voice = VOICE

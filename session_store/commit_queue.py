@@ -77,7 +77,7 @@ class CommitQueue:
         writer: of the session.
         limits: bounds.
         on_committed: called with the events of each commit, some of which may have been stored before.
-        on_lost: called once when nothing is written any more.
+        on_lost: called when nothing is written any more.
 
     Attributes:
         dropped_records: number of perception records that were dropped so far.
@@ -192,6 +192,8 @@ class CommitQueue:
 
     def lose(self, error: StoreError) -> None:
         """End the queue: every waiter gets the error, and nothing is written any more."""
+        if self.loss is not None:
+            return
         self.loss = error
         self._log_drops()
         if self._queue and isinstance(error, StoreClosedError):
@@ -263,7 +265,8 @@ class CommitQueue:
                         await self._commit_waiting([item])
                 return
             logger.error(f"session {self._shown_id}: {len(batch[0].drafts)} events were refused: {error}")
-            self._done_with(batch[0]).refuse(error)
+            if self.loss is None:
+                self._done_with(batch[0]).refuse(error)
         else:
             self._settle(batch, events)
 
@@ -284,7 +287,10 @@ class CommitQueue:
         self._on_committed(events)
         taken = iter(events)
         for item in batch:
-            self._done_with(item).accept([next(taken) for _ in item.drafts])
+            stored = [next(taken) for _ in item.drafts]
+            # The session may have been lost meanwhile, which has notified the waiters.
+            if self.loss is None:
+                self._done_with(item).accept(stored)
         self._log_drops()
 
     def _done_with(self, item: _Waiting) -> _Waiting:

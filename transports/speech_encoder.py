@@ -8,7 +8,8 @@ SILK and CELT together. On two recordings of speech at 24 kHz, one of them of a 
     voip, 5, 40 kbit/s       0.25 to 0.35 ms    40 to 41        8.4 to 8.6 dB           4 to 6 dB
     audio, 2, 32 kbit/s      0.13 to 0.14 ms    39 to 42        5.9 to 7.5 dB           12 to 17 dB
 
-libopus is called directly where that is possible, and by PyAV elsewhere; the packets are the same.
+These times are of a slower machine. libopus is called directly where that is possible, and by PyAV elsewhere;
+the packets are the same.
 """
 
 import fractions

@@ -15,7 +15,7 @@ FIRST_S = 0.03
 
 
 class SoundingWordsSettings(StrictModel):
-    """It has no settings."""
+    """Settings of the voice: none."""
 
 
 class SoundingWordsTts:

@@ -33,7 +33,7 @@ LONGEST_S, INSTALL_S = 150.0, 600.0
 
 
 class Runtime(Enum):
-    """What runs a program."""
+    """Interpreter of a program."""
 
     OURS = "Parley's own interpreter"
     PYTHON = "an interpreter with the packages"

@@ -145,7 +145,10 @@ async def forked(
     try:
         child = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        (await starting).kill()
+        child = await starting
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()
         raise
     try:
         url = f"http://127.0.0.1:{port}"

@@ -150,6 +150,15 @@ class KyutaiSettings(RowSettings):
     api_key_env: str | None = None
     delay_ms: int = Field(default=500, ge=80, le=5_000)
 
+    @property
+    def answer_s(self) -> float:
+        """Deadline of the words after a voice.
+
+        The server works through the delay at four times the speed of speech, where it is not busy; twice that
+        time is allowed.
+        """
+        return self.delay_ms / 2_000
+
 
 class Kyutai(ServiceRow[KyutaiSettings]):
     """Streaming recognition by an own server; sends partials and word times."""

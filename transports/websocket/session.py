@@ -160,7 +160,6 @@ class SocketCall:
     Attributes:
         line: the client's speech.
         lead_ms: time by which the bot's audio leaves before it is due.
-        is_far_ahead: the protocol has it leave much earlier than in real time.
         requested: all settings that the client has requested, merged.
         gone: set when the other side is gone.
         ended: reason with which this side ended the call, and a sentence for readers; None: it did not.
@@ -180,10 +179,7 @@ class SocketCall:
         self.settings = tuned(SocketTuning, settings)
         self.protocol = protocol
         self.line = SpeechLine(rate_hz, ahead_ms=self.settings.ahead_ms, most_ms=self.settings.line_ms)
-        # A protocol sets it where its clients have a player that holds any length of audio.
-        lead_ms = getattr(protocol, "lead_ms", 0)
-        self.is_far_ahead = lead_ms > self.settings.lead_ms
-        self.lead_ms = max(lead_ms, self.settings.lead_ms)
+        self.lead_ms = max(protocol.lead_ms, self.settings.lead_ms)
         self.requested = SessionUpdate()
         self.gone = asyncio.Event()
         self.ended: tuple[str, str] | None = None

@@ -233,6 +233,8 @@ class SocketOutput(InterruptibleOutput):
         self._opens = False
         # Time until which a turn of the caller, which has begun, may be followed by the interruption.
         self._may_cut_until_us = 0
+        # Set by the next interruption, and then replaced: what waited to be sent is dropped.
+        self._interruption = asyncio.Event()
         # A reply that was cut off, and the timer that reports it when no caller does.
         self._cut_off: ReplyOver | None = None
         self._cut_timer: asyncio.TimerHandle | None = None
@@ -259,6 +261,11 @@ class SocketOutput(InterruptibleOutput):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, InterruptionFrame):
             self._may_cut_until_us = 0
+            reached, self._interruption = self._interruption, asyncio.Event()
+            reached.set()
+            # The wait for the beginning of a reply is over too.
+            self._came_whole = True
+            self._came.set()
             if self._last_was_interruptible:
                 self._cut()
         elif direction is FrameDirection.DOWNSTREAM:
@@ -298,8 +305,7 @@ class SocketOutput(InterruptibleOutput):
     def _hold_audio(self) -> None:
         """Hold the audio of a reply that the caller's turn, which begins, may cut off."""
         now_us = self._clock.now_us()
-        held_us = max(round(CUT_REPORT_S * _US_PER_S), self._next_us - LEFT_US - now_us)
-        self._may_cut_until_us = now_us + min(held_us, MOST_HELD_US)
+        self._may_cut_until_us = min(self._next_us - LEFT_US, now_us + MOST_HELD_US)
 
     def _count(self, frame: OutputAudioRawFrame) -> None:
         self._came_us += len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
@@ -312,6 +318,14 @@ class SocketOutput(InterruptibleOutput):
                 while not self._came_whole and self._came_us < OPENING_MS * 1000:
                     self._came.clear()
                     await self._came.wait()
+
+    async def _wait_until(self, at_us: int, is_cut: asyncio.Event) -> None:
+        """Wait until a moment, or until the audio is cut off."""
+        left_us = at_us - self._clock.now_us()
+        if left_us > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_us / _US_PER_S):
+                    await is_cut.wait()
 
     def _stays_whole(self, frame: OutputAudioRawFrame) -> bool:
         """Return whether audio is spoken in a unit: cut into packets, each would be a frame of its own."""
@@ -339,18 +353,18 @@ class SocketOutput(InterruptibleOutput):
         session = self._socket.session
         if session.gone.is_set():
             return False
+        interruption = self._interruption
         opens, self._opens = self._opens, False
         # Full duplex speaks at the pace of speech: a wait would be heard in every reply.
         if opens and self._next_us <= self._clock.now_us() and self._socket.receiver() is None:
             await self._until_opening()
-        start_us = max(self._next_us, self._clock.now_us())
-        early_us = start_us - self._clock.now_us() - session.lead_ms * 1000
-        if early_us > 0:
-            await asyncio.sleep(early_us / _US_PER_S)
-        if (left_us := self._may_cut_until_us - self._clock.now_us()) > 0:
-            await asyncio.sleep(left_us / _US_PER_S)
-        if self._is_interrupting and frame.interruptible:
+        # Pipecat keeps the task that waits here through an interruption.
+        is_cut = interruption if frame.interruptible else asyncio.Event()
+        await self._wait_until(self._next_us - session.lead_ms * 1000, is_cut)
+        await self._wait_until(self._may_cut_until_us, is_cut)
+        if is_cut.is_set() or (self._is_interrupting and frame.interruptible):
             return False
+        start_us = max(self._next_us, self._clock.now_us())
         long_us = len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
         self._next_us = start_us + long_us
         if self._reply_id is None and self._contexts:
@@ -386,6 +400,11 @@ class SocketOutput(InterruptibleOutput):
         data = self._encoder.encode(pcm, rate_hz, self._socket.session.protocol.output_format)
         if data:
             self.happen(ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz))
+
+    @property
+    def unplayed_ms(self) -> float:
+        """Length of the audio that the client has and has not played."""
+        return max(0, self._next_us - self._clock.now_us()) / 1000
 
     def drop_unsent(self) -> None:
         """Drop audio that was sent and not played: the client drops it on the report of the interruption."""
@@ -599,10 +618,10 @@ class SocketTransport(BaseTransport):
     def set_gain_db(self, gain_db: float) -> None:
         """Set the gain of the next audio (``SetsGain``).
 
-        Has no effect for a client that gets its audio so far ahead that the change would be heard when the
+        A reduction has no effect while the client has so much audio already that it would be heard when the
         reason for it is over.
         """
-        if not self.session.is_far_ahead:
+        if gain_db >= 0 or self._socket_output.unplayed_ms <= self.session.settings.lead_ms:
             self._socket_output.gain.set_db(gain_db)
 
     def input(self) -> SocketInput:

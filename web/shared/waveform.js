@@ -205,7 +205,7 @@ export class Waveform {
   #place() {
     const context = this.#canvas.getContext("2d");
     const width = this.#canvas.clientWidth;
-    if (!this.#call || !context || !width || !this.#still.width) return;
+    if (!this.#call || !context || !width) return;
     context.clearRect(0, 0, width, 2 * LANE_PX);
     context.drawImage(this.#still, 0, 0, width, 2 * LANE_PX);
     context.fillStyle = this.#tone("--ink");

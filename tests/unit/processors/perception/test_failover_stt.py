@@ -144,6 +144,12 @@ def test_a_service_that_is_slow_is_not_given_up(partial_s: float | None, final_s
     assert line.reasons() == [] and line.breaker.is_closed
 
 
+def test_final_words_after_the_deadline_are_those_of_the_embedded_recogniser():
+    line = play(0.3, 1.8, lambda line: line.speaks(8, pause_ms=4_000))
+    assert line.finals() == [*EMBEDDED, *EMBEDDED[:3]]
+    assert line.reasons() == [FailoverReason.SILENT] and not line.breaker.is_closed
+
+
 def test_a_service_has_time_to_answer_the_audio_of_a_stop_of_the_process():
     stop_s, answer_s = 2.2, 0.4
 

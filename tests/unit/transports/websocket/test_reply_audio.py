@@ -39,12 +39,12 @@ class TimedClient(Client):
         return await super().send(text)
 
 
-def audio(ms: int) -> TTSAudioRawFrame:
-    return TTSAudioRawFrame(bytes(RATE_HZ * ms // 1000 * 2), RATE_HZ, 1, context_id="c")
+def audio(ms: int, context_id: str = "c") -> TTSAudioRawFrame:
+    return TTSAudioRawFrame(bytes(RATE_HZ * ms // 1000 * 2), RATE_HZ, 1, context_id=context_id)
 
 
-def begun() -> TTSStartedFrame:
-    return TTSStartedFrame(context_id="c")
+def begun(context_id: str = "c") -> TTSStartedFrame:
+    return TTSStartedFrame(context_id=context_id)
 
 
 def received(*frames: object, protocol: Any = None) -> list[tuple[float, str]]:
@@ -104,9 +104,10 @@ def test_a_client_with_a_player_of_its_own_gets_audio_far_ahead(protocol: Any, l
     assert len(at_once) * 0.04 == pytest.approx(lead_s + 0.04)
 
 
-def test_no_audio_follows_the_caller_who_cuts_the_reply_off():
-    cut = (UserStartedSpeakingFrame(), SleepFrame(0.5), InterruptionFrame(), SleepFrame(1))
-    messages = received(begun(), audio(6_000), SleepFrame(1), *cut)
+@pytest.mark.parametrize("protocol", [None, Unmute])
+def test_no_audio_follows_the_caller_who_cuts_the_reply_off(protocol: Any):
+    cut = (UserStartedSpeakingFrame(), SleepFrame(0.08), InterruptionFrame(), SleepFrame(1))
+    messages = received(begun(), audio(6_000), SleepFrame(1), *cut, protocol=protocol and protocol())
     [started_s] = [at_s for at_s, kind in messages if kind == STARTED]
     assert started_s == 1.0 and max(deltas_s(messages)) <= started_s
 
@@ -120,3 +121,16 @@ def test_the_audio_of_a_reply_that_is_not_cut_off_goes_on_in_time(protocol: Any,
     assert after_s == pytest.approx(1.0 + held_s, abs=0.05)
     # The client has always something to play.
     assert all(at_s <= number * 0.04 for number, at_s in enumerate(times_s))
+
+
+@pytest.mark.parametrize("protocol", [None, Unmute])
+def test_a_reply_after_a_cut_has_a_clock_of_its_own(protocol: Any):
+    client = protocol and protocol()
+    cut = (begun("a"), audio(6_000, "a"), SleepFrame(1), InterruptionFrame(), SleepFrame(0.1))
+    short = (begun("b"), audio(400, "b"), TTSStoppedFrame(context_id="b"), SleepFrame(2))
+    messages = received(*cut, *short, protocol=client)
+    ends_s = [at_s for at_s, kind in messages if kind in ("response.done", "response.audio.done")]
+    # It begins at once and lasts 0.4 s, of which nothing waits for the rest of the first one.
+    assert ends_s[-1] == pytest.approx(1.1 + 0.4, abs=0.05)
+    after_s = [at_s for at_s in deltas_s(messages) if at_s > 1.0]
+    assert after_s[0] == pytest.approx(1.1, abs=0.01) and len(after_s) == 10
