@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("model", MAINLY_CASCADE)
 async def test_a_spoken_conversation_with_a_tool_and_an_interruption(forecaster: RunningServer, model: str):
     question, stop = (at_rate(say(text), PCM_HZ) for text in (QUESTION, "Stop, please tell me the price."))
-    seen = await main(forecaster.url, question, stop, model)
+    seen = await main(forecaster.url, question, stop, model, last="Sunday")
     assert seen["errors"] == []
     assert seen["called"] == ["Paris"]
     assert seen["heard"][0] == "what are your opening hours" and len(seen["heard"]) >= 2

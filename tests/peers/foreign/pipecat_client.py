@@ -87,8 +87,10 @@ class Ears(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-async def main(url: str, question: bytes, stop: bytes, model: str = "parley-cascade") -> dict[str, Any]:
-    """Hold the conversation; return what was seen of it."""
+async def main(
+    url: str, question: bytes, stop: bytes, model: str = "parley-cascade", *, last: str = "euros"
+) -> dict[str, Any]:
+    """Hold the conversation, which is over when ``last`` is said after STOP; return what was seen of it."""
     called: list[str] = []
     failures: list[str] = []
     tool = FunctionSchema("weather", "How the weather is.", {"city": {"type": "string"}}, ["city"])
@@ -160,7 +162,7 @@ async def main(url: str, question: bytes, stop: bytes, model: str = "parley-casc
         await until(lambda: listener.interruptions > before)
         await until(lambda: len(ears.heard) >= 2)
         since = len(listener.words)
-        await until(lambda: "euros" in "".join(listener.words[since:]))
+        await until(lambda: last in "".join(listener.words[since:]))
     except TimeoutError:
         failures.append("it took too long")
     finally:
