@@ -146,6 +146,8 @@ async def forked(
         child = await asyncio.shield(starting)
     except asyncio.CancelledError:
         child = await starting
+        child.kill()
+        # It may have begun to lead a group.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         await child.wait()
