@@ -13,6 +13,7 @@ from parley.configs.deployment import Deployment
 from parley.core.call_events import CallEnding
 from parley.core.errors import EngineError
 from parley.language import find_language
+from parley.pipelines.live_calls import LiveCalls
 from parley.pipelines.phone.relay import SILENT_S, RelayCall
 from parley.pipelines.phone.relay_media import PLAY, RelayMedia
 from parley.pipelines.sessions import TypedTurns
@@ -103,6 +104,7 @@ def test_a_caller_who_listens_to_a_recording_is_not_silent(tmp_path: Path, openi
             stopping=asyncio.Event(),
             used_up=None,
             goodbye="",
+            live_calls=LiveCalls(can_listen=False),
         )
         ends: list[CallEnding] = []
         call.events.subscribe(CallEnding, ends.append)
