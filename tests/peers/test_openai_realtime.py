@@ -190,6 +190,8 @@ async def test_a_question_is_answered_in_voice_and_text(server: RunningServer, m
     assert [turn["text"] for turn in answer] == ["It costs five euros."]
 
 
+# The words of a sentence with a comma come late next to two other servers: it may be taken for two then.
+@pytest.mark.paired
 @pytest.mark.parametrize("model", PIPELINES)
 async def test_who_speaks_over_the_answer_cuts_it_off_and_the_session_has_what_the_client_played(
     server: RunningServer, model: str
