@@ -30,8 +30,9 @@ LOOK_S = 0.05
 class _WaitedTime(selectors.DefaultSelector):
     """Selector that counts the time for which the loop waited for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_held_s: float) -> None:
         super().__init__()
+        self._most_held_s = most_held_s
         self.now_s = time.monotonic()
         # Real time at which each job of a thread was begun.
         self.jobs: dict[object, float] = {}
@@ -50,14 +51,18 @@ class _WaitedTime(selectors.DefaultSelector):
         return found
 
     def _is_held(self, now_s: float) -> bool:
-        return any(now_s - begun_s < MOST_HELD_S for begun_s in self.jobs.values())
+        return any(now_s - begun_s < self._most_held_s for begun_s in self.jobs.values())
 
 
 class UnhurriedLoop(asyncio.SelectorEventLoop):
-    """Loop whose time passes only while it waits."""
+    """Loop whose time passes only while it waits.
 
-    def __init__(self) -> None:
-        self._waited = _WaitedTime()
+    Args:
+        most_held_s: longest time for which a job of a thread holds its time.
+    """
+
+    def __init__(self, most_held_s: float = MOST_HELD_S) -> None:
+        self._waited = _WaitedTime(most_held_s)
         super().__init__(self._waited)
 
     def time(self) -> float:
@@ -75,7 +80,7 @@ class UnhurriedLoop(asyncio.SelectorEventLoop):
         return future
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run(main: Coroutine[Any, Any, T], *, most_held_s: float = MOST_HELD_S) -> T:
     """Run ``main`` to completion on such a loop, and return its result."""
-    with asyncio.Runner(loop_factory=UnhurriedLoop) as runner:
+    with asyncio.Runner(loop_factory=lambda: UnhurriedLoop(most_held_s)) as runner:
         return runner.run(main)

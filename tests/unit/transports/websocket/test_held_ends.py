@@ -1,61 +1,24 @@
 """The end of a turn is reported after its words, or after a second when no words are reported."""
 
-import asyncio
-import json
-
 from pipecat.frames.frames import (
     OutputTransportMessageUrgentFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
 )
-from pipecat.tests.utils import SleepFrame, run_test
-from pipecat.transports.base_transport import TransportParams
+from pipecat.tests.utils import SleepFrame
 
-from parley.protocols.client_protocol import TURN_END, Began
-from parley.protocols.openai_realtime import OpenAIRealtime
-from parley.transports.websocket.session import SocketCall
-from parley.transports.websocket.transport import TURN_OVER, WORDS_S, SocketTransport
-from tests import virtual_time
-from tests.unit.pipelines.test_chat_sockets import Client
+from parley.protocols.client_protocol import TURN_END
+from parley.transports.websocket.transport import TURN_OVER, WORDS_S
+from tests.unit.transports.websocket.timed_client import messages_for
 
 STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
 
 
-class TimedClient(Client):
-    """Client that records the time of each message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[tuple[float, str]] = []
-
-    async def send(self, text: str) -> bool:
-        self.read.append((asyncio.get_running_loop().time(), json.loads(text)["type"]))
-        return await super().send(text)
-
-
 def received(*frames: object) -> list[tuple[float, str]]:
     """Return a client's messages about the caller's turns, with their times, for these frames."""
-
-    async def scenario() -> list[tuple[float, str]]:
-        client = TimedClient()
-        session = SocketCall(client, OpenAIRealtime("parley"), rate_hz=16_000)
-        session.open()
-        session.happen(Began("session-1"))
-        transport = SocketTransport(
-            session,
-            TransportParams(audio_out_enabled=True, audio_out_sample_rate=24_000),
-            input_rate_hz=16_000,
-            on_packet=lambda _pcm: None,
-            receiver=lambda: None,
-            reply_of=lambda _context: None,
-            reply_named=lambda _frame: None,
-        )
-        await run_test(transport.output(), frames_to_send=frames)
-        await session.close("over")
-        first_s = next(at_s for at_s, kind in client.read if kind == STARTED)
-        return [(round(at_s - first_s, 1), kind) for at_s, kind in client.read if kind in (STARTED, STOPPED)]
-
-    return virtual_time.run(scenario())
+    read = messages_for(*frames)
+    first_s = next(at_s for at_s, kind in read if kind == STARTED)
+    return [(round(at_s - first_s, 1), kind) for at_s, kind in read if kind in (STARTED, STOPPED)]
 
 
 def turn() -> tuple[UserStartedSpeakingFrame, UserStoppedSpeakingFrame]:

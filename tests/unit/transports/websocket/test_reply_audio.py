@@ -1,7 +1,5 @@
-"""When the audio of a reply leaves for a client of a socket: how it begins, how far ahead, and until when."""
+"""Audio of a reply on its way to a client of a socket: its beginning, its lead, and its end by a cut."""
 
-import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -12,31 +10,13 @@ from pipecat.frames.frames import (
     TTSStoppedFrame,
     UserStartedSpeakingFrame,
 )
-from pipecat.tests.utils import SleepFrame, run_test
-from pipecat.transports.base_transport import TransportParams
+from pipecat.tests.utils import SleepFrame
 
-from parley.protocols.client_protocol import Began
-from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.protocols.unmute import Unmute
-from parley.transports.websocket.session import SocketCall
-from parley.transports.websocket.transport import OPENING_S, SocketTransport
-from tests import virtual_time
-from tests.unit.pipelines.test_chat_sockets import Client
+from parley.transports.websocket.transport import OPENING_S
+from tests.unit.transports.websocket.timed_client import RATE_HZ, messages_for
 
-RATE_HZ = 24_000
 STARTED = "input_audio_buffer.speech_started"
-
-
-class TimedClient(Client):
-    """Client that records the time of each message, in seconds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[tuple[float, str]] = []
-
-    async def send(self, text: str) -> bool:
-        self.read.append((asyncio.get_running_loop().time(), json.loads(text)["type"]))
-        return await super().send(text)
 
 
 def audio(ms: int, context_id: str = "c") -> TTSAudioRawFrame:
@@ -49,32 +29,9 @@ def begun(context_id: str = "c") -> TTSStartedFrame:
 
 def received(*frames: object, protocol: Any = None) -> list[tuple[float, str]]:
     """Return a client's messages with their times since the reply began."""
-
-    async def scenario() -> list[tuple[float, str]]:
-        client = TimedClient()
-        session = SocketCall(client, protocol or OpenAIRealtime("parley"), rate_hz=16_000)
-        session.open()
-        session.happen(Began("session-1"))
-        transport = SocketTransport(
-            session,
-            TransportParams(
-                audio_out_enabled=True,
-                audio_out_sample_rate=RATE_HZ,
-                audio_out_10ms_chunks=4,
-                audio_out_end_silence_secs=0,
-            ),
-            input_rate_hz=16_000,
-            on_packet=lambda _pcm: None,
-            receiver=lambda: None,
-            reply_of=lambda _context: None,
-            reply_named=lambda _frame: None,
-        )
-        await run_test(transport.output(), frames_to_send=frames)
-        await session.close("over")
-        began_s = next(at_s for at_s, kind in client.read if kind == "response.created")
-        return [(round(at_s - began_s, 3), kind) for at_s, kind in client.read]
-
-    return virtual_time.run(scenario())
+    read = messages_for(*frames, protocol=protocol, audio_out_10ms_chunks=4, audio_out_end_silence_secs=0)
+    began_s = next(at_s for at_s, kind in read if kind == "response.created")
+    return [(round(at_s - began_s, 3), kind) for at_s, kind in read]
 
 
 def deltas_s(messages: list[tuple[float, str]]) -> list[float]:
