@@ -2,12 +2,16 @@
 
 The breaker decides when a service is tried again, from outcomes and moments that its owners report. It reads
 no clock, and several calls may share one. A failure opens it for a cool-down, which doubles with every failed
-probe up to a limit; then one probe at a time is due. A success closes it. Pure.
+probe up to a limit; then one probe at a time is due. A success closes it. A doubt is a use that was given up
+and may only have been slow: the second one within ``DOUBT_MS`` counts as a failure. Pure.
 """
 
 from enum import Enum, StrEnum, auto
 
 from parley.core.errors import IllegalTransition
+
+# One slow answer in a minute, of all calls that share a service, is no reason to leave it.
+DOUBT_MS = 60_000
 
 
 class FailoverReason(StrEnum):
@@ -76,6 +80,7 @@ class CircuitBreaker:
         self._state = CircuitState.CLOSED
         self._failures = 0
         self._opened_ms = self._due_ms = 0
+        self._doubted_ms: int | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -119,6 +124,16 @@ class CircuitBreaker:
             self._cool_down_ms = min(2 * self._cool_down_ms, self._longest_cool_down_ms)
         self._step(CircuitStep.BROKE)
         self._opened_ms, self._due_ms = at_ms, at_ms + self._cool_down_ms
+
+    def on_doubt(self, at_ms: int) -> None:
+        """Record a use that was given up and may only have been slow.
+
+        A success in between does not count: a service whose answers are late succeeds at other times.
+        """
+        doubted_ms, self._doubted_ms = self._doubted_ms, at_ms
+        if not self.is_closed or (doubted_ms is not None and at_ms - doubted_ms < DOUBT_MS):
+            self._doubted_ms = None
+            self.on_failure(at_ms)
 
     def on_success(self, began_ms: int) -> None:
         """Record a use or a probe that worked.

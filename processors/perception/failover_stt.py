@@ -18,7 +18,8 @@ from the pipeline (``NestedService``), and audio that came before its connection
 
 One task, owned by the processor, opens and closes both. The circuit breaker of the row is shared by all
 calls: while it is open a call begins with the embedded recogniser, and after its cool-down one call at a time
-tries the service.
+tries the service. Final words that are late after earlier words of the same voice open it only the second
+time within a minute.
 """
 
 import asyncio
@@ -272,8 +273,12 @@ class FailoverSttService(FrameProcessor):
         if self._state is Transcriber.EMBEDDED:
             return
         logger.warning(f"the recogniser {self._row_name} failed ({reason.value}): {message}")
-        if reason is not FailoverReason.BROKEN:
+        if reason is FailoverReason.SILENT and self._has_words:
+            # Final words that are still owed may have been about to come; other calls go on with the service.
+            self._breaker.on_doubt(self._events.now_ms())
+        elif reason is not FailoverReason.BROKEN:
             self._breaker.on_failure(self._events.now_ms())
+        if reason is not FailoverReason.BROKEN:
             self._end_probe()
         self._state = Transcriber.EMBEDDED
         self._set_timer(None)

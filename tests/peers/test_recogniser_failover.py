@@ -174,7 +174,8 @@ async def test_the_words_of_every_fault_are_those_of_the_embedded_recogniser_and
         reason = FailoverReason.ERROR
     # A service may report what is no answer, or close without a word: either is noticed.
     assert found in ((FailoverReason.ERROR, FailoverReason.SILENT) if reason is None else (reason,))
-    assert not line.breaker.is_closed
+    # Final words that did not come once may have been slow, so other calls go on with the service.
+    assert line.breaker.is_closed is (fault is RecogniserFault.NO_FINALS)
     assert not line.upstream.of(ErrorFrame)
 
 

@@ -1,6 +1,6 @@
 """The circuit breaker, at moments that the tests choose."""
 
-from parley.core.failover import TRANSITIONS, CircuitBreaker, CircuitState, CircuitStep
+from parley.core.failover import DOUBT_MS, TRANSITIONS, CircuitBreaker, CircuitState, CircuitStep
 
 
 def test_the_circuit_opens_after_consecutive_failures_only():
@@ -50,6 +50,24 @@ def test_the_cool_down_doubles_with_each_failed_probe_up_to_its_bound_and_begins
     breaker.on_success(at_ms)
     breaker.on_failure(at_ms)
     assert breaker.allows(at_ms + 100)
+
+
+def test_the_second_doubt_within_a_minute_opens_it_whatever_worked_in_between():
+    breaker = CircuitBreaker(max_failures=1, cool_down_ms=100)
+    breaker.on_doubt(0)
+    assert breaker.is_closed
+    breaker.on_doubt(DOUBT_MS)
+    assert breaker.is_closed
+    breaker.on_success(DOUBT_MS + 1)
+    breaker.on_doubt(2 * DOUBT_MS - 1)
+    assert not breaker.is_closed
+
+
+def test_a_doubt_about_a_probe_is_a_failure():
+    breaker = opened()
+    assert breaker.take_probe(100)
+    breaker.on_doubt(150)
+    assert not breaker.take_probe(349) and breaker.take_probe(350)
 
 
 def test_uses_that_began_before_it_opened_do_not_prolong_the_cool_down():
