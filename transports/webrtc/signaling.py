@@ -42,6 +42,7 @@ from parley.transports.pipecat_internals import (
 )
 from parley.transports.webrtc.channel_guard import ChannelGuard
 from parley.transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
+from parley.transports.webrtc.offer_codecs import is_opus, opus_first
 from parley.transports.webrtc.release import release_connection, release_peer_connection
 
 OnCall = Callable[[SmallWebRTCConnection, dict[str, object]], Awaitable[None]]
@@ -214,7 +215,7 @@ class Signaling:
         try:
             async with self._place_to_build():
                 with negotiation("the offer cannot be negotiated"):
-                    await connection.initialize(sdp=request.sdp, type=request.type)
+                    await connection.initialize(sdp=opus_first(request.sdp), type=request.type)
             self._guard(connection)
             answer = _answer(connection)
             self._connections[connection.pc_id] = connection
@@ -261,7 +262,9 @@ class Signaling:
                 if restart:
                     stop_connecting(replaced)
                 with negotiation("the offer cannot be negotiated"):
-                    await known.renegotiate(sdp=request.sdp, type=request.type, restart_pc=restart)
+                    await known.renegotiate(
+                        sdp=opus_first(request.sdp), type=request.type, restart_pc=restart
+                    )
             if known in self._connections.values():
                 self._guard(known)
             answer = _answer(known)
@@ -416,6 +419,8 @@ def check_sdp(sdp: str) -> None:
         raise PeerError("the offer is not SDP: it must begin with v=0")
     if not description.media or description.media[0].kind != "audio":
         raise PeerError("the offer's first media section must be audio")
+    if not any(is_opus(codec) for codec in description.media[0].rtp.codecs):
+        raise PeerError("the offer has no Opus (opus/48000/2), the only codec in which the agent speaks")
     for media in description.media:
         # Without these aiortc answers, and fails later in a task of its own.
         if media.dtls is None or not media.dtls.fingerprints:
