@@ -46,6 +46,8 @@ PAGE_EVENTS = 500
 TYPED = "typed turns of the call were not replayed"
 KILLED = "the recorded call was ended by a crash: what came after its last written events is not compared"
 NO_HISTORY = "the store has no such session: the call was replayed without what was said before it"
+# Voice activity has windows of 32 ms, echo control of 10, and callers' audio comes in pieces of 20.
+WINDOWS_MS = 160
 # Of the recorded call: its page and the replay's audio are next to each other.
 AUDIO = "call.wav"
 
@@ -198,7 +200,7 @@ async def _replay(
 ) -> ReplayedCall:
     then = await asyncio.to_thread(timeline_of, recording)
     samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
-    beginning = _beginning(then)
+    beginning = beginning_of(then)
     pcm = float_to_pcm16(samples[beginning.sample :])
     audio = output / recording.call_id / AUDIO
     async with _sessions_of_its_own(deployment, engines, opening) as conversations:
@@ -214,7 +216,7 @@ async def _replay(
                 talks_over=True,
                 begins_ms=beginning.after_ms,
                 first_samples=beginning.piece,
-                recorded_words=() if hears_again else _words_of(then),
+                recorded_words=() if hears_again else _words_of(then, beginning.left_out_ms),
             )
             made = session_folder(output, conversation.session_id) / call.call_id
     now = timeline_of(read_recording(made))
@@ -241,36 +243,42 @@ def _notes(before: Before, then: RecordedTimeline) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beginning:
-    """First audio of a recorded caller.
+class Beginning:
+    """First audio of a recorded caller that is held again.
 
     Detectors count from their first sample, and take the audio in pieces: where the windows of a replay lie
-    elsewhere in a voice, other words are recognised now and then.
+    elsewhere in a voice, it ends elsewhere and other words are recognised now and then.
 
     Attributes:
         sample: its place in the track.
         piece: number of samples of the first piece.
         after_ms: time after the caller's arrival at which it came.
+        left_out_ms: length of the audio before it, which is not held again.
     """
 
     sample: int
     piece: int
     after_ms: int
+    left_out_ms: int
 
 
-def _beginning(timeline: RecordedTimeline) -> _Beginning:
+def beginning_of(timeline: RecordedTimeline) -> Beginning:
+    """Return the first audio to be held again: what came before the caller's arrival is left out."""
     scale = FILE_RATE_HZ / (timeline.caller.rate_hz or FILE_RATE_HZ)
     sample = round((timeline.caller.first_sample or 0) * scale)
     after_ms = round(timeline.first_sample_ms - timeline.arrival_ms)
-    if after_ms < 0:
-        # Audio from before the arrival is left out.
-        return _Beginning(sample - after_ms * FILE_RATE_HZ // 1_000, 0, 0)
-    return _Beginning(sample, round(timeline.caller.first_piece * scale), after_ms)
+    # A whole number of windows of every detector, so that those of the replay lie where they lay.
+    left_out_ms = math.ceil(max(0, -after_ms) / WINDOWS_MS) * WINDOWS_MS
+    return Beginning(
+        sample + left_out_ms * FILE_RATE_HZ // 1_000,
+        round(timeline.caller.first_piece * scale),
+        after_ms + left_out_ms,
+        left_out_ms,
+    )
 
 
-def _words_of(timeline: RecordedTimeline) -> tuple["UtteranceRead", ...]:
-    before_ms = max(0, round(timeline.arrival_ms - timeline.first_sample_ms))
-    return utterances_of(timeline.events, timeline.arrival_ms, left_out_ms=before_ms)
+def _words_of(timeline: RecordedTimeline, left_out_ms: int) -> tuple["UtteranceRead", ...]:
+    return utterances_of(timeline.events, timeline.arrival_ms, left_out_ms=left_out_ms)
 
 
 @asynccontextmanager
