@@ -41,6 +41,8 @@ class QuestionWords:
         adjectives: adjective -> true when a small number is meant, and the terms of the columns that it
             refers to.
         articles: words at the beginning of a name that stay as they are.
+        rewordings: patterns of whole questions, each with what documents that answer it talk about, as a
+            template of ``re.Match.expand``.
     """
 
     asking: frozenset[str] = frozenset()
@@ -71,6 +73,12 @@ class QuestionWords:
     bounds: frozenset[str] = frozenset()
     adjectives: Mapping[str, tuple[bool, frozenset[str]]] = field(default_factory=dict)
     articles: frozenset[str] = frozenset()
+    rewordings: tuple[tuple[re.Pattern[str], str], ...] = ()
+
+    def reworded(self, question: str) -> list[str]:
+        """Return other wordings of a question in lower case without punctuation."""
+        found = ((pattern.fullmatch(question), wording) for pattern, wording in self.rewordings)
+        return [match.expand(wording) for match, wording in found if match is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,24 @@ _CHOICE = re.compile(
     r"\b(?:which (?:one|of|is|are|would|should|do)|should i (?:take|choose|buy|get|use|pick)|better|compare|"
     r"difference between|recommend|what is the difference)\b"
 )
+# Documents say "bus 12 stops at the door" and "Mill Lane 14", and neither "you" nor "here".
+_DIRECTIONS = "address how to get here by bus or car where we are"
+_PLACE = r"(?:office|shop|store|branch|building|place|company|business|location)"
+_REWORDINGS = (
+    (
+        re.compile(
+            rf"where (?:exactly )?(?:are you|is (?:your|the) {_PLACE}|(?:can|do) (?:i|we) find you)"
+            r"(?: (?:located|based|situated|exactly|please))*"
+            r"|what(?:'s| is) (?:your|the) (?:exact |street )?(?:address|location)"
+            r"|how (?:do|can|would|should) (?:i|we) (?:get|come|drive|travel|go) (?:there|here|to you)"
+            rf"|how (?:do|can|would|should) (?:i|we) (?:get|come|drive|travel|go) to (?:your|the) {_PLACE}"
+        ),
+        _DIRECTIONS,
+    ),
+    (re.compile(r"what (?:should|can|must|do|shall) (?:i|we) do (?:if|when|now that) (.+)"), r"\1"),
+    (re.compile(r"what happens (?:if|when) (.+)"), r"\1"),
+    (re.compile(r"(.+) what (?:(?:should|can|must|do|shall) (?:i|we) do(?: now| then)?|now)"), r"\1"),
+)
 # Adjectives with the columns that they refer to; true when a small number is meant.
 _ADJECTIVES = {
     word: (is_small, _stems(columns))
@@ -85,6 +103,7 @@ QUESTIONS = QuestionWords(
     bounds=_stems("maximum minimum max min"),
     adjectives=_ADJECTIVES,
     articles=_words("the a an our your my"),
+    rewordings=_REWORDINGS,
 )
 
 ANSWERS = AnswerPhrases(

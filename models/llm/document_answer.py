@@ -217,6 +217,7 @@ class DocumentAnswer:
         return self._from_documents(
             self._as_meant(self._the_question(said, words)),
             dialogue,
+            before=self._statement_before(said),
             otherwise=personal.text if personal is not None else None,
         )
 
@@ -300,8 +301,20 @@ class DocumentAnswer:
             return words[:-count]
         return words
 
-    def _from_documents(self, question: list[str], dialogue: Dialogue, *, otherwise: str | None) -> str:
-        """Return the documents' answer; when they have none, ``otherwise`` or "I don't know"."""
+    def _statement_before(self, said: str) -> list[str]:
+        """Return the words of the sentence that the last one points to: "I lost a coat. Where is it?"."""
+        parts = sentences(said)
+        if len(parts) < 2 or self._asking.pointing.isdisjoint(self._talk.spoken_words(parts[-1])):
+            return []
+        return self._talk.question_words(self._talk.spoken_words(parts[-2])[-_MOST_WORDS:])
+
+    def _from_documents(
+        self, question: list[str], dialogue: Dialogue, *, before: Sequence[str], otherwise: str | None
+    ) -> str:
+        """Return the documents' answer; when they have none, ``otherwise`` or "I don't know".
+
+        ``before`` is a statement in the same turn that the question points to.
+        """
         context = self._context(question, dialogue)
         cells = self._from_tables(question, dialogue, is_follow_up=context is not None)
         if cells:
@@ -323,6 +336,8 @@ class DocumentAnswer:
             choice = self._followed(own_question, context, rankings, dialogue)
         if choice is None and best is not None and best.score >= self._threshold:
             choice = best
+        if choice is None:
+            choice = self._reworded(question, before)
         if choice is not None:
             return self._say(choice, choosing=question if context is not None else ())
         if otherwise is not None:
@@ -331,6 +346,19 @@ class DocumentAnswer:
         if len(question) <= 2:
             return _vary(self._phrases.ask_again, dialogue.replies)
         return self._unknown(own.passages, dialogue)
+
+    def _reworded(self, question: Sequence[str], before: Sequence[str]) -> _Choice | None:
+        """Return the passage for another wording of a question; None without a good fit."""
+        wordings = [wording.split() for wording in self._asking.reworded(" ".join(question))]
+        if len(before) >= _OTHER_PART_WORDS:
+            wordings.append(list(before))
+        if not wordings:
+            return None
+        asked = [self._question(words) for words in wordings]
+        rankings = self._index.rank([each.text for each in asked])
+        found = (self._best(ranking, each) for ranking, each in zip(rankings, asked, strict=True))
+        good = (each for each in found if each is not None and each.score >= self._threshold)
+        return max(good, key=lambda each: each.score, default=None)
 
     def _from_tables(self, question: Sequence[str], dialogue: Dialogue, *, is_follow_up: bool) -> str:
         """Return cells that answer by the structure of a table; empty where none do."""
@@ -551,6 +579,10 @@ def _names(index: PassageIndex) -> set[str]:
 
 
 def _mid_sentence(title: str, names: set[str]) -> str:
-    """Return a heading for use inside a sentence: with a small first letter, unless the word is a name."""
+    """Return a heading for use inside a sentence: with a small first letter, unless the word is a name.
+
+    A heading with another capital that no sentence has is a name as a whole: "Riverside Climbing Gym".
+    """
     first, space, rest = title.partition(" ")
-    return title if first in names else f"{first[:1].lower()}{first[1:]}{space}{rest}"
+    is_name = first in names or any(word[:1].isupper() and word not in names for word in rest.split())
+    return title if is_name else f"{first[:1].lower()}{first[1:]}{space}{rest}"

@@ -6,7 +6,7 @@ cancelled until four" is half of the truth when instant transfers cannot.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,12 @@ _LEADING_WORDS = 12
 _SHORT_ROW = 2
 _QUANTITY = re.compile(r"\b(\d+(?:\.\d+)?) (\w+)")
 _OUT_OF_RANGE = 0.5
+# Of the words, by weight, that the question and its best statement share, a statement on the same subject has
+# more than this share.
+_SAME_SUBJECT = 0.5
+# A statement around the best one that fits the question by this much less adds nothing to the answer. The
+# next one is excepted: it has the reason or the exception in other words.
+_NEIGHBOUR_MARGIN = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class StatementChoice:
             if len(grown) <= self._max_statements and self.count_words(grown) <= self._max_words:
                 taken = grown
         if not self._index.statements[best].bare and self._needs_more(best, question):
-            taken = self._with_neighbours(best, taken, numbers)
+            taken = self._with_neighbours(best, taken, fits)
         return sorted(taken)
 
     def _needs_more(self, best: int, question: Question) -> bool:
@@ -116,14 +122,19 @@ class StatementChoice:
         missing = sum(self._index.weight(term) for term in asked if term not in held)
         return missing > _MISSING_SHARE * total
 
-    def _with_neighbours(self, best: int, taken: set[int], numbers: Sequence[int]) -> set[int]:
+    def _weight(self, terms: Iterable[str]) -> float:
+        return sum(self._index.weight(term) for term in terms)
+
+    def _with_neighbours(self, best: int, taken: set[int], fits: Mapping[int, float]) -> set[int]:
         """Return ``taken`` with the statements around the best one, the next first, while the answer stays
         short.
         """
         for number in (best + 1, best - 1, best + 2):
             grown = {*taken, number}
+            if number in fits and number != best + 1 and fits[number] < fits[best] - _NEIGHBOUR_MARGIN:
+                continue
             if (
-                number in numbers
+                number in fits
                 and len(grown) <= self._max_statements
                 and self.count_words(grown) <= min(_SHORT_WORDS, self._max_words)
             ):
@@ -247,12 +258,15 @@ class StatementChoice:
             or self._index.passages[self._index.passage_of(best)].form == "list"
         ):
             return []
-        matter = self._index.terms_of(best) | set(question.terms)
+        asked = set(question.terms)
+        subject = self._index.terms_of(best) & asked or asked
         found = []
         for number in numbers:
             words = self._index.words(self._index.sentences[number])
             restricts = self._content.is_negated(words) or not self._asking.exceptions.isdisjoint(words)
-            shared = self._index.terms_of(number) & matter & set(question.terms)
-            if number != best and restricts and shared:
+            shared = self._index.terms_of(number) & subject
+            # A rule that shares only the common word of a whole document ("climb") is on another subject.
+            is_same = bool(shared) and self._weight(shared) > _SAME_SUBJECT * self._weight(subject)
+            if number != best and restricts and is_same:
                 found.append(number)
         return found
