@@ -200,7 +200,7 @@ async def _replay(
 ) -> ReplayedCall:
     then = await asyncio.to_thread(timeline_of, recording)
     samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
-    beginning = beginning_of(then)
+    beginning = first_audio_of(then)
     pcm = float_to_pcm16(samples[beginning.sample :])
     audio = output / recording.call_id / AUDIO
     async with _sessions_of_its_own(deployment, engines, opening) as conversations:
@@ -243,7 +243,7 @@ def _notes(before: Before, then: RecordedTimeline) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class FirstAudio:
     """First audio of a recorded caller that is held again.
 
     Detectors count from their first sample, and take the audio in pieces: where the windows of a replay lie
@@ -262,14 +262,14 @@ class Beginning:
     left_out_ms: int
 
 
-def beginning_of(timeline: RecordedTimeline) -> Beginning:
+def first_audio_of(timeline: RecordedTimeline) -> FirstAudio:
     """Return the first audio to be held again: what came before the caller's arrival is left out."""
     scale = FILE_RATE_HZ / (timeline.caller.rate_hz or FILE_RATE_HZ)
     sample = round((timeline.caller.first_sample or 0) * scale)
     after_ms = round(timeline.first_sample_ms - timeline.arrival_ms)
     # A whole number of windows of every detector, so that those of the replay lie where they lay.
     left_out_ms = math.ceil(max(0, -after_ms) / WINDOWS_MS) * WINDOWS_MS
-    return Beginning(
+    return FirstAudio(
         sample + left_out_ms * FILE_RATE_HZ // 1_000,
         round(timeline.caller.first_piece * scale),
         after_ms + left_out_ms,

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from parley.command.bot_line import main
-from parley.command.replay import Beginning, beginning_of
+from parley.command.replay import FirstAudio, first_audio_of
 from parley.recording.timeline import RecordedTimeline
 
 
@@ -48,7 +48,7 @@ def timeline(first_sample: int, arrival_ms: int) -> RecordedTimeline:
 
 
 def test_audio_that_came_with_the_caller_is_held_from_its_first_sample():
-    assert beginning_of(timeline(1_600, 40)) == Beginning(1_600, 320, after_ms=60, left_out_ms=0)
+    assert first_audio_of(timeline(1_600, 40)) == FirstAudio(1_600, 320, after_ms=60, left_out_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_audio_that_came_with_the_caller_is_held_from_its_first_sample():
 def test_windows_lie_where_they_lay_when_audio_from_before_the_arrival_is_left_out(
     arrival_ms: int, left_out_ms: int, after_ms: int
 ):
-    found = beginning_of(timeline(1_600, arrival_ms))
-    assert found == Beginning(1_600 + left_out_ms * 16, 320, after_ms, left_out_ms)
+    found = first_audio_of(timeline(1_600, arrival_ms))
+    assert found == FirstAudio(1_600 + left_out_ms * 16, 320, after_ms, left_out_ms)
     # Windows of voice activity, frames of echo control, pieces of the caller.
     assert all((found.sample - 1_600) % samples == 0 for samples in (512, 160, 320))
