@@ -213,16 +213,19 @@ class SessionTier:
             return self.declined | {target}
         return self.declined - {target} if event is TierEvent.STEP_REQUESTED else self.declined
 
-    def step_end(self, media: Collection[Medium], *, has_left: bool = False) -> TierEvent | None:
+    def step_end(
+        self, media: Collection[Medium], *, began: Medium | None = None, has_left: bool = False
+    ) -> TierEvent | None:
         """Return the event by which the media of the caller end the step; None when they do not.
 
         Args:
             media: by which the caller takes part now; none of a call: in writing.
+            began: the one that has just begun.
             has_left: the last call of the session has just ended.
         """
         if not self.is_step or self.to is None:
             return None
-        if is_reached(self.to, media):
+        if is_reached(self.to, media) or (self.to in SEEN and began in SEEN):
             return TierEvent.REACHED
         return TierEvent.EXPIRED if has_left else None
 
@@ -238,7 +241,7 @@ class SessionTier:
 def is_reached(to: Medium, media: Collection[Medium]) -> bool:
     """Return whether a caller with these media is where a step leads."""
     if to in SEEN:
-        return not SEEN.isdisjoint(media)
+        return to in media
     return set(media) == ({Medium.VOICE} if to is Medium.VOICE else set())
 
 

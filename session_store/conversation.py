@@ -290,7 +290,9 @@ class Conversation:
             self.media.begin(medium, call)
         else:
             has_left = self.media.end(medium, call)
-        if (event := self._tier.step_end(self.media.now, has_left=has_left)) is not None:
+        began = medium if is_on else None
+        event = self._tier.step_end(self.media.now, began=began, has_left=has_left)
+        if event is not None:
             self.change_tier(event)
 
     async def tier_after(self, epoch: int) -> SessionTier:

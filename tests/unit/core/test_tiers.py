@@ -161,8 +161,8 @@ MEDIA = [set(), {Medium.VOICE}, {Medium.VOICE, Medium.VIDEO}, {Medium.VOICE, Med
 THERE = {
     Medium.TEXT: [True, False, False, False],
     Medium.VOICE: [False, True, False, False],
-    Medium.VIDEO: [False, False, True, True],
-    Medium.SCREEN: [False, False, True, True],
+    Medium.VIDEO: [False, False, True, False],
+    Medium.SCREEN: [False, False, False, True],
 }
 
 
@@ -178,6 +178,15 @@ def test_a_step_ends_where_it_leads_or_with_its_call(to: Medium, events: tuple[T
     ends = [tier.step_end(media) for media in MEDIA]
     assert ends == [E.REACHED if there else None for there in THERE[to]]
     assert tier.step_end(set(), has_left=True) is (E.REACHED if to is Medium.TEXT else E.EXPIRED)
+
+
+def test_a_caller_may_show_the_other_source_than_the_one_that_was_asked_for() -> None:
+    tier = stepped(E.STEP_OFFERED, to=Medium.SCREEN)
+    shown = {Medium.VOICE, Medium.VIDEO}
+    assert tier.step_end(shown, began=Medium.VIDEO) is E.REACHED
+    # The camera was on before the screen was offered.
+    assert tier.step_end(shown) is None
+    assert stepped(E.STEP_OFFERED, to=Medium.TEXT).step_end(shown, began=Medium.VIDEO) is None
 
 
 @pytest.mark.parametrize("tier", sorted(set(Tier) - STEPS, key=lambda tier: tier.value))

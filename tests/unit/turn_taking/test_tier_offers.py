@@ -118,7 +118,7 @@ def test_pictures_are_unneeded_after_turns_without_words_that_need_them() -> Non
         (OfferRule(OfferCause.REPAIRS, Medium.VOICE, after=1), [()]),
         (UNNEEDED, [VIDEO, SCREEN]),
         (OfferRule(OfferCause.UNCLEAR, Medium.TEXT, after=1), [VOICE, VIDEO, SCREEN]),
-        (SHOWN, [(), VOICE]),
+        (SHOWN, [(), VOICE, VIDEO]),
     ],
 )
 def test_a_rule_leads_away_from_where_the_caller_is(rule: OfferRule, from_media: list[object]) -> None:
