@@ -74,7 +74,7 @@ class MediumSteps:
         return (
             self.is_open
             and rule.to is not None
-            and tier.tier is Tier.AGENT
+            and tier.tier in (Tier.AGENT, Tier.BACK)
             and rule.to not in tier.declined
             and rule.leads_from(self._media)
             and rule.to in self._reachable()
