@@ -41,6 +41,7 @@ from parley.turn_taking.duplex_policy import BARGE_IN, ENDPOINT, DuplexPolicySet
 from parley.turn_taking.endpointing.endpointer import EndpointSettings, EndpointTuning
 from parley.turn_taking.idle import IdleSettings
 from parley.turn_taking.speculation import SpeculationSettings
+from parley.turn_taking.tier_settings import TierSettings
 
 DEFAULT_GREETING = "Hello, this is Parley. Ask me about this service, or about Northwind Bank."
 DEFAULT_VOICE = "hibari"
@@ -402,6 +403,11 @@ class Deployment(StrictModel):
         SocketSettings(), description="limits of clients of /v1/realtime and /ws/..."
     )
     phone: Phone | None = Field(None, description="phone calls; null: none")
+    tiers: TierSettings | None = Field(
+        None,
+        description="steps of a session to another medium: writing, a call, a camera or a shared screen; "
+        "null: none is offered, and no request for one is recognised",
+    )
     desk: DeskSettings | None = Field(
         None, description="desk at which humans take sessions over (/desk); null: none"
     )

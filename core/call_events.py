@@ -16,7 +16,8 @@ from enum import StrEnum
 from parley.core.failover import FailoverReason
 from parley.core.media import WordTime
 from parley.core.passage_notes import CitedPassage
-from parley.core.tiers import Tier
+from parley.core.pictures import CAMERA
+from parley.core.tiers import Medium, Tier
 from parley.core.timeline import (
     Annotation,
     HeardReply,
@@ -405,15 +406,17 @@ class QuestionReopened(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class TierChanged(CallEvent):
-    """The session has changed its tier: the agent, a wait for a human, or a human at the desk.
+    """The session has changed its tier: the agent, a human, the way to either, or to another medium.
 
     Attributes:
         tier: the new tier.
         epoch: number of changes of the session.
+        to: medium of a step that begins, goes on or has just ended; None for other changes.
     """
 
     tier: Tier
     epoch: int
+    to: Medium | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,13 +445,15 @@ class PhraseChosen(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class CameraChanged(CallEvent):
-    """The camera of the caller has begun to show something, or has stopped: a step to video, or back.
+    """A camera or a shared screen of the caller has begun to show something, or has stopped.
 
     Attributes:
         is_on: pictures come.
+        source: ``core.pictures.CAMERA`` or ``SCREEN``.
     """
 
     is_on: bool
+    source: str = CAMERA
 
 
 # Waits of the caller.

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Sources of a picture in a call, as ``transport_source`` of its frame: a camera, or the caller, who shows it
-# with their next turn.
-CAMERA, SHOWN = "camera", "shown"
+# Sources of a picture in a call, as ``transport_source`` of its frame: a camera, a shared screen, or the
+# caller, who shows it with their next turn.
+CAMERA, SCREEN, SHOWN = "camera", "screen", "shown"
 
+# Before the picture of a shared screen.
+OF_SCREEN = "[shared screen]"
 # In place of a picture, for a model that sees none.
 UNSEEN = "[picture that this model cannot see]"
 # In place of an older picture, for a model that has seen it.
@@ -39,6 +41,7 @@ class Picture:
         width: in pixels.
         height: in pixels.
         data: the file, in base64.
+        source: ``SCREEN`` for the picture of a shared screen; empty for any other.
     """
 
     key: str
@@ -46,6 +49,7 @@ class Picture:
     width: int
     height: int
     data: str
+    source: str = ""
 
     @property
     def url(self) -> str:

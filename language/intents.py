@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import Protocol
 
+from parley.core.tiers import Medium
+
 
 class CallerIntent(Enum):
     """Request that is neither for the model nor for the documents."""
@@ -28,6 +30,15 @@ class IntentRules(Protocol):
 
     def requests_human(self, text: str, /) -> bool:
         """Return whether a turn asks to talk to a person and says nothing else."""
+        ...
+
+    def requested_medium(self, text: str, /, *, is_shown: bool) -> Medium | None:
+        """Return the medium that a turn asks for and says nothing else; None for anything else.
+
+        Args:
+            text: words of the turn.
+            is_shown: a camera or a screen is on. To turn it off is to ask for voice alone.
+        """
         ...
 
     def ends_in_farewell(self, text: str, /) -> bool:
@@ -57,6 +68,10 @@ class NoIntents:
     def requests_human(self, text: str, /) -> bool:
         """Return False."""
         return False
+
+    def requested_medium(self, text: str, /, *, is_shown: bool) -> Medium | None:
+        """Return None."""
+        return None
 
     def ends_in_farewell(self, text: str, /) -> bool:
         """Return False."""

@@ -35,13 +35,15 @@ from parley.core.call_events import (
     TextGiven,
 )
 from parley.core.passage_notes import CitedPassage, cited_as_json
+from parley.core.pictures import CAMERA, SCREEN
+from parley.core.tiers import Medium
 from parley.core.timeline import HeardMark, HeardReply
 from parley.pipelines.call import Call
 from parley.session_store.events import Draft, Kind
 from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
-# Name of the camera among the transports of a record.
-CAMERA = "camera"
+# Medium of a step by what is shown, which is a transport of its own in the records.
+MEDIA = {CAMERA: Medium.VIDEO, SCREEN: Medium.SCREEN}
 # Number of replies for which corrections of their client are remembered, of those whose passages are, and of
 # texts and replies whose author is.
 MOST_CORRECTED = 16
@@ -106,10 +108,11 @@ class CallRecords:
         self._authors[_words(event.text)] = BY_HUMAN if event.by_human else BY_DEPLOYMENT
 
     def _on_camera_changed(self, event: CameraChanged) -> None:
-        """Record the step to video, or back, like the coming and going of a transport."""
+        """Record the step to a camera or a screen, or back, like the coming and going of a transport."""
         call, kind = self._call, Kind.JOINED if event.is_on else Kind.LEFT
-        payload = {"transport": CAMERA, "call_id": call.call_id}
+        payload = {"transport": event.source, "call_id": call.call_id}
         call.conversation.record(call.conversation.draft(kind, "system", payload))
+        call.conversation.use_medium(MEDIA[event.source], call.events, is_on=event.is_on)
 
     def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
         call = self._call

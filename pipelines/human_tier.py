@@ -4,20 +4,14 @@ Decides, for a turn on any transport, whether the deployment answers it in place
 held for the human, or whether the model is asked. The desk itself is in ``serving.gateway.desk``.
 """
 
-from collections.abc import Sequence
-
-from parley.configs.deployment import Deployment
 from parley.core.tiers import Tier, TierEvent
 from parley.language import Language
 from parley.language.words import plain
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversation import Conversation
-from parley.session_store.events import Event, Kind
-from parley.session_store.memory import current_events, text_in
-from parley.session_store.prompt import is_tense
 from parley.turn_taking.clarification import is_made_of
 from parley.turn_taking.human_answers import accepts, withdraws
-from parley.turn_taking.human_offer import HumanOffer
+from parley.turn_taking.tier_offers import OfferCause, OfferRule, holds_one_of
 
 # Cause of an offer that the words of the caller led to.
 BY_WORDS = "words"
@@ -30,18 +24,10 @@ class HumanTier:
         conversation: the session.
         settings: of the desk; None where the deployment has none.
         language: that of the caller.
-        repair_phrases: beginnings of replies with which the agent asks again.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        settings: DeskSettings | None,
-        language: Language,
-        repair_phrases: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, conversation: Conversation, settings: DeskSettings | None, language: Language) -> None:
         self._conversation, self._language = conversation, language
-        self._repair_phrases = repair_phrases
         self.settings = settings or DeskSettings()
         self._is_configured = settings is not None
         if conversation.tier.is_held and not self.is_open:
@@ -76,39 +62,35 @@ class HumanTier:
                 return self._waiting_answer(said)
             case Tier.OFFERED:
                 return self._offered_answer(said)
-            case Tier.AGENT | Tier.BACK:
+            case Tier.AGENT | Tier.BACK | Tier.STEP_OFFERED | Tier.STEPPING:
                 return self._agents_answer(said)
 
-    def new_offer(self) -> HumanOffer:
-        """Return counts for the offer of a human, with the turns since the last change of the tier."""
+    @property
+    def rules(self) -> list[OfferRule]:
+        """Rules by which a human is offered."""
         chosen = self.settings
-        offer = HumanOffer(
-            self._language,
-            after_unknown=chosen.offer_after_unknown,
-            after_repairs=chosen.offer_after_repairs,
-            after_tense=chosen.offer_after_tense,
-            repair_phrases=self._repair_phrases,
-        )
-        for event in _since_change(self._conversation.events):
-            text = text_in(event.payload, "text")
-            if event.kind is Kind.USER_TURN:
-                offer.on_caller(text, is_tense=is_tense(event.payload))
-            elif event.payload.get("by") is None:
-                offer.on_reply(text)
-        return offer
+        return [
+            OfferRule(OfferCause.UNKNOWN, after=chosen.offer_after_unknown),
+            OfferRule(OfferCause.REPAIRS, after=chosen.offer_after_repairs),
+            OfferRule(OfferCause.TENSION, after=chosen.offer_after_tense),
+        ]
+
+    @property
+    def may_offer(self) -> bool:
+        """True when a human may be offered now."""
+        return self.is_open and self._conversation.may_wait and self._conversation.tier.tier is Tier.AGENT
 
     def offers(self, cause: str) -> bool:
         """Offer a human if the tier permits it; return whether it does."""
-        is_possible = self.is_open and self._conversation.may_wait
-        return is_possible and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
+        return self.may_offer and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
 
     def _agents_answer(self, said: str) -> str | None:
         if self._requests_human(said):
             return self._requested(TierEvent.REQUESTED)
         words = plain(said)
-        if _holds_one_of(words, self.settings.fetch_on):
+        if holds_one_of(words, self.settings.fetch_on):
             return self._requested(TierEvent.POLICY)
-        if _holds_one_of(words, self.settings.offer_on) and self.offers(BY_WORDS):
+        if holds_one_of(words, self.settings.offer_on) and self.offers(BY_WORDS):
             return self.settings.offer
         return None
 
@@ -126,7 +108,7 @@ class HumanTier:
         words = plain(said)
         if self._requests_human(said):
             return self._requested(TierEvent.REQUESTED)
-        if _holds_one_of(words, self.settings.fetch_on):
+        if holds_one_of(words, self.settings.fetch_on):
             return self._requested(TierEvent.POLICY)
         if accepts(words, vocabulary):
             return self._requested(TierEvent.ACCEPTED)
@@ -142,27 +124,3 @@ class HumanTier:
             return self.settings.expired
         self._conversation.change_tier(event)
         return self.waiting
-
-
-def human_tier(deployment: Deployment, conversation: Conversation) -> HumanTier:
-    """Return the rules of the human tier for a session of a deployment."""
-    phrases = [deployment.bot.reprompt]
-    if (asking := deployment.hearing.ask_back) is not None:
-        phrases += [asking.repeat, asking.again]
-    return HumanTier(conversation, deployment.desk, deployment.language(), phrases)
-
-
-def _holds_one_of(words: Sequence[str], phrases: Sequence[str]) -> bool:
-    """Return whether the words of one of the phrases are among the words, in a row."""
-    text = f" {' '.join(words)} "
-    return any(f" {' '.join(wanted)} " in text for phrase in phrases if (wanted := plain(phrase)))
-
-
-def _since_change(events: Sequence[Event]) -> list[Event]:
-    """Return the turns since the last change of the tier, in order of event time."""
-    changed = max((event.seq for event in events if event.kind is Kind.TIER), default=0)
-    return [
-        event
-        for event in current_events(events)
-        if event.seq > changed and event.kind in (Kind.USER_TURN, Kind.BOT_TURN)
-    ]

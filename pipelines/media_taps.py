@@ -14,7 +14,7 @@ from pipecat.frames.frames import Frame, InputAudioRawFrame, InputImageRawFrame,
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
-from parley.core.pictures import SHOWN
+from parley.core.pictures import SCREEN, SHOWN
 from parley.pipelines.call import LiveCall
 from parley.processors.taps.notice import NoticeTap
 
@@ -33,9 +33,16 @@ def tapped(
 def _notice_input(live: LiveCall, frame: Frame) -> None:
     if isinstance(frame, InputAudioRawFrame):
         live.on_caller_audio(frame.audio, frame.sample_rate)
-    elif isinstance(frame, InputImageRawFrame) and frame.format == "RGB" and frame.transport_source != SHOWN:
-        # What the caller shows with a turn is in the session.
+    elif isinstance(frame, InputImageRawFrame) and _is_of_camera(frame):
         live.on_caller_picture(frame.image, frame.size)
+
+
+def _is_of_camera(frame: InputImageRawFrame) -> bool:
+    """Return whether a frame is a raw picture of the camera, the only one that a recording has a track for.
+
+    What the caller shows with a turn is in the session, and so is a screen as the model saw it.
+    """
+    return frame.format == "RGB" and frame.transport_source not in (SHOWN, SCREEN)
 
 
 def _notice_output(live: LiveCall, frame: Frame) -> None:

@@ -14,10 +14,11 @@ from parley.core.client_rules import ClientRules
 from parley.core.errors import MediaError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.pictures import Picture, PictureFile
+from parley.core.tiers import SEEN, Medium
 from parley.core.tuning import tuned
 from parley.models.tools import Tool
 from parley.pipelines.engines.llm_runtime import LlmRuntime
-from parley.pipelines.human_tier import human_tier
+from parley.pipelines.session_tiers import SessionTiers, session_tiers
 from parley.pipelines.text.client_tool_uses import arguments_text, check_offer, check_uses, turn_of_uses
 from parley.pipelines.text.shown_history import brought_turns, parted_from, pictures_of, take_share, texts_of
 from parley.pipelines.text.typed_turns import (
@@ -108,7 +109,7 @@ class TypedTurns:
     Args:
         conversations: sessions of this process.
         answering: language model and tools.
-        deployment: with the rules of the human tier; None: no human is fetched.
+        deployment: with the rules of the tiers; None: no human is fetched, and no other medium offered.
         answers: returns the own answer of the call that the turns belong to; None: it has none.
         tools: tools of that call, in addition to the deployment's.
     """
@@ -193,7 +194,7 @@ class TypedTurns:
             # One thread decodes pictures for all clients: none of one that gets no answer.
             self._answering.usage.check(rules.counted)
         async with self._conversations.open(session_id) as conversation:
-            human = None if self._deployment is None else human_tier(self._deployment, conversation)
+            tiers = self._tiers_of(conversation, dialogue.transport)
             pictures = [await self._read(conversation, file) for file in files]
             shown = [await self._displayed(conversation, each) for each in dialogue.earlier or ()]
             async with conversation.turn:
@@ -219,7 +220,7 @@ class TypedTurns:
                     supersedes=supersedes,
                     instruction=instruction,
                     rules=rules,
-                    human=human,
+                    tiers=tiers,
                     answers=self._answers,
                     own_tools=self._tools,
                     pictures=pictures,
@@ -229,6 +230,20 @@ class TypedTurns:
                 async with aclosing(answer):
                     async for event in answer:
                         await events.put(_turn_event(event, conversation, text))
+
+    def _tiers_of(self, conversation: Conversation, transport: str) -> SessionTiers | None:
+        """Return the rules of the tiers for a turn over a transport of text; None without any.
+
+        The page of a session leads to a call, with a camera or a screen where the model sees. A phone call as
+        text and the clients of other protocols lead nowhere.
+        """
+        if self._deployment is None:
+            return None
+        media: set[Medium] = set()
+        if transport == TRANSPORT and self._answers is None:
+            sees = self._answering.sees and self._deployment.thinking.vision.camera
+            media = {Medium.VOICE} | (SEEN if sees else set())
+        return session_tiers(self._deployment, conversation, lambda: media)
 
     async def _follow(
         self,

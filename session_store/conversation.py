@@ -44,9 +44,10 @@ from parley.core.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from parley.core.media_in_use import MediaInUse
 from parley.core.pictures import MEDIA_TYPES, Picture
 from parley.core.strict_model import StrictModel
-from parley.core.tiers import SessionTier, TierEvent, read_tier
+from parley.core.tiers import Medium, SessionTier, TierEvent, read_tier
 from parley.language.personal_data import Redactor
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.commit_queue import CommitLimits, CommitQueue
@@ -135,6 +136,7 @@ class Conversation:
         clock: session clock.
         lost: set when the session is no longer ours.
         turn: lock held while a typed turn is answered, so that the next one has its answer before it.
+        media: by which the caller takes part now.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class Conversation:
         self.clock = writer.clock
         self.lost = asyncio.Event()
         self.turn = asyncio.Lock()
+        self.media = MediaInUse()
         self._writer = writer
         self._events = list(events)
         self._seen_seq = max((event.seq for event in self._events), default=0)
@@ -260,12 +263,14 @@ class Conversation:
         """True while a call of the session speaks what is said for the agent."""
         return any(self._streams.values())
 
-    def change_tier(self, event: TierEvent, *, note: str = "", cause: str = "") -> bool:
+    def change_tier(
+        self, event: TierEvent, *, note: str = "", cause: str = "", to: Medium | None = None
+    ) -> bool:
         """Apply an event to the tier, record the change and report it; return False when it has no effect.
 
         The change is in force at once and durable soon (``record``).
         """
-        changed = self._tier.after(event, at_us=self.clock.now_us(), note=note, cause=cause)
+        changed = self._tier.after(event, at_us=self.clock.now_us(), note=note, cause=cause, to=to)
         if changed is None:
             return False
         self._tier = changed
@@ -275,8 +280,20 @@ class Conversation:
         self.record(self.draft(Kind.TIER, "system", changed.payload()))
         self._board.put(self.session_id, changed)
         for stream in list(self._streams):
-            stream.publish(TierChanged(stream.now_ms(), changed.tier, changed.epoch))
+            stream.publish(TierChanged(stream.now_ms(), changed.tier, changed.epoch, changed.to))
         return True
+
+    def use_medium(self, medium: Medium, call: CallEvents, *, is_on: bool) -> None:
+        """Note that a call brings a medium, or no longer; a step that leads there is over then."""
+        has_left = False
+        if is_on:
+            self.media.begin(medium, call)
+        else:
+            has_left = self.media.end(medium, call)
+        began = medium if is_on else None
+        event = self._tier.step_end(self.media.now, began=began, has_left=has_left)
+        if event is not None:
+            self.change_tier(event)
 
     async def tier_after(self, epoch: int) -> SessionTier:
         """Return the tier once its epoch is another."""
@@ -319,10 +336,17 @@ class Conversation:
             speaks: its pipeline speaks what is said, and records how much of it was heard.
         """
         self._streams[stream] = speaks
+        if speaks:
+            if self.turn.locked():
+                # The rest of a written answer is not sent: the caller is in the call now.
+                self._tier = replace(self._tier, holds=self._tier.holds + 1)
+            self.use_medium(Medium.VOICE, stream, is_on=True)
         try:
             yield
         finally:
             del self._streams[stream]
+            if speaks:
+                self.use_medium(Medium.VOICE, stream, is_on=False)
 
     def take_typed(self, text: str) -> float:
         """Count a typed turn before it is accepted; return 0, or the seconds until it may be.
@@ -559,6 +583,7 @@ class Conversation:
         first = next_picture(self._events) + before
         return [
             {"key": each.key, "width": each.width, "height": each.height, "number": number}
+            | ({"source": each.source} if each.source else {})
             for number, each in enumerate(pictures, start=first)
         ]
 

@@ -28,14 +28,15 @@ def new_key() -> str:
 class Kind(StrEnum):
     """Type of an event. The comments list the keys of its payload, in addition to ``v``."""
 
-    # A transport, or the camera of a call ("camera"), joined or left. transport, call_id; for a phone call
-    # that may lose its stream, line (the same for each of its streams); for the end of an outbound call,
-    # answered_by
+    # A transport, or the camera ("camera") or shared screen ("screen") of a call, joined or left. transport,
+    # call_id; for a phone call that may lose its stream, line (the same for each of its streams); for the end
+    # of an outbound call, answered_by
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,
     # tokens (enriched tokens as JSON), rendered (the words as the model receives them); where pictures were
-    # shown, pictures (of each: key of its PICTURE, width, height, number in the session from 0)
+    # shown, pictures (of each: key of its PICTURE, width, height, number in the session from 0,
+    # source "screen" for that of a shared screen)
     USER_TURN = "user_turn"
     # Picture that the person showed; a USER_TURN after it names its key. media_type, width, height, data (the
     # file in base64)
@@ -59,7 +60,8 @@ class Kind(StrEnum):
     # as text has switched to it)
     STATE = "state"
     # Change of the tier (core.tiers). tier, epoch, reason, note (of the human who handed the session back),
-    # cause (why a human was offered)
+    # cause (why a human or a medium was offered), to (medium of a step), declined (media that are not offered
+    # again)
     TIER = "tier"
     # Summary of older turns. text, until_seq, state (at those turns), by (the author)
     SUMMARY = "summary"

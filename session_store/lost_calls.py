@@ -8,6 +8,7 @@ ended goes on. The records do not tell whether a client hung up or lost the conn
 
 from collections.abc import Sequence
 
+from parley.core.pictures import CAMERA, SCREEN
 from parley.session_store.events import Event, Kind
 from parley.session_store.store import SessionStore
 
@@ -21,7 +22,8 @@ TRANSPORTS = ("webrtc", "pipecat", "eval")
 # Newest events that are read: a call leaves two bounds, and two more for each time its camera is shared.
 MOST_BOUNDS, MOST_TURNS = 50, 20
 BOUNDS, TURNS = (Kind.JOINED, Kind.LEFT), (Kind.USER_TURN, Kind.BOT_TURN)
-CAMERA = "camera"
+# Transports of a call that are no call of their own.
+SHOWN = (CAMERA, SCREEN)
 # Reasons for which a server ends a call and is right to, in the record of its end: no client goes on with it.
 FINAL = (
     "silence",
@@ -58,7 +60,7 @@ def name_of_lost(bounds: Sequence[Event], turns: Sequence[Event], *, now_us: int
         turns: events of ``TURNS``, newest first.
         now_us: present time.
     """
-    calls = [each for each in bounds if each.payload.get("transport") != CAMERA]
+    calls = [each for each in bounds if each.payload.get("transport") not in SHOWN]
     joined = next((each for each in calls if each.kind is Kind.JOINED), None)
     if joined is None or joined.payload.get("transport") not in TRANSPORTS:
         return None

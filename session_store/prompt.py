@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from typing import Any, Literal, TypeVar
 
-from parley.core.pictures import NO_LONGER_SHOWN, UNSEEN, is_picture_key, reference
+from parley.core.pictures import NO_LONGER_SHOWN, OF_SCREEN, SCREEN, UNSEEN, is_picture_key, reference
 from parley.core.prompt_notes import PromptNotes, merge_notes, without_note_marks, write_notes
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from parley.language.facts import FactRules
@@ -118,6 +118,7 @@ class Entry:
         role: speaker, or "tools".
         text: words, with remarks.
         pictures: keys of the pictures that precede the words.
+        screens: those of them that show a shared screen.
         uses: calls that were made at once; for the role "tools" only.
         open: true when one of them has no result yet.
         remarked: true when ``text`` holds a remark in brackets.
@@ -130,6 +131,7 @@ class Entry:
     role: Literal["user", "assistant", "tools"]
     text: str = ""
     pictures: tuple[str, ...] = ()
+    screens: frozenset[str] = frozenset()
     uses: tuple[ToolUse, ...] = ()
     open: bool = False
     remarked: bool = False
@@ -149,10 +151,12 @@ class PictureRef:
     Attributes:
         key: of its event.
         number: in the session, from 0.
+        is_screen: it shows a shared screen.
     """
 
     key: str
     number: int
+    is_screen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +265,7 @@ def pictures_in(turn: Event | Draft) -> list[PictureRef]:
     for each in named if isinstance(named, Sequence) and not isinstance(named, str) else ():
         key, number = (each.get("key"), each.get("number")) if isinstance(each, Mapping) else (None, None)
         if isinstance(key, str) and is_picture_key(key) and type(number) is int:
-            found.append(PictureRef(key, number))
+            found.append(PictureRef(key, number, each.get("source") == SCREEN))
     return found
 
 
@@ -540,7 +544,10 @@ def _content_of(entry: Entry) -> str | list[dict[str, Any]]:
         return entry.content
     notes = [_text_part(write_notes(entry.notes))] if entry.notes else []
     words = [_text_part(entry.text)] if entry.text else []
-    return [*notes, *(reference(key) for key in entry.pictures), *words]
+    shown: list[dict[str, Any]] = []
+    for key in entry.pictures:
+        shown += [*([_text_part(OF_SCREEN)] if key in entry.screens else []), reference(key)]
+    return [*notes, *shown, *words]
 
 
 def _joined(first: str | list[dict[str, Any]], second: str | list[dict[str, Any]]) -> Any:
@@ -581,16 +588,19 @@ def _user_entries(events: Iterable[Event], pictures_from: int | None) -> Iterabl
         text, remarked = _user_text(event.payload)
         text = without_note_marks(text)
         pictures: list[str] = []
+        screens: set[str] = set()
         remarks: list[str] = []
         for picture in pictures_in(event):
             if pictures_from is not None and picture.number >= pictures_from:
                 pictures.append(picture.key)
+                screens |= {picture.key} if picture.is_screen else set()
             else:
                 remarks.append(UNSEEN if pictures_from is None else NO_LONGER_SHOWN)
         text = " ".join([*remarks, text]).strip()
         if text or pictures:
             at = (event.event_us, event.seq)
-            yield Entry(at, frozenset({event.seq}), "user", text, tuple(pictures), remarked=remarked)
+            seqs, shown = frozenset({event.seq}), frozenset(screens)
+            yield Entry(at, seqs, "user", text, tuple(pictures), shown, remarked=remarked)
 
 
 def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:

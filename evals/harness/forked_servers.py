@@ -31,6 +31,7 @@ IMPORTED = [
     "parley.pipelines.dispatch",
     "parley.pipelines.engines.engines",
     "parley.pipelines.human_tier",
+    "parley.pipelines.session_tiers",
     "parley.pipelines.openai_audio",
     "parley.pipelines.phone.relay",
     "parley.pipelines.sessions",

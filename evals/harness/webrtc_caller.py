@@ -211,6 +211,7 @@ class Line:
         address: of the caller, on this machine. None uses any.
         token: sent as a bearer token. Empty for none.
         camera: video track of the caller; None without one.
+        screen: second video track, which comes after a camera; None without one.
     """
 
     def __init__(
@@ -221,13 +222,15 @@ class Line:
         address: str | None = None,
         token: str = "",
         camera: MediaStreamTrack | None = None,
+        screen: MediaStreamTrack | None = None,
     ) -> None:
         self._url = url.rstrip("/")
         self._address = address
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._wants: dict[str, object] = {} if mode is None else {"requestData": {"mode": mode}}
         self.microphone = Microphone()
-        self._camera = camera
+        # The server distinguishes them by their order.
+        self._shown = [track for track in (camera, screen) if track is not None]
         self.ears = Ears()
         self.messages: list[Message] = []
         # Marks of the server are wall-clock times: one offset per call, as no clock is stepped during it.
@@ -245,8 +248,8 @@ class Line:
         sender = connection.addTrack(self.microphone)
         (receiver,) = [t.receiver for t in connection.getTransceivers() if t.sender is sender]
         take_packets(receiver, self.ears.take)
-        if self._camera is not None:
-            connection.addTrack(self._camera)
+        for track in self._shown:
+            connection.addTrack(track)
         channel = self._channel = connection.createDataChannel("rtvi-ai")
 
         @channel.on("open")

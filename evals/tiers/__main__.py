@@ -1,9 +1,10 @@
 """``python -m evals.tiers``: hold sessions over all changes of the tier; count lost and repeated facts.
 
 Each session has six facts, each asked for and given at another tier than the one before: by the agent in
-writing or in a WebRTC call, or by a human at the desk in either. The model (``model_peer``) asks for what its
-prompt does not hold, and the human for what the transcript does not hold. Words of the caller in a call are
-typed; what the model and the human say is spoken there.
+writing or in a WebRTC call, with a camera or a shared screen or without, or by a human at the desk. The
+caller asks for the next medium, takes an offer of it, or just changes to it. The model (``model_peer``) asks
+for what its prompt does not hold, and the human for what the transcript does not hold. Words of the caller in
+a call are typed; what the model and the human say is spoken there.
 
 Status 0: no session lost a fact, and none repeated a question; 1: one did; 2: the evaluation could not run.
 """
@@ -29,7 +30,7 @@ from parley.evals.harness.report import add_outputs, check_outputs, markdown, pu
 from parley.evals.harness.sessions import operator_headers
 from parley.evals.tiers.model_peer import complete
 from parley.evals.tiers.script import draw
-from parley.evals.tiers.walk import DESK, Outcome, Walk
+from parley.evals.tiers.walk import DESK, OFFERED_ON, Outcome, Walk
 
 SIGN_S = 2.0
 REQUEST_S = 60.0
@@ -117,12 +118,14 @@ async def _model() -> AsyncIterator[int]:
 
 def deployment(port: int) -> dict[str, object]:
     """Return a deployment with a desk, whose model lives in this process."""
-    model = {"base_url": f"http://127.0.0.1:{port}/v1", "model": "peer"}
+    model = {"base_url": f"http://127.0.0.1:{port}/v1", "model": "peer", "sees": True}
+    offers = [{"to": to, "cause": "eyes", "on": [words]} for to, words in OFFERED_ON.items()]
     return {
         "name": "tiers",
         "bot": {"greeting": "", "greeting_again": ""},
         "thinking": {"llm": {"name": "openai_compatible", "settings": model}},
         "desk": {"wait_s": 300, "grace_s": 120},
+        "tiers": {"offers": offers, "step_s": 120},
         "server": {"admission": "off", "max_calls": 32},
     }
 

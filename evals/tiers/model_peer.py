@@ -36,12 +36,19 @@ def asked_in(text: str) -> list[str]:
 
 def answer(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the answer to a prompt."""
-    said = [str(message["content"]) for message in messages if message["role"] == "user"]
+    said = [words_of(message["content"]) for message in messages if message["role"] == "user"]
     known = stated("\n".join(said))
     if said and _ALL.search(said[-1].splitlines()[-1]):
         return f"I know this: {', '.join(f'your {slot} is {value}' for slot, value in known.items())}."
     missing = next((slot for slot in SLOTS if slot not in known), None)
     return NOTHING_LEFT if missing is None else question(missing)
+
+
+def words_of(content: str | Sequence[Mapping[str, Any]]) -> str:
+    """Return the words of a message, without its pictures."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in content if part["type"] == "text")
 
 
 def known_in(text: str) -> dict[str, str]:

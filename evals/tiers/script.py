@@ -1,7 +1,8 @@
 """Scripts of sessions: at which tier each fact is asked for, and how the session gets there. Pure.
 
 A leg is one fact. Consecutive legs differ in their tier, so that each session changes it as often as it has
-legs. All changes between text, voice, a human in writing and a human in a call are drawn equally often.
+legs. All changes between text, voice, a camera, a shared screen, a human in writing and a human in a call are
+drawn equally often.
 """
 
 import random
@@ -16,13 +17,15 @@ class Place(StrEnum):
 
     TEXT = "text"
     VOICE = "voice"
+    CAMERA = "camera"
+    SCREEN = "screen"
     HUMAN_TEXT = "human in writing"
     HUMAN_VOICE = "human in a call"
 
     @property
     def is_call(self) -> bool:
         """True when the caller is in a call."""
-        return self in (Place.VOICE, Place.HUMAN_VOICE)
+        return self not in (Place.TEXT, Place.HUMAN_TEXT)
 
     @property
     def is_human(self) -> bool:
@@ -31,10 +34,11 @@ class Place(StrEnum):
 
 
 class Way(StrEnum):
-    """Way in which a human comes."""
+    """Way in which a human comes, or in which the caller changes the medium."""
 
     WISH = "the caller asks"
-    TAKEOVER = "the desk takes over"
+    OTHER = "without being asked"
+    """The desk takes over; the caller changes the medium without a word, or takes an offer of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Leg:
 
     Attributes:
         place: tier at which it is asked for and given.
-        way: in which a human comes, where one does.
+        way: in which a human comes, and the caller changes the medium.
         wavers: the caller asks for a human first and then goes on with the agent.
         note: the human hands back with a note.
     """

@@ -18,13 +18,28 @@ from parley.core.errors import PeerError
 from parley.evals.harness.sessions import timeline
 from parley.evals.harness.webrtc_caller import Line
 from parley.evals.tiers.model_peer import SLOTS, asked_in, known_in, question, stated
-from parley.evals.tiers.script import Leg, Way
+from parley.evals.tiers.pictures import SwitchedPicture
+from parley.evals.tiers.script import Leg, Place, Way
+from parley.turn_taking.tier_settings import TierSettings
 
 DESK = "desk-of-the-evaluation"
 VALUES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jasper")
 WISH = "I want to talk to a human."
 NEVER_MIND = "Never mind."
 KNOWN = "What do you know?"
+# Words that ask for a medium, words on which the deployment offers one, and those that accept it.
+WISHES = {
+    Place.TEXT: "Can we go on in writing?",
+    Place.VOICE: "Can I talk to you?",
+    Place.CAMERA: "Let me show you something.",
+    Place.SCREEN: "Can I share my screen?",
+}
+HIDE = "Turn off the camera."
+OFFERED_ON = {"video": "the label of it", "screen": "that error message"}
+OFFERS = {Place.CAMERA: "It is about the label of it.", Place.SCREEN: "It is about that error message."}
+ACCEPTED = "Yes, please."
+# Words of the deployment when pictures come.
+SEEN = TierSettings().seen
 READY_S = 20.0
 EVENT_S = 30.0
 POLL_S = 0.2
@@ -64,6 +79,9 @@ class Walk:
         self._facts = {slot: chance.choice(VALUES) for slot in SLOTS}
         self._session = ""
         self._line: Line | None = None
+        self._tracks: dict[Place, SwitchedPicture] = {}
+        # What the call shows.
+        self._shown: Place | None = None
         self._is_human = False
         self._leg = self._doing = "beginning"
 
@@ -90,10 +108,7 @@ class Walk:
     async def _hold(self, leg: Leg) -> None:
         if self._is_human and not leg.place.is_human:
             await self._leave_human(note=leg.note)
-        if leg.place.is_call:
-            await self._dial()
-        else:
-            await self._hang_up()
+        await self._change_medium(leg)
         if leg.wavers and not self._is_human:
             await self._say(WISH, awaits="deployment")
             await self._say(NEVER_MIND, awaits="deployment")
@@ -105,6 +120,51 @@ class Walk:
         else:
             [slot] = asked_in(await self._say("Go on, please.", awaits="model"))
         await self._say(f"My {slot} is {self._facts[slot]}.", awaits="" if self._is_human else "model")
+
+    async def _change_medium(self, leg: Leg) -> None:
+        """Change to the medium of a leg, up or down, with a word about it or without."""
+        place, asks = leg.place, leg.way is Way.WISH and not self._is_human
+        if self._shown is not None and self._shown is not place:
+            if asks and leg.place is Place.VOICE:
+                await self._say(HIDE, awaits="deployment")
+            await self._hide()
+        if not place.is_call:
+            if asks and self._line is not None:
+                await self._say(WISHES[Place.TEXT], awaits="deployment")
+            await self._hang_up()
+            return
+        if self._line is None:
+            if asks:
+                await self._say(WISHES[Place.VOICE], awaits="deployment")
+            await self._dial()
+        if place in OFFERS and self._shown is None:
+            await self._show(place, asks=asks)
+
+    async def _show(self, place: Place, *, asks: bool) -> None:
+        """Show a camera or a screen, which the caller asks for, or which the agent offers."""
+        if asks:
+            await self._say(WISHES[place], awaits="deployment")
+        else:
+            await self._say(OFFERS[place], awaits="deployment")
+            await self._say(ACCEPTED, awaits="deployment")
+        last = await self._last_seq()
+        self._shown = place
+        self._tracks[place].turn(on=True)
+        await self._until(lambda events: SEEN in _words_of(events, last, "deployment"))
+
+    async def _hide(self) -> None:
+        shown, self._shown = self._shown, None
+        if shown is None:
+            return
+        last = await self._last_seq()
+        self._tracks[shown].turn(on=False)
+        await self._until(
+            lambda events: any(each["kind"] == "left" and each["seq"] > last for each in events)
+        )
+
+    async def _last_seq(self) -> int:
+        events = await timeline(self._url, self._session)
+        return max((int(event["seq"]) for event in events), default=0)
 
     async def _fetch_human(self, leg: Leg) -> None:
         if self._is_human:
@@ -129,8 +189,7 @@ class Walk:
     async def _say(self, text: str, *, awaits: str) -> str:
         """Say something at the present tier; return the words of the author that is awaited."""
         self._doing = f"{self._leg}: “{text}”, {'call' if self._line else 'writing'}"
-        events = await timeline(self._url, self._session)
-        last = max((int(event["seq"]) for event in events), default=0)
+        last = await self._last_seq()
         if self._line is None:
             path = f"/api/sessions/{self._session}/messages"
             async with self._client.post(path, json={"text": text}) as response:
@@ -139,10 +198,7 @@ class Walk:
                 await response.read()
         else:
             options = {"run_immediately": True, "audio_response": True}
-            data = {"content": text, "options": options}
-            message = {"label": "rtvi-ai", "type": "send-text", "id": str(last), "data": data}
-            if not self._line.send(json.dumps(message)):
-                raise PeerError("the call has ended")
+            self._send("send-text", str(last), {"content": text, "options": options})
         found = await self._until(lambda known: _answered(known, last, text, awaits))
         return " ".join(_words_of(found, last, awaits))
 
@@ -159,16 +215,27 @@ class Walk:
         if self._line is not None:
             return
         started = await self._post("/start", {"body": {"session": self._session}})
-        line = self._line = Line(f"{self._url}/sessions/{started['sessionId']}")
+        self._tracks = {place: SwitchedPicture(seed) for seed, place in enumerate(OFFERS)}
+        camera, screen = self._tracks[Place.CAMERA], self._tracks[Place.SCREEN]
+        line = self._line = Line(f"{self._url}/sessions/{started['sessionId']}", camera=camera, screen=screen)
         await line.dial()
+        await self._until_ready(line)
+        self._send("client-message", "can", {"t": "tier", "d": {"can": ["text", "video", "screen"]}})
+
+    async def _until_ready(self, line: Line) -> None:
         async with asyncio.timeout(READY_S):
             while True:
                 if any(message.body.get("type") == "bot-ready" for message in line.messages):
                     return
                 await asyncio.sleep(POLL_S)
 
+    def _send(self, kind: str, message_id: str, data: Mapping[str, Any]) -> None:
+        message = {"label": "rtvi-ai", "type": kind, "id": message_id, "data": data}
+        if self._line is None or not self._line.send(json.dumps(message)):
+            raise PeerError("the call has ended")
+
     async def _hang_up(self) -> None:
-        line, self._line = self._line, None
+        line, self._line, self._shown = self._line, None, None
         if line is None:
             return
         await line.hang_up()

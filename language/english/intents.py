@@ -8,20 +8,12 @@ pure and takes the words of a recogniser, with punctuation or without.
 
 import re
 
+from parley.core.tiers import Medium
+from parley.language.english import medium_requests
+from parley.language.english.courtesies import AROUND, bare_request, plain_request
 from parley.language.intents import CallerIntent
 from parley.language.words import ends_in, plain
 
-# Longer turns contain more than a request.
-MOST_WORDS = 20
-
-# Matched one piece at a time from the left, the longest first, so that the time is linear in the words.
-_AROUND = re.compile(
-    r"(?:ok|okay|well|alright|all right|great|good|fine|perfect|yes|no|so|um|uh|please|now|then|again|"
-    r"(?:thank you|thanks)(?: so much| very much| a lot| again)?"
-    r"(?: for (?:your|the|all your) (?:help|time))?|"
-    r"that(?:'s| is| was| will be) (?:all|everything|it)(?: i needed| for now| for today)?|"
-    r"i(?:'m| am) (?:done|all set)|nothing else)\b"
-)
 _BYE = re.compile(
     r"(?:good ?bye|bye(?:[ -]bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
     r"weekend)|talk to you (?:later|soon)|so long|take care|"
@@ -49,7 +41,6 @@ _VERB = (
     r"(?: me)?(?: through)?(?: to| with)?|(?:to )?(?:get|fetch)(?: me)?|give me|have)"
 )
 _WANTS = r"(?:i(?:'d| would)? (?:want|need|like|prefer)|is there) "
-_ADVERB = re.compile(r"\b(?:really|just|actually|much|directly) ")
 _NOBODY = re.compile(_ALONE)
 _TO_TALK_TO = (
     rf"{_WANTS}{_SOMEBODY} (?:(?:that |who |whom )?i (?:can|could|may) (?:speak|talk) (?:to|with)|"
@@ -121,7 +112,7 @@ def caller_intent(text: str) -> CallerIntent | None:
         return CallerIntent.FAREWELL
     if asks_for_a_moment(text):
         return CallerIntent.MOMENT
-    bare = _bare(_plain(text))
+    bare = _bare(plain_request(text))
     for intent, pattern in _COMMANDS:
         if pattern.fullmatch(bare):
             return intent
@@ -130,11 +121,11 @@ def caller_intent(text: str) -> CallerIntent | None:
 
 def is_farewell(text: str) -> bool:
     """Return whether a turn takes leave and says nothing else."""
-    rest, byes = _plain(text), 0
+    rest, byes = plain_request(text), 0
     while rest:
         piece = _BYE.match(rest)
         byes += piece is not None
-        piece = piece or _AROUND.match(rest)
+        piece = piece or AROUND.match(rest)
         if piece is None:
             return False
         rest = rest[piece.end() :].lstrip()
@@ -143,17 +134,16 @@ def is_farewell(text: str) -> bool:
 
 def requests_human(text: str) -> bool:
     """Return whether a turn asks to talk to a person and says nothing else."""
-    rest = _plain(text)
-    before = ""
-    while (piece := _AROUND.match(rest)) is not None:
-        before, rest = piece.group(), rest[piece.end() :].lstrip()
-    rest = _ADVERB.sub("", rest)
-    for tail in (" please", " now", " thank you", " thanks"):
-        rest = rest.removesuffix(tail)
+    before, rest = bare_request(text)
     if before == "no" and _NOBODY.fullmatch(rest):
         # "No, no agent."
         return False
     return _PERSON.fullmatch(rest) is not None
+
+
+def requested_medium(text: str, *, is_shown: bool) -> Medium | None:
+    """Return the medium that a turn asks for and says nothing else; see ``IntentRules``."""
+    return medium_requests.requested_medium(text, is_shown=is_shown)
 
 
 def ends_in_farewell(text: str) -> bool:
@@ -187,10 +177,3 @@ def _bare(text: str) -> str:
     while (found := _AFTER_COMMANDS.search(text)) is not None:
         text = text[: found.start()]
     return text
-
-
-def _plain(text: str) -> str:
-    words = re.sub(r"[,.!?;:]", " ", text.lower().replace("\u2019", "'")).split()
-    # A recogniser may write these in two words.
-    joined = re.sub(r"\b(some|any) (one|body)\b", r"\1\2", " ".join(words))
-    return joined if len(words) <= MOST_WORDS else ""

@@ -42,10 +42,10 @@ from parley.core.tiers import Tier
 from parley.core.tuning import tuned
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import Memory
-from parley.pipelines.human_tier import human_tier
 from parley.pipelines.lifecycle import BY_OPERATOR, EXPIRED, LIMITED, LOST, OVER_LIMIT, USED_UP
 from parley.pipelines.live_calls import ListedCall
 from parley.pipelines.recordings import decoded_pcm, joined, understood, understood_by_service
+from parley.pipelines.session_tiers import session_tiers
 from parley.pipelines.sockets.chat_speech import Spoken, open_speech
 from parley.pipelines.text.shown_history import brought_turns, parted_from, pictures_of, take_share, texts_of
 from parley.pipelines.text.typed_turns import (
@@ -173,7 +173,8 @@ class _Talk:
         count_ends(self.events, engines.metrics)
         # Reason of the end, where this side decided it; the first one holds.
         self.ended_by: str | None = None
-        self._human = human_tier(engines.deployment, conversation)
+        # The protocol leads its client to no other medium.
+        self._tiers = session_tiers(engines.deployment, conversation)
         # Words of a human for this client; its protocol delivers them only as an answer.
         self._given: EventQueue[CallEvent] = self.events.open_queue(TextGiven, size=MOST_GIVEN)
         self.events.subscribe(TierChanged, self._on_tier_changed)
@@ -266,7 +267,7 @@ class _Talk:
                 instruction=self._instruction,
                 memory=self._memory,
                 rules=self._rules,
-                human=self._human,
+                tiers=self._tiers,
                 pictures=last.pictures,
                 is_counted=True,
             )
@@ -431,7 +432,7 @@ class _Talk:
         """
         given = self._given.take_all()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._human.settings.reply_s):
+            async with asyncio.timeout(self._tiers.human.settings.reply_s):
                 while self._conversation.tier.is_held and not any(_is_by_human(event) for event in given):
                     given.append(await self._given.get())
                     given += self._given.take_all()

@@ -1,4 +1,4 @@
-"""Human tier in a voice call: what the caller hears of it, by the call's own voice or that of the human."""
+"""Tiers in a voice call: what the caller hears of a human, of an offer and of a step to another medium."""
 
 import asyncio
 from contextlib import suppress
@@ -8,25 +8,30 @@ from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.call_events import (
     BotTurnEnded,
+    FinalWords,
     PhraseChosen,
     TextGiven,
     TierChanged,
+    TurnEnded,
     Wait,
     WaitBegan,
     WaitEnded,
+    WordsDiscarded,
 )
 from parley.core.tiers import HELD, Tier
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.human_tier import human_tier
 from parley.pipelines.live_pace import LivePace
+from parley.pipelines.session_tiers import session_tiers
+from parley.pipelines.stages.medium_steps import CallSteps, ClientMedia
 from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.filler_processor import Say
 from parley.session_store.events import Kind
 from parley.session_store.memory import text_in
 from parley.session_store.prompt import is_tense
+from parley.turn_taking.turn_confidence import TurnConfidence
 
 
 class DeskVoice:
@@ -41,17 +46,26 @@ class DeskVoice:
         call: the call.
         play: puts audio into the pipeline, before the output.
         output: output of the call.
+        sees: pictures have an effect in this call.
 
     Attributes:
         bridge: audio of the caller and of a human who speaks.
+        steps: steps to another medium.
     """
 
-    def __init__(self, engines: Engines, call: Call, play: Say, output: FrameProcessor) -> None:
+    def __init__(
+        self, engines: Engines, call: Call, play: Say, output: FrameProcessor, *, sees: bool = False
+    ) -> None:
         self._call, self._conversation = call, call.conversation
         self._play, self._output, self._bridges = play, output, engines.bridges
         self.bridge = VoiceBridge()
-        self._human = human_tier(engines.deployment, call.conversation)
-        self._offer = self._human.new_offer()
+        media = ClientMedia(sees=sees)
+        self._tiers = session_tiers(engines.deployment, call.conversation, media.now)
+        self.steps = CallSteps(call, self._tiers.steps, media, self._say_phrase)
+        self._human = self._tiers.human
+        self._offers = self._tiers.new_offers()
+        self._confidence = TurnConfidence()
+        self._is_unclear = False
         # Last turn of the caller that was counted.
         self._counted_seq = call.conversation.last_seq
         self._news = asyncio.Event()
@@ -59,20 +73,23 @@ class DeskVoice:
         events = call.events
         events.subscribe(TierChanged, self._on_tier_changed)
         events.subscribe(TextGiven, self._on_text_given)
+        events.subscribe(FinalWords, self._on_final_words)
+        events.subscribe(WordsDiscarded, self._on_words_discarded)
+        events.subscribe(TurnEnded, self._on_turn_ended)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
 
     def answers(self) -> Answers:
-        """Return the answers of the human tier and of the call itself.
+        """Return the answers of the tiers and of the call itself.
 
         A call that can be transferred (``pipelines.phone``) is, unless a human of the desk has it or is
         being fetched already.
         """
-        own, human = self._call.answers, self._human
+        own, tiers = self._call.answers, self._tiers
 
         def answer(said: str, *, is_again: bool) -> str | None:
             is_held = self._conversation.tier.is_held
             first = None if own is None or is_held else own(said, is_again=is_again)
-            return human.answer(said, is_again=is_again) if first is None else first
+            return tiers.answer(said, is_again=is_again) if first is None else first
 
         return answer
 
@@ -117,7 +134,7 @@ class DeskVoice:
         if event.tier is Tier.HUMAN:
             # Two tiers never speak at once: the rest of the agent's reply, or of a phrase, is dropped.
             self._call.live.input.put(InterruptionFrame())
-        self._offer.forget()
+        self._offers.forget()
         self._note_wait()
         self._news.set()
 
@@ -140,10 +157,27 @@ class DeskVoice:
         )
         if said is not None and said.seq > self._counted_seq:
             self._counted_seq = said.seq
-            self._offer.on_caller(text_in(said.payload, "text"), is_tense=is_tense(said.payload))
-        cause = self._offer.on_reply(event.text)
-        if cause is not None and self._human.offers(cause):
-            self._say_phrase(self._human.settings.offer)
+            self._offers.on_caller(
+                text_in(said.payload, "text"),
+                is_tense=is_tense(said.payload),
+                is_unclear=self._is_unclear,
+                media=self._conversation.media.now,
+            )
+            self._is_unclear = False
+        rule = self._offers.on_reply(event.text, may_offer=self._tiers.may_offer)
+        if rule is not None and (phrase := self._tiers.offer(rule)):
+            self._say_phrase(phrase)
+
+    def _on_final_words(self, event: FinalWords) -> None:
+        self._confidence.on_words(event.confidences)
+
+    def _on_words_discarded(self, _event: WordsDiscarded) -> None:
+        self._confidence.forget()
+
+    def _on_turn_ended(self, _event: TurnEnded) -> None:
+        confidence = self._confidence.take()
+        below = self._tiers.steps.settings.unclear_below
+        self._is_unclear = confidence is not None and confidence < below
 
     def _say_phrase(self, text: str) -> None:
         self._call.events.publish(PhraseChosen(self._call.events.now_ms(), text))

@@ -1,7 +1,8 @@
 """Stages that every voice pipeline makes of the same parts, each with the events of its call."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipecat.frames.frames import LLMContextFrame
@@ -20,6 +21,7 @@ from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.perception import Perception
 from parley.processors.perception.caller_camera import CallerCamera
 from parley.processors.perception.camera_tap import CameraTap
+from parley.processors.perception.picture_sources import PictureSources
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.transports.gain import SupportsGain
 from parley.turn_taking.clarification import Clarification
@@ -112,7 +114,7 @@ def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
     """Return the stage that holds the pictures of the caller; None where the model does not see them."""
     if not engines.answering.sees or not call.capabilities.video:
         return None
-    return CallerCamera(engines.deployment.thinking.vision, call.events)
+    return CallerCamera(engines.deployment.thinking.vision)
 
 
 def watcher_of(engines: Engines, call: Call) -> CameraSpecialist | None:
@@ -122,9 +124,37 @@ def watcher_of(engines: Engines, call: Call) -> CameraSpecialist | None:
     return engines.camera_specialist_of(call.conversation, call.events)
 
 
-def camera_tap_of(specialist: CameraSpecialist | None, *, passes_on: bool) -> list[CameraTap]:
-    """Return the stage that passes the camera's frames to its specialist; none without a specialist."""
-    return [] if specialist is None else [CameraTap(specialist.see, passes_on=passes_on)]
+@dataclass(frozen=True)
+class Sight:
+    """Stages that take the pictures of one call.
+
+    Attributes:
+        taps: that pass them on.
+        background: tasks.
+        is_on: pictures have an effect in this call.
+    """
+
+    taps: Sequence[CameraTap] = ()
+    background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    is_on: bool = False
+
+
+def sight_of(engines: Engines, call: Call, *, has_model: bool, passes_on: bool) -> Sight:
+    """Return the stages for pictures; none where neither a model nor a specialist looks at them.
+
+    Args:
+        engines: of the process.
+        call: the call.
+        has_model: the model that answers takes pictures of the caller's camera.
+        passes_on: a later stage takes pictures.
+    """
+    specialist = watcher_of(engines, call)
+    if not call.capabilities.video or not (has_model or specialist):
+        return Sight()
+    sources = PictureSources(call.events)
+    background = [sources.run] if specialist is None else [sources.run, specialist.run]
+    tap = CameraTap(sources.see, None if specialist is None else specialist.see, passes_on=passes_on)
+    return Sight([tap], background, is_on=True)
 
 
 def asking_back(engines: Engines) -> Clarification | None:

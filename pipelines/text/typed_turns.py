@@ -45,8 +45,8 @@ from parley.core.usage import Stage, Usage
 from parley.models.tools import HandedCall, HandedOverTool, Tool
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
-from parley.pipelines.human_tier import HumanTier
 from parley.pipelines.release import release_pipeline
+from parley.pipelines.session_tiers import SessionTiers
 from parley.pipelines.tenant_charges import tokens_of
 from parley.pipelines.text.client_tool_uses import use_drafts
 from parley.pipelines.text.shown_history import take_share
@@ -202,7 +202,7 @@ async def ask(
     instruction: str | None = None,
     memory: Memory | None = None,
     rules: ClientRules | None = None,
-    human: HumanTier | None = None,
+    tiers: SessionTiers | None = None,
     answers: Answers | None = None,
     own_tools: Sequence[Tool] = (),
     pictures: Sequence[Picture] = (),
@@ -227,9 +227,9 @@ async def ask(
         instruction: text that the client adds to the deployment's prompt, where its rules permit it.
         memory: memory that the model has of the conversation so far.
         rules: rules of the client; None for those of an anonymous one, whose turns are not counted.
-        human: rules of the human tier; None where no human can be fetched.
-        answers: returns the own answer of the call that the turn belongs to, before ``human`` is asked; None:
-            it has none.
+        tiers: rules of the tiers; None where no human can be fetched and no other medium is offered.
+        answers: returns the own answer of the call that the turn belongs to, before ``tiers`` are asked;
+            None: it has none.
         own_tools: tools of that call.
         pictures: that the caller shows with the text; for a model that sees (``LlmRuntime.sees``).
         tools: of the client, checked (``check_offer``).
@@ -271,8 +271,8 @@ async def ask(
             return
         is_again = turn.seq <= before_seq
         instead = None if answers is None else answers(text, is_again=is_again)
-        if instead is None and human is not None:
-            instead = human.answer(text, is_again=is_again)
+        if instead is None and tiers is not None:
+            instead = tiers.answer(text, is_again=is_again)
         if instead is not None:
             if not instead:
                 yield TurnHeld(turn)
@@ -341,10 +341,10 @@ async def ask(
                 )
         if not spoken:
             raise EngineError("no model answered", engine="language model")
-        cause = None if human is None else human.new_offer().on_reply(spoken)
-        if human is not None and cause is not None and human.offers(cause):
-            spoken = f"{spoken} {human.settings.offer}"
-            yield AnswerPiece(f" {human.settings.offer}")
+        rule = None if tiers is None else tiers.new_offers().on_reply(spoken, may_offer=tiers.may_offer)
+        if tiers is not None and rule is not None and (offer := tiers.offer(rule)):
+            spoken = f"{spoken} {offer}"
+            yield AnswerPiece(f" {offer}")
         reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
         [answer] = await conversation.in_time(conversation.append(reply))
         yield AnswerCommitted(answer, collector.usage)

@@ -29,10 +29,9 @@ from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
     camera_of,
-    camera_tap_of,
     closed_on_failure,
     perception_of,
-    watcher_of,
+    sight_of,
 )
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
 from parley.pipelines.stages.voiceless_end import VoicelessEnd
@@ -114,15 +113,14 @@ async def _build(
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
     background = [*privacy.background, *backchannels(engines, call, entry.push_frame), *screening.background]
 
-    if (camera := camera_of(engines, call)) is not None:
-        background.append(camera.watch)
+    camera = camera_of(engines, call)
+    sight = sight_of(engines, call, has_model=engines.cascade_sees, passes_on=camera is not None)
+    background += sight.background
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
     background.append(specialists.run)
-    if (watcher := watcher_of(engines, call)) is not None:
-        background.append(watcher.run)
-    desk = DeskVoice(engines, call, entry.push_frame, transport.output())
-    background += [desk.run, desk.speak]
+    desk = DeskVoice(engines, call, entry.push_frame, transport.output(), sees=sight.is_on)
+    background += [desk.run, desk.speak, desk.steps.run]
     hearers = [specialists.hear, desk.bridge.hear]
     turns = turns_of(
         *(engines, transport, call, context, over_bot, front),
@@ -139,7 +137,7 @@ async def _build(
     stages = Stages(
         head=[
             transport.input(),
-            *camera_tap_of(watcher, passes_on=camera is not None),
+            *sight.taps,
             *([camera] if camera else []),
             *screening.tap,
             *front.echo,
@@ -161,6 +159,7 @@ async def _build(
         unseen=[*privacy.unseen(stt), dialogue.speculation.head, *thinking],
     )
     worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
+    desk.steps.listen(worker)
     publish_turns(events, turns.user, call.live.input.flush)
     reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
     Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)

@@ -38,14 +38,13 @@ from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
     asking_back,
-    camera_tap_of,
     closed_on_failure,
     commit_gate,
     perception_of,
+    sight_of,
     speculation_of,
     voice_detector,
     wait_guard,
-    watcher_of,
 )
 from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
 from parley.pipelines.voice.echo import open_front_end
@@ -126,7 +125,7 @@ async def _build(
     events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, events)
-    watcher = watcher_of(engines, call)
+    sight = sight_of(engines, call, has_model=engines.sees, passes_on=engines.sees)
     units = UnitRecords(events, write_tick)
     engine = OmniStages(
         engines,
@@ -141,7 +140,11 @@ async def _build(
     allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
     _, entry, exit_ = call.live.playout.taps()
     # A speech model answers what it hears, and cannot be kept from that: no human takes its calls over.
-    desk = DeskVoice(engines, call, entry.push_frame, transport.output()) if decides_itself else None
+    desk = (
+        DeskVoice(engines, call, entry.push_frame, transport.output(), sees=sight.is_on)
+        if decides_itself
+        else None
+    )
 
     def is_asked(question: LLMContextFrame) -> bool:
         return engine.is_asked(question) and (desk is None or desk.is_asked(question))
@@ -165,10 +168,9 @@ async def _build(
         specialists.run,
         *engine.background(),
         *own_voice(front.self_voice, engine),
+        *sight.background,
     ]
-    background += [] if desk is None else [desk.run, desk.speak]
-    if watcher is not None:
-        background.append(watcher.run)
+    background += [] if desk is None else [desk.run, desk.speak, desk.steps.run]
     if call.rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: omni.unit_ms))
     background += spotting(events, over_bot, engine)
@@ -178,7 +180,7 @@ async def _build(
     stages = Stages(
         head=[
             transport.input(),
-            *camera_tap_of(watcher, passes_on=engines.sees),
+            *sight.taps,
             *front.echo,
             VoiceActivity(voice_detector(engines, call, front.hosted, listeners)),
         ],
@@ -197,4 +199,7 @@ async def _build(
         # Their frames are guesses, or the engine speaks them at a later time.
         unseen=[*privacy.unseen(stt), speculation.head, *thinking, *([tts] if decides_itself else [])],
     )
-    return build(engines, transport, call, stages), background
+    worker = build(engines, transport, call, stages)
+    if desk is not None:
+        desk.steps.listen(worker)
+    return worker, background

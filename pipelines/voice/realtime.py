@@ -34,11 +34,10 @@ from parley.pipelines.modes import REALTIME
 from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding
 from parley.pipelines.stages.shared import (
-    camera_tap_of,
     closed_on_failure,
     perception_of,
+    sight_of,
     voice_detector,
-    watcher_of,
 )
 from parley.pipelines.voice.echo import open_front_end
 from parley.processors.duplex.caller_turns import CallerTurns
@@ -111,7 +110,7 @@ async def _build(
     TurnLogWriter(call.live.turns, events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
     specialists = engines.specialists_of(call.conversation, events)
-    watcher = watcher_of(engines, call)
+    sight = sight_of(engines, call, has_model=False, passes_on=False)
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
     model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
@@ -120,7 +119,7 @@ async def _build(
     stages = Stages(
         head=[
             transport.input(),
-            *camera_tap_of(watcher, passes_on=False),
+            *sight.taps,
             *front.echo,
             VoiceActivity(vad),
         ],
@@ -151,6 +150,5 @@ async def _build(
     publish_service_turns(events, user, call.live.input.flush)
     ServiceStart(call, start, model.watch)
     tasks = [model.watch.run(ending.unanswered), ending.run(), allowance.run(), specialists.run()]
-    if watcher is not None:
-        tasks.append(watcher.run())
+    tasks += [each() for each in sight.background]
     return Built(worker, caller, tuple(tasks))

@@ -213,7 +213,7 @@ class CommitGate(FrameProcessor):
         if self._camera is not None and self._camera.is_on:
             return None
         tier = self._conversation.tier
-        if tier.is_held or tier.tier is Tier.OFFERED:
+        if tier.is_held or tier.is_step or tier.tier is Tier.OFFERED:
             return None
         if self._has_turn is not None and not self._has_turn():
             return None

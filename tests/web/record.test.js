@@ -193,6 +193,25 @@ test("the camera that goes on and off is a line each", () => {
   assert.match(off.textContent, /^The camera is off, /);
 });
 
+test("a screen that is shared is a line, and so is a step that was offered and not taken", () => {
+  const { record, root } = shown();
+  const lines = [
+    ["joined", { transport: "screen" }, /^A screen is shared, /],
+    ["left", { transport: "screen" }, /^The screen is no longer shared, /],
+    ["tier", { tier: "step_offered", epoch: 1, reason: "step_offered", to: "video" }, /^A camera was offered, /],
+    ["tier", { tier: "stepping", epoch: 2, reason: "accepted", to: "video" }, null],
+    ["tier", { tier: "agent", epoch: 3, reason: "failed", to: "video" }, /^A camera: not possible, /],
+    ["tier", { tier: "agent", epoch: 4, reason: "declined", to: "text" }, /^Writing: not wanted, /],
+    // A human took the session in the middle of a step.
+    ["tier", { tier: "human", epoch: 5, reason: "taken", to: "text" }, /^A colleague took over, /],
+  ];
+  lines.forEach(([kind, payload], at) => record.take(event(kind, at + 1, payload)));
+  const texts = [...root.querySelectorAll('[data-role="note"]')].map((each) => each.textContent);
+  const expected = lines.map(([, , line]) => line).filter(Boolean);
+  assert.equal(texts.length, expected.length, texts.join("; "));
+  expected.forEach((line, at) => assert.match(texts[at], line));
+});
+
 test("the words of a human are marked as theirs, and a change of the tier is a line", () => {
   const { record, root } = shown();
   record.take(event("tier", 1, { tier: "human", epoch: 2, reason: "taken" }));

@@ -42,6 +42,7 @@ from pipecat.transports.smallwebrtc.transport import (
 from pipecat.utils.shared import acquires, releases
 
 from parley.core.frame_facts import CAPTURED_S
+from parley.core.pictures import SCREEN
 from parley.runtime.event_stream import CallEvents
 from parley.transports.pipecat_internals import last_ping_s, receiver_of
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S
@@ -265,7 +266,7 @@ class PacedWebRTCClient:
             size, image = await asyncio.to_thread(_as_rgb, frame, self._longest_px)
             picture = UserImageRawFrame(user_id=self._connection.pc_id, image=image, size=size, format="RGB")
             CAPTURED_S.put(picture, now_s)
-            picture.transport_source = video_source
+            picture.transport_source = SCREEN if video_source == SCREEN_VIDEO_SOURCE else video_source
             yield picture
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:

@@ -2,9 +2,13 @@
 
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams, VideoInSourceParams
+from pipecat.transports.smallwebrtc.transport import CAM_VIDEO_SOURCE, SCREEN_VIDEO_SOURCE
 
 from parley.transports.request import TransportRequest
 from parley.transports.webrtc.transport import PacedWebRTCTransport
+
+# Pipecat's names of the camera and the shared screen.
+SOURCES = (CAM_VIDEO_SOURCE, SCREEN_VIDEO_SOURCE)
 
 
 async def open_browser(
@@ -18,7 +22,7 @@ async def open_browser(
             audio_out_enabled=True,
             audio_out_end_silence_secs=0,
             video_in_enabled=request.sees,
-            video_in_sources={"camera": VideoInSourceParams()} if request.sees else {},
+            video_in_sources=dict.fromkeys(SOURCES, VideoInSourceParams()) if request.sees else {},
         ),
         vanish_ms=request.vanish_ms,
         on_packet=request.on_packet,

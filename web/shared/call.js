@@ -79,8 +79,23 @@ export async function openCamera() {
   }
 }
 
+/** Return whether this browser can share a screen: those of phones cannot. */
+export function sharesScreens() {
+  return Boolean(navigator.mediaDevices && "getDisplayMedia" in navigator.mediaDevices);
+}
+
+/** Have the user choose a screen or a window; a browser asks only after a click. Throws CallError. */
+export async function openScreen() {
+  if (!sharesScreens()) throw new CallError(t("screen_needs_https"));
+  try {
+    return await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 5 } }, audio: false });
+  } catch (error) {
+    throw mediaError("screen", error);
+  }
+}
+
 /**
- * @param {"microphone" | "camera"} device
+ * @param {"microphone" | "camera" | "screen"} device
  * @param {unknown} error of the browser
  */
 function mediaError(device, error) {
@@ -113,8 +128,8 @@ export class Call {
   #channel = null;
   /** @type {RTCRtpSender | null} of the microphone */
   #sender = null;
-  /** @type {RTCRtpSender | null} of the camera */
-  #pictures = null;
+  /** @type {Record<"camera" | "screen", RTCRtpSender | null>} */
+  #pictures = { camera: null, screen: null };
   #path = "";
   #callId = "";
   /** @type {{ candidate: string, sdp_mid: string | null, sdp_mline_index: number | null }[]} not sent yet */
@@ -169,7 +184,11 @@ export class Call {
     const [track] = microphone?.getAudioTracks() ?? [];
     const transceiver = peer.addTransceiver(track ?? "audio", { direction: "sendrecv" });
     this.#sender = transceiver.sender;
-    if (sees) this.#pictures = peer.addTransceiver("video", { direction: "sendrecv" }).sender;
+    // In this order: the server distinguishes them by their place.
+    if (sees) {
+      this.#pictures.camera = peer.addTransceiver("video", { direction: "sendrecv" }).sender;
+      this.#pictures.screen = peer.addTransceiver("video", { direction: "sendrecv" }).sender;
+    }
     this.#channel = peer.createDataChannel("rtvi", { ordered: true });
     this.#channel.addEventListener("open", () => this.#onChannelOpen(Boolean(track)));
     this.#channel.addEventListener("message", (event) => this.#onMessage(event.data));
@@ -217,12 +236,13 @@ export class Call {
   }
 
   /**
-   * Add a camera to the call, or remove it (null).
+   * Add a camera or a screen to the call, or remove it (null).
    *
-   * @param {MediaStream | null} camera
+   * @param {"camera" | "screen"} source
+   * @param {MediaStream | null} stream
    */
-  async useCamera(camera) {
-    await this.#pictures?.replaceTrack(camera?.getVideoTracks()[0] ?? null);
+  async useVideo(source, stream) {
+    await this.#pictures[source]?.replaceTrack(stream?.getVideoTracks()[0] ?? null);
   }
 
   /**

@@ -18,7 +18,15 @@ import { SessionApi } from "./session_api.js";
 const NOTICE_MS = 6_000;
 const NAMES = { user: "Caller", bot: "Agent", human: "Colleague" };
 /** @type {Record<TierName, string>} */
-const TIERS = { waiting: "waits", human: "with a colleague", offered: "offered a colleague", back: "agent again", agent: "agent" };
+const TIERS = {
+  waiting: "waits",
+  human: "with a colleague",
+  offered: "offered a colleague",
+  back: "agent again",
+  agent: "agent",
+  step_offered: "offered another medium",
+  stepping: "changes the medium",
+};
 /** @type {Partial<Record<TierName, string>>} */
 const TONES = { waiting: "wait", human: "good" };
 /** @type {Record<string, string>} */

@@ -42,8 +42,11 @@ const CHANGES = {
   returned: "tier_returned",
   desk_lost: "tier_lost",
 };
-// In place of a transport: the step from voice to video, and back.
-const CAMERA = "camera";
+// The same for the tiers of a step to another medium. That it was taken shows by what joins or leaves.
+/** @type {Record<string, Key>} */
+const STEPS = { step_offered: "step_offered", declined: "step_declined", failed: "step_failed", expired: "step_failed" };
+// In place of a transport: what a call shows, from when to when.
+const SHOWN = ["camera", "screen"];
 // Turns that are not committed yet come after all that are.
 /** @type {Place} */
 const PENDING = { us: Infinity, seq: Infinity };
@@ -309,10 +312,12 @@ export class SessionRecord {
    * @param {TierChange} payload
    * @param {Place} place
    */
-  #tier(key, { reason, note }, place) {
-    const change = CHANGES[reason];
+  #tier(key, { reason, note, to }, place) {
+    const step = to && STEPS[reason];
+    // The way to a medium needs no line.
+    const change = step || (to && reason === "accepted" ? undefined : CHANGES[reason]);
     if (!change) return;
-    const text = t(change);
+    const text = step ? t(step, { medium: t(`medium_${to}`) }) : t(change);
     const shown = this.#perceived && reason === "returned" && note;
     this.#note(key, shown ? t("with_note", { text, note }) : text, place);
   }
@@ -420,12 +425,20 @@ function via(transport) {
 
 /** @param {string} transport */
 function beganOf(transport) {
-  return transport === CAMERA ? t("camera_on") : t("call_began", { call: callOf(transport) });
+  return isShown(transport) ? t(`${transport}_on`) : t("call_began", { call: callOf(transport) });
 }
 
 /** @param {string} transport */
 function endedOf(transport) {
-  return transport === CAMERA ? t("camera_off") : t("call_ended", { call: callOf(transport) });
+  return isShown(transport) ? t(`${transport}_off`) : t("call_ended", { call: callOf(transport) });
+}
+
+/**
+ * @param {string} transport
+ * @returns {transport is "camera" | "screen"}
+ */
+function isShown(transport) {
+  return SHOWN.includes(transport);
 }
 
 /** @param {string} transport */

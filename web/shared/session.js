@@ -14,7 +14,7 @@ import { Shares } from "./shares.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
-/** @import { Attached, SessionEvent, TierName } from "../types/server.js" */
+/** @import { Attached, MediumName, SessionEvent, TierName } from "../types/server.js" */
 
 const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
 /** @type {Partial<Record<TierName, string>>} */
@@ -22,6 +22,14 @@ const SPEAKERS = {
   waiting: "You are waiting for a colleague. Write “never mind” to go on with Parley.",
   human: "You are talking with a colleague.",
 };
+/** @type {Partial<Record<MediumName, string>>} */
+const STEPS = {
+  voice: "Parley suggests a call.",
+  video: "Parley suggests a call with your camera.",
+  screen: "Parley suggests a call in which you share your screen.",
+};
+// An answer that the server's rules of the language understand.
+const DECLINE = "No, thanks.";
 const NOT_ANSWERED = "Not answered.";
 const BACK = "The server answers again: press Try again.";
 const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";
@@ -31,6 +39,10 @@ const parts = {
   hero: part("hero", HTMLElement),
   notice: part("notice", HTMLElement),
   speaker: part("speaker", HTMLElement),
+  step: part("step", HTMLElement),
+  stepText: part("step-text", HTMLElement),
+  stepCall: part("step-call", HTMLAnchorElement),
+  stepDecline: part("step-decline", HTMLButtonElement),
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLTextAreaElement),
   attached: part("attached", HTMLElement),
@@ -78,6 +90,8 @@ class SessionPage {
   #message = "";
   /** @type {TierName} */
   #tier = "agent";
+  /** @type {string | undefined} what a step offers that is open */
+  #step;
   #tierSeq = 0;
 
   /** @param {SessionApi} api */
@@ -100,7 +114,8 @@ class SessionPage {
     });
     parts.id.textContent = api.id.slice(0, 8);
     parts.id.title = api.id;
-    parts.call.href = `/?session=${api.id}`;
+    parts.call.href = parts.stepCall.href = `/?session=${api.id}`;
+    parts.stepDecline.addEventListener("click", () => this.#say(newKey(), DECLINE));
     parts.download.href = api.exportPath;
     parts.download.download = `${api.id}.jsonl`;
     parts.typing.addEventListener("submit", (event) => {
@@ -184,7 +199,9 @@ class SessionPage {
   /** @param {SessionEvent} event */
   #noteTier(event) {
     if (event.kind !== "tier" || event.seq < this.#tierSeq) return;
-    this.#tier = event.payload.tier;
+    const { tier, to } = event.payload;
+    this.#tier = tier;
+    this.#step = to && (tier === "step_offered" || tier === "stepping") ? STEPS[to] : undefined;
     this.#tierSeq = event.seq;
   }
 
@@ -320,6 +337,8 @@ class SessionPage {
     parts.stop.hidden = !this.#answering;
     parts.send.disabled = this.#loading || (!parts.typed.value.trim() && this.#attachments.empty);
     showNotice(parts.speaker, SPEAKERS[this.#tier] ?? "");
+    parts.step.hidden = !this.#step;
+    write(parts.stepText, this.#step ?? "");
     const text = this.#message || (this.#away ? AWAY : "");
     showNotice(parts.notice, text, { bad: text !== BACK });
   }

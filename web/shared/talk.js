@@ -3,7 +3,7 @@
 
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
-import { Call, CallError, openCamera, openMicrophone } from "./call.js";
+import { Call, CallError, openMicrophone, sharesScreens } from "./call.js";
 import { part, showNotice, write } from "./element.js";
 import { LatencyBeacon } from "./latency.js";
 import { chooseLanguage, t, translate } from "./language.js";
@@ -11,11 +11,14 @@ import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
 import { Mode } from "./mode.js";
 import { pauseMs } from "./reconnection.js";
+import { Sight, stopTracks } from "./sight.js";
 import { inCall, isOpening, next } from "./states.js";
+import { Steps } from "./steps.js";
 import { Transcript } from "./transcript.js";
 
 /** @import { LineQueue, RtviMessage, ServerMessage, Status } from "../types/server.js" */
 /** @import { Key } from "./language.js" */
+/** @import { Source } from "./sight.js" */
 /** @import { State, StateEvent } from "./states.js" */
 
 const STATUS_MS = 10_000;
@@ -45,6 +48,9 @@ const parts = {
   camera: part("camera", HTMLButtonElement),
   cameraControl: part("camera-control", HTMLElement),
   cameraCaption: part("camera-caption", HTMLElement),
+  screen: part("screen", HTMLButtonElement),
+  screenControl: part("screen-control", HTMLElement),
+  screenCaption: part("screen-caption", HTMLElement),
   preview: part("preview", HTMLVideoElement),
   level: part("level", HTMLElement),
   typing: part("typing", HTMLFormElement),
@@ -67,8 +73,16 @@ class TalkPage {
   #call = null;
   /** @type {MediaStream | null} */
   #microphone = null;
-  /** @type {MediaStream | null} */
-  #camera = null;
+  #sight = new Sight(parts.preview, {
+    changed: () => this.#show(),
+    gone: (source) => this.#say(t(`${source}_gone`)),
+  });
+  #steps = new Steps({
+    show: (source) => this.#showSource(source),
+    hide: () => this.#showNothing(),
+    leave: () => this.#goToText(),
+    report: (answer) => this.#call?.report("tier", { answer }),
+  });
   #asking = false;
   /** @type {AudioContext | null} */
   #context = null;
@@ -91,10 +105,14 @@ class TalkPage {
   #telephone = ""; // number by which a conversation continues; empty without one
 
   constructor() {
-    chooseLanguage(part("language", HTMLSelectElement), () => this.#show());
+    chooseLanguage(part("language", HTMLSelectElement), () => {
+      this.#show();
+      this.#steps.show();
+    });
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#toggleMicrophone());
-    parts.camera.addEventListener("click", () => this.#toggleCamera());
+    parts.camera.addEventListener("click", () => this.#toggleSource("camera"));
+    parts.screen.addEventListener("click", () => this.#toggleSource("screen"));
     parts.typing.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
@@ -133,6 +151,7 @@ class TalkPage {
       await mode.known;
       await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees });
       if (call.closed) return;
+      this.#tellMedia(call);
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
       this.#go("up");
@@ -194,7 +213,8 @@ class TalkPage {
   async #openAgain(call, requestMs) {
     const asked = { raw, mode: mode.chosen, sees: mode.sees, reconnects: true, requestMs };
     await call.open(this.#microphone, this.#binding.sessionId, asked);
-    if (this.#camera) await call.useCamera(this.#camera);
+    await this.#sight.moveTo(call);
+    this.#tellMedia(call);
     transcript.note(t("reconnected"));
     this.#say("");
     this.#go("up");
@@ -301,54 +321,48 @@ class TalkPage {
     this.#show();
   }
 
-  async #toggleCamera() {
+  /** @param {Source} source */
+  async #toggleSource(source) {
     const call = this.#call;
-    if (!call || this.#asking) return;
-    this.#asking = true;
+    if (!call) return;
     try {
-      if (this.#camera) await this.#dropCamera();
-      else await this.#addCamera(call);
+      await this.#sight.toggle(source, call);
     } catch (error) {
       if (!(error instanceof CallError)) throw error;
       this.#say(error.message, { bad: true });
-    } finally {
-      this.#asking = false;
     }
-    this.#show();
   }
 
-  /** @param {Call} call */
-  async #addCamera(call) {
-    const camera = await openCamera();
-    if (call.closed) {
-      stopTracks(camera);
-      return;
-    }
-    try {
-      await call.useCamera(camera);
-    } catch (error) {
-      stopTracks(camera);
-      throw new CallError(t("camera_unusable", { why: messageOf(error) }));
-    }
-    if (call.closed) {
-      stopTracks(camera);
-      return;
-    }
-    this.#camera = camera;
-    parts.preview.srcObject = camera;
-    camera.getVideoTracks()[0].addEventListener("ended", () => {
-      if (camera !== this.#camera) return;
-      this.#dropCamera();
-      this.#say(t("camera_gone"));
-      this.#show();
-    });
+  /**
+   * Show a source for a step; return whether it is shown.
+   *
+   * @param {Source} source
+   */
+  async #showSource(source) {
+    if (this.#call && !this.#sight.shows(source)) await this.#toggleSource(source);
+    return this.#sight.shows(source);
   }
 
-  async #dropCamera() {
-    stopTracks(this.#camera);
-    this.#camera = null;
-    parts.preview.srcObject = null;
-    if (this.#call && !this.#call.closed) await this.#call.useCamera(null);
+  #showNothing() {
+    this.#sight.drop("camera", this.#call);
+    this.#sight.drop("screen", this.#call);
+  }
+
+  /** Go on in writing, in the same conversation. */
+  #goToText() {
+    const session = this.#binding.sessionId;
+    this.#hangUp();
+    if (session) location.assign(`/s/${session}`);
+  }
+
+  /**
+   * Report to which media this page can change.
+   *
+   * @param {Call} call
+   */
+  #tellMedia(call) {
+    const screen = sharesScreens() ? ["screen"] : [];
+    call.report("tier", { can: ["text", ...(mode.sees ? ["video", ...screen] : [])] });
   }
 
   /** @param {Call} call */
@@ -405,6 +419,7 @@ class TalkPage {
         break;
       case "bot-stopped-speaking":
         this.#go("botStopped");
+        this.#steps.quiet();
         break;
       case "server-message":
         if (message.data) this.#onServerMessage(message.data);
@@ -440,6 +455,9 @@ class TalkPage {
         break;
       case "queue":
         this.#onQueue(data);
+        break;
+      case "tier":
+        this.#steps.take(data);
         break;
       case "votes":
         mode.take(data);
@@ -507,9 +525,8 @@ class TalkPage {
     this.#beacon = this.#voice = null;
     stopTracks(this.#microphone);
     this.#microphone = null;
-    stopTracks(this.#camera);
-    this.#camera = null;
-    parts.preview.srcObject = null;
+    this.#sight.close();
+    this.#steps.close();
     this.#context?.close();
     this.#context = null;
     parts.sound.srcObject = null;
@@ -549,9 +566,13 @@ class TalkPage {
     mode.lock(busy);
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
-    parts.camera.setAttribute("aria-pressed", String(this.#camera !== null));
-    parts.cameraCaption.textContent = t(this.#camera ? "hide" : "camera");
-    parts.preview.hidden = this.#camera === null;
+    parts.camera.setAttribute("aria-pressed", String(this.#sight.shows("camera")));
+    parts.cameraCaption.textContent = t(this.#sight.shows("camera") ? "hide" : "camera");
+    parts.preview.hidden = !this.#sight.shows("camera");
+    parts.screenControl.hidden = parts.cameraControl.hidden || !sharesScreens();
+    parts.screen.disabled = !inCall(state);
+    parts.screen.setAttribute("aria-pressed", String(this.#sight.shows("screen")));
+    parts.screenCaption.textContent = t(this.#sight.shows("screen") ? "stop_sharing" : "screen");
     this.#binding.showLinks({ busy });
     parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
     parts.typed.readOnly = state === "connecting";
@@ -631,11 +652,6 @@ function mayPass(error) {
 /** @param {number} value */
 function clamp(value) {
   return Math.min(1, Math.max(0, value)).toFixed(2);
-}
-
-/** @param {MediaStream | null} stream */
-function stopTracks(stream) {
-  for (const track of stream?.getTracks() ?? []) track.stop();
 }
 
 /**

@@ -52,7 +52,8 @@ export interface BotTurn {
   by?: "human" | "deployment";
 }
 
-export type TierName = "agent" | "offered" | "waiting" | "human" | "back";
+export type TierName = "agent" | "offered" | "waiting" | "human" | "back" | "step_offered" | "stepping";
+export type MediumName = "text" | "voice" | "video" | "screen";
 
 /** Change of the tier of a session. */
 export interface TierChange {
@@ -60,6 +61,17 @@ export interface TierChange {
   epoch: number;
   reason: string;
   note?: string;
+  /** Medium of a step. */
+  to?: MediumName;
+}
+
+/** Change of the tier in a call, where it concerns a step to another medium. */
+export interface StepChange {
+  kind: "tier";
+  tier: TierName;
+  to: MediumName;
+  reason: string;
+  epoch: number;
 }
 
 /** Session in the list of the desk. */
@@ -308,6 +320,7 @@ export type ServerMessage =
   | Passages
   | LineQueue
   | Votes
+  | StepChange
   | { kind: "session"; id: string }
   | { kind: "session_lost"; reason?: string }
   | { kind: "server_shutdown" }

@@ -31,7 +31,15 @@ PATH = "/api/desk"
 MOST_LISTED = 200
 SHOWN_WORDS_CHARS = 160
 DESK_ID = r"^[A-Za-z0-9-]{8,64}$"
-_ORDER = (Tier.WAITING, Tier.HUMAN, Tier.OFFERED, Tier.BACK, Tier.AGENT)
+_ORDER = (
+    Tier.WAITING,
+    Tier.HUMAN,
+    Tier.OFFERED,
+    Tier.STEP_OFFERED,
+    Tier.STEPPING,
+    Tier.BACK,
+    Tier.AGENT,
+)
 
 
 class _Body(BaseModel):

@@ -11,7 +11,7 @@ from pipecat.frames.frames import InputAudioRawFrame, UserImageRawFrame
 from parley.command.check import problems
 from parley.configs.deployment import Deployment
 from parley.core.errors import ConfigError
-from parley.core.pictures import CAMERA, SHOWN
+from parley.core.pictures import CAMERA, SCREEN, SHOWN
 from parley.pipelines.call import LiveCall
 from parley.pipelines.call_recording import CallRecordings
 from parley.pipelines.media_taps import _notice_input
@@ -56,7 +56,7 @@ async def test_both_sides_and_the_camera_are_followed_until_the_call_is_over():
     live.on_packet(b"\3\0", 7)
     live.on_accepted(b"\4\0", 24_000)
     # A file is no raw picture, and what is shown with a turn is in the session.
-    for shown in (picture(CAMERA), picture(SHOWN), picture(CAMERA, format="JPEG")):
+    for shown in (picture(CAMERA), picture(SCREEN), picture(SHOWN), picture(CAMERA, format="JPEG")):
         _notice_input(live, shown)
     live.close()
     live.on_packet(b"\5\0")

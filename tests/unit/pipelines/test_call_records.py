@@ -7,6 +7,7 @@ from typing import Any
 from parley.core.call_events import (
     CallAnswered,
     CallEnding,
+    CameraChanged,
     EngineFailedOver,
     OperatorListened,
     PhraseChosen,
@@ -17,6 +18,7 @@ from parley.core.call_events import (
     TextGiven,
 )
 from parley.core.failover import FailoverReason
+from parley.core.pictures import CAMERA, SCREEN
 from parley.core.timeline import HeardMark, HeardReply, HeardSoFar, HeardSource
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.call_records import CallRecords
@@ -176,3 +178,12 @@ def test_who_listens_to_a_call_is_in_its_session(tmp_path: Path):
         if each.kind is Kind.LISTENED
     ]
     assert states == [("call", "began"), ("call", "ended")]
+
+
+def test_a_camera_and_a_screen_are_recorded_as_transports_of_their_own(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        for is_on, source in ((True, CAMERA), (True, SCREEN), (False, CAMERA)):
+            events.publish(CameraChanged(events.now_ms(), is_on, source))
+
+    found = [(each.kind, each.payload["transport"]) for each in events_of(tmp_path, happen)]
+    assert found[:3] == [(Kind.JOINED, CAMERA), (Kind.JOINED, SCREEN), (Kind.LEFT, CAMERA)]

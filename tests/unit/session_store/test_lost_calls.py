@@ -73,11 +73,12 @@ def test_a_session_that_goes_on_in_writing_does_not_prolong_its_call() -> None:
     assert lost(line.events) is None
 
 
-def test_the_camera_of_a_call_is_not_the_call() -> None:
+@pytest.mark.parametrize("shown", ["camera", "screen"])
+def test_what_a_call_shows_is_not_the_call(shown: str) -> None:
     line = Timeline()
     joined(line, "1")
-    joined(line, "1", "camera")
-    left(line, "1", "camera")
+    joined(line, "1", shown)
+    left(line, "1", shown)
     assert lost(line.events, after_s=LEFT_S + 5) == "1"
 
 

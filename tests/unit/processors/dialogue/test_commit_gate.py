@@ -24,12 +24,13 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import QuestionReopened
-from parley.core.pictures import SHOWN, UNSEEN, Picture, picture_key, referred_key
+from parley.core.pictures import OF_SCREEN, SCREEN, SHOWN, UNSEEN, Picture, picture_key, referred_key
 from parley.language import find_language
 from parley.models.pictures import VisionSettings
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
-from parley.processors.perception.caller_camera import MOST_SHOWN, STALE_S, CallerCamera
+from parley.processors.perception.caller_camera import MOST_SHOWN, CallerCamera
+from parley.processors.perception.picture_sources import STALE_S
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation, ConversationTuning
@@ -488,7 +489,7 @@ def frame(colour: int = 200) -> InputImageRawFrame:
 
 
 def test_what_the_caller_shows_is_committed_with_the_turn_and_stays_when_the_camera_is_off(tmp_path: Path):
-    camera = CallerCamera(VisionSettings(), CallEvents())
+    camera = CallerCamera(VisionSettings())
     views: list[list[dict[str, Any]]] = []
 
     async def scenario(bench: Bench) -> None:
@@ -512,7 +513,7 @@ def test_what_the_caller_shows_is_committed_with_the_turn_and_stays_when_the_cam
 
 
 def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_path: Path):
-    camera = CallerCamera(VisionSettings(camera=False), CallEvents())
+    camera = CallerCamera(VisionSettings(camera=False))
 
     def shown(red: int) -> InputImageRawFrame:
         picture = InputImageRawFrame(image=bytes((red, 0, 0)) * 64 * 48, size=(64, 48), format="RGB")
@@ -539,8 +540,30 @@ def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_p
     play(tmp_path, scenario, camera=camera)
 
 
+def test_a_screen_is_shown_apart_from_the_camera_and_named(tmp_path: Path):
+    camera = CallerCamera(VisionSettings())
+    screen = InputImageRawFrame(image=bytes(1_200 * 40 * 3), size=(1_200, 40), format="RGB")
+    screen.transport_source = SCREEN
+    views: list[list[dict[str, Any]]] = []
+
+    async def scenario(bench: Bench) -> None:
+        await camera.process_frame(frame(), FrameDirection.DOWNSTREAM)
+        await camera.process_frame(screen, FrameDirection.DOWNSTREAM)
+        await bench.say("What is this?")
+        await asyncio.sleep(1)
+        views.append(list(bench.conversation.view(pictures=True).messages))
+        [turn] = [event for event in bench.conversation.events if event.kind is Kind.USER_TURN]
+        named = [(each.get("source"), each["width"]) for each in turn.payload["pictures"]]
+        # Its text is to be read: it is not scaled down to the size of a camera.
+        assert named == [("screen", 1_200), (None, 64)]
+
+    play(tmp_path, scenario, camera=camera)
+    parts = views[0][0]["content"]
+    assert [part.get("text") for part in parts] == [OF_SCREEN, None, None, "What is this?"]
+
+
 def test_a_frame_that_is_no_picture_costs_the_turn_nothing_else(tmp_path: Path):
-    camera = CallerCamera(VisionSettings(most_pixels=10_000), CallEvents())
+    camera = CallerCamera(VisionSettings(most_pixels=10_000))
     broken = [
         InputImageRawFrame(image=b"short", size=(64, 48), format="RGB"),
         InputImageRawFrame(image=bytes(200 * 200 * 3), size=(200, 200), format="RGB"),

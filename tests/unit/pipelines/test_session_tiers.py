@@ -1,0 +1,224 @@
+"""Rules of all tiers of one session over a real store: what is offered, and what a turn does to it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parley.configs.deployment import Deployment
+from parley.core.call_events import TierChanged
+from parley.core.tiers import SEEN, Medium, Tier, TierEvent
+from parley.pipelines.session_tiers import SessionTiers, session_tiers
+from parley.runtime.event_stream import CallEvents
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversation
+from parley.session_store.conversations import Conversations
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreTuning
+from parley.session_store.store import SessionStore
+from parley.turn_taking.tier_settings import TierSettings
+from tests import virtual_time
+
+ALL = frozenset(Medium)
+SETTINGS = TierSettings.model_validate(
+    {
+        "offers": [
+            {"to": "screen", "cause": "eyes", "on": ["on my screen"]},
+            {"to": "video", "cause": "verification", "on": ["verify me"]},
+            {"to": "voice", "cause": "repairs", "after": 1},
+        ]
+    }
+)
+
+
+class Session:
+    """One session and the rules of its tiers."""
+
+    def __init__(self, opened: Conversations, conversation: Conversation, media: frozenset[Medium]) -> None:
+        self.conversation = conversation
+        deployment = Deployment.model_validate({"name": "t", "tiers": SETTINGS.model_dump(), "desk": {}})
+        opened.board.set_staffed(True)
+        self.tiers: SessionTiers = session_tiers(deployment, conversation, lambda: media)
+
+    def says(self, *turns: str) -> list[str | None]:
+        return [self.tiers.answer(said, is_again=False) for said in turns]
+
+    @property
+    def state(self) -> tuple[Tier, Medium | None]:
+        return self.conversation.tier.tier, self.conversation.tier.to
+
+
+def play(
+    folder: Path, scenario: Callable[[Session], Coroutine[Any, Any, None]], *, media: frozenset[Medium] = ALL
+) -> None:
+    async def whole() -> None:
+        store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
+        opened = Conversations(store, compactor=Compactor())
+        try:
+            async with opened.open() as conversation:
+                await scenario(Session(opened, conversation, media))
+        finally:
+            await opened.close()
+            await store.close()
+
+    virtual_time.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("turns", "answers", "state"),
+    [
+        (["What is this on my screen?"], [SETTINGS.offer_screen], (Tier.STEP_OFFERED, Medium.SCREEN)),
+        (
+            ["You have to verify me.", "Yes"],
+            [SETTINGS.offer_video, SETTINGS.go_voice],
+            (Tier.STEPPING, Medium.VIDEO),
+        ),
+        (["Verify me", "No"], [SETTINGS.offer_video, SETTINGS.declined], (Tier.AGENT, Medium.VIDEO)),
+        # Words about something else decline, and are answered; the offer is not repeated.
+        (
+            ["Verify me", "What does a card cost?", "Then verify me"],
+            [SETTINGS.offer_video, None, None],
+            (Tier.AGENT, Medium.VIDEO),
+        ),
+        (["Can I talk to you?"], [SETTINGS.go_voice], (Tier.STEPPING, Medium.VOICE)),
+        # The caller asks for what they declined.
+        (
+            ["Verify me", "No", "Can I show you something?"],
+            [SETTINGS.offer_video, SETTINGS.declined, SETTINGS.go_voice],
+            (Tier.STEPPING, Medium.VIDEO),
+        ),
+        (
+            ["Can I talk to you?", "What does a card cost?", "Never mind"],
+            [SETTINGS.go_voice, None, SETTINGS.declined],
+            (Tier.AGENT, Medium.VOICE),
+        ),
+        # Already there.
+        (["Can we go on in writing?"], [None], (Tier.AGENT, None)),
+        (["What does a card cost?"], [None], (Tier.AGENT, None)),
+    ],
+)
+def test_words_offer_begin_and_end_a_step(
+    turns: Sequence[str], answers: list[str | None], state: tuple[Tier, Medium | None], tmp_path: Path
+) -> None:
+    async def scenario(session: Session) -> None:
+        assert session.says(*turns) == answers
+        assert session.state == state
+
+    play(tmp_path, scenario)
+
+
+def test_a_client_that_cannot_is_offered_nothing(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        assert session.says("On my screen", "Can I talk to you?", "Verify me") == [None] * 3
+        assert session.state == (Tier.AGENT, None)
+
+    play(tmp_path, scenario, media=frozenset())
+
+
+def test_a_human_comes_before_another_medium_in_every_tier(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        for before in (["Verify me"], ["Can I talk to you?"]):
+            session.says(*before)
+            [answer] = session.says("I want to talk to a human.")
+            assert answer == session.tiers.human.waiting and session.state[0] is Tier.WAITING
+            # No model is asked, and no step begins.
+            assert session.says("Can I show you something?") == [session.tiers.human.waiting]
+            session.conversation.change_tier(TierEvent.WITHDRAWN)
+        session.conversation.change_tier(TierEvent.OFFERED)
+        assert session.says("Can I talk to you?") == [SETTINGS.go_voice]
+
+    play(tmp_path, scenario)
+
+
+def test_repairs_make_an_offer_due_once(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        tiers, conversation = session.tiers, session.conversation
+
+        async def exchange() -> str:
+            await conversation.append(conversation.draft(Kind.USER_TURN, "user", {"text": "Pardon?"}))
+            rule = tiers.new_offers().on_reply("Ten euros.", may_offer=tiers.may_offer)
+            return "" if rule is None else tiers.offer(rule)
+
+        assert await exchange() == SETTINGS.offer_voice
+        assert session.says("No thanks") == [SETTINGS.declined]
+        assert await exchange() == ""
+        with conversation.reporting(CallEvents(), speaks=True):
+            assert await exchange() == ""
+
+    play(tmp_path, scenario)
+
+
+def test_a_step_ends_where_it_leads_and_every_change_is_recorded(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        conversation, events = session.conversation, CallEvents()
+        changes: list[tuple[Tier, Medium | None]] = []
+        events.subscribe(TierChanged, lambda event: changes.append((event.tier, event.to)))
+        session.says("Can I talk to you?")
+        with conversation.reporting(events, speaks=True):
+            session.says("What is that on my screen?", "Yes, please")
+            # They turn on the camera in place of the screen.
+            conversation.use_medium(Medium.VIDEO, events, is_on=True)
+            assert session.says("Can you turn off the camera?") == [SETTINGS.go_unseen]
+            conversation.use_medium(Medium.VIDEO, events, is_on=False)
+            assert session.says("I'd rather write") == [SETTINGS.go_text]
+        assert changes == [
+            (Tier.AGENT, Medium.VOICE),
+            (Tier.STEP_OFFERED, Medium.SCREEN),
+            (Tier.STEPPING, Medium.SCREEN),
+            (Tier.AGENT, Medium.SCREEN),
+            (Tier.STEPPING, Medium.VOICE),
+            (Tier.AGENT, Medium.VOICE),
+            (Tier.STEPPING, Medium.TEXT),
+        ]
+        await conversation.flushed()
+        stored = [each.payload for each in conversation.events if each.kind is Kind.TIER]
+        assert [(each["reason"], each["to"]) for each in stored] == [
+            ("step_requested", "voice"),
+            ("reached", "voice"),
+            ("step_offered", "screen"),
+            ("accepted", "screen"),
+            ("reached", "screen"),
+            ("step_requested", "voice"),
+            ("reached", "voice"),
+            ("step_requested", "text"),
+            ("reached", "text"),
+        ]
+        assert stored[2]["cause"] == stored[3]["cause"] == "eyes"
+
+    play(tmp_path, scenario)
+
+
+def test_a_call_that_ends_ends_its_open_offer(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        with session.conversation.reporting(CallEvents(), speaks=True):
+            session.says("Verify me")
+        assert session.conversation.tier.reason == "expired"
+        # It was not declined.
+        assert session.says("Verify me") == [SETTINGS.offer_video]
+
+    play(tmp_path, scenario)
+
+
+def test_a_written_answer_stops_when_a_call_of_its_session_begins(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        conversation = session.conversation
+        with conversation.reporting(CallEvents(), speaks=True):
+            assert conversation.tier.holds == 0, "nothing was being written"
+        async with conversation.turn:
+            with conversation.reporting(CallEvents(), speaks=True):
+                assert conversation.tier.holds == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_deployment_without_steps_ends_the_step_of_one_that_had_them(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        session.says("Verify me")
+        plain = session_tiers(Deployment(name="t"), session.conversation, lambda: SEEN)
+        assert session.state[0] is Tier.AGENT
+        assert plain.answer("Can I show you something?", is_again=False) is None
+        await asyncio.sleep(0)
+
+    play(tmp_path, scenario)

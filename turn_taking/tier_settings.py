@@ -1,0 +1,135 @@
+"""Settings of the steps to another medium: the rules of the offers, and the phrases around them."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from parley.core.strict_model import StrictModel
+from parley.core.tiers import Medium
+from parley.turn_taking.tier_offers import WORDED, OfferCause, OfferRule
+
+OfferPhrase = Annotated[str, Field(min_length=1, max_length=400)]
+
+
+class OfferRuleSettings(StrictModel):
+    """Rule by which another medium is offered."""
+
+    to: Medium = Field(description="`text`, `voice`, `video` (a camera) or `screen` (a shared screen)")
+    cause: OfferCause = Field(
+        description="why. Counted in exchanges in a row: `unknown` (the embedded model does not know), "
+        "`repairs` (one side had to ask again), `tension` (said tensely), `unclear` (recognised with little "
+        "confidence), `unneeded` (a camera or a screen is on, and no words of a rule called for it). By "
+        "words of the caller: `eyes` (a task that has to be seen), `verification`, `policy`"
+    )
+    after: int = Field(
+        0, ge=0, le=20, description="exchanges in a row after which the offer is made, for a counted cause"
+    )
+    on: tuple[OfferPhrase, ...] = Field(
+        (), max_length=200, description="words of the caller on which it is made, for the other causes"
+    )
+
+    @model_validator(mode="after")
+    def _has_its_trigger(self) -> Self:
+        if self.cause in WORDED and (self.after or not self.on):
+            raise ValueError(f"cause {self.cause}: give the words of the caller in 'on', and no 'after'")
+        if self.cause not in WORDED and (self.on or not self.after):
+            raise ValueError(f"cause {self.cause}: give the number of exchanges in 'after', and no 'on'")
+        if self.cause is OfferCause.UNNEEDED and self.to is not Medium.VOICE:
+            raise ValueError("cause unneeded: the step leads to voice")
+        return self
+
+    def rule(self) -> OfferRule:
+        """Return the rule."""
+        return OfferRule(self.cause, self.to, self.after, self.on)
+
+
+class TierSettings(StrictModel):
+    """Steps of a session to another medium: when one is offered, and the phrases."""
+
+    offers: tuple[OfferRuleSettings, ...] = Field(
+        (
+            OfferRuleSettings(to=Medium.VOICE, cause=OfferCause.REPAIRS, after=2),
+            OfferRuleSettings(to=Medium.TEXT, cause=OfferCause.UNCLEAR, after=3),
+            OfferRuleSettings(to=Medium.VOICE, cause=OfferCause.UNNEEDED, after=4),
+        ),
+        max_length=50,
+        description="rules of the offers. A caller who wishes for a medium in their own words needs none",
+    )
+    unclear_below: float = Field(
+        0.4, gt=0, le=1, description="mean confidence of its words below which a turn counts as `unclear`"
+    )
+    step_s: float = Field(
+        60.0,
+        ge=5,
+        le=600,
+        description="longest time in a call from the caller's answer to the camera, the screen or the end of "
+        "the call",
+    )
+    offer_text: OfferPhrase = Field(
+        "I do not understand you well. Shall we go on in writing?", description="offer to write"
+    )
+    offer_voice: OfferPhrase = Field(
+        "Shall we talk about it instead? You can call me from this page.", description="offer of a call"
+    )
+    offer_video: OfferPhrase = Field(
+        "I would have to see that. Will you turn on your camera?", description="offer of a camera"
+    )
+    offer_screen: OfferPhrase = Field(
+        "I would have to see that. Will you share your screen?", description="offer of a shared screen"
+    )
+    offer_unseen: OfferPhrase = Field(
+        "I need to see nothing more. Shall we go on without pictures?",
+        description="offer to go on without the camera or the screen",
+    )
+    go_text: OfferPhrase = Field(
+        "All right, let us go on in writing. Everything so far is on the page.",
+        description="to a caller who takes it",
+    )
+    go_voice: OfferPhrase = Field(
+        "All right. Press the button to call me. We go on where we are.",
+        description="to a caller who takes it",
+    )
+    go_video: OfferPhrase = Field(
+        "All right. Please allow your browser to use the camera.", description="to a caller who takes it"
+    )
+    go_screen: OfferPhrase = Field(
+        "All right. Please choose what you share on the page.", description="to a caller who takes it"
+    )
+    go_unseen: OfferPhrase = Field(
+        "All right, I see nothing any more.", description="to a caller who goes on without pictures"
+    )
+    seen: OfferPhrase = Field("Thank you, I can see it. Please go on.", description="when pictures come")
+    declined: OfferPhrase = Field(
+        "All right, we go on like this. What else can I do for you?", description="after a declined offer"
+    )
+    failed: OfferPhrase = Field(
+        "That did not work. Let us go on like this.",
+        description="when the step was not taken: the browser refused, or nothing came within ``step_s``",
+    )
+
+    def rules(self) -> list[OfferRule]:
+        """Return the rules of the offers."""
+        return [each.rule() for each in self.offers]
+
+    def offer_of(self, rule: OfferRule) -> str:
+        """Return the phrase with which a medium is offered."""
+        if rule.cause is OfferCause.UNNEEDED:
+            return self.offer_unseen
+        phrases = {
+            Medium.TEXT: self.offer_text,
+            Medium.VOICE: self.offer_voice,
+            Medium.VIDEO: self.offer_video,
+            Medium.SCREEN: self.offer_screen,
+        }
+        return "" if rule.to is None else phrases[rule.to]
+
+    def go(self, to: Medium, *, is_in_call: bool) -> str:
+        """Return the phrase for a caller who takes a step."""
+        voice = self.go_unseen if is_in_call else self.go_voice
+        phrases = {
+            Medium.TEXT: self.go_text,
+            Medium.VOICE: voice,
+            Medium.VIDEO: self.go_video if is_in_call else self.go_voice,
+            Medium.SCREEN: self.go_screen if is_in_call else self.go_voice,
+        }
+        return phrases[to]
