@@ -61,6 +61,7 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     from parley.serving.gateway.phone.routes import open_carriers
     from parley.serving.pool.pool import pool_secret
     from parley.serving.pool.settings import PoolTuning
+    from parley.serving.pool.shared.lines import SharedLines
     from parley.telemetry.trace_export import check_traces
 
     server, phone = deployment.server, deployment.phone
@@ -77,6 +78,8 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
             yield from _complaint(caller_key)
     if deployment.workers.workers:
         yield from _complaint(lambda: pool_secret(tuned(PoolTuning, deployment.workers)))
+    if (shared := deployment.workers.shared) is not None:
+        yield from _complaint(partial(SharedLines, shared, deployment.remembering.store))
     whole = list(_complaint(partial(plan, deployment, duplex=True)))
     parts = _problems_of_parts(deployment) if whole else []
     # The whole has a problem of its own when its parts do not fit each other.

@@ -8,7 +8,8 @@ readers noted (``comments``); they are deleted with their session. ``retention``
 retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and ``tenant_report`` says
 which reports of it are counted (``tenant_use``). ``used_token`` holds the tokens that have begun a
 conversation (``used_tokens``), and ``token_request`` counts the model requests of tokens with a total
-(``token_requests``).
+(``token_requests``). The tables of a shared pool (``serving.pool.shared``), which have no rows that last, are
+in their migration only.
 """
 
 import sqlalchemy as sa
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0012"
+HEAD = "0013"
 
 metadata = sa.MetaData()
 

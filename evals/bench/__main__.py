@@ -24,6 +24,7 @@ BENCHMARKS: Mapping[str, str] = {
     "scheduler": "parley.evals.bench.scheduler",
     "sequencer": "parley.evals.bench.sequencer.__main__",
     "session_store": "parley.evals.bench.session_store",
+    "shared_pool": "parley.evals.bench.shared_pool.__main__",
     "telemetry": "parley.evals.bench.telemetry",
     "worker_overhead": "parley.evals.bench.worker_overhead",
 }

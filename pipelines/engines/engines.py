@@ -200,7 +200,11 @@ class Engines:
             ):
                 # A full-duplex call may begin while its workers load: a call that needs one waits.
                 workers = await opened.enter_async_context(
-                    Pool(deployment.workers, traces=deployment.telemetry.traces)
+                    Pool(
+                        deployment.workers,
+                        traces=deployment.telemetry.traces,
+                        store=deployment.remembering.store,
+                    )
                 )
             try:
                 async with asyncio.TaskGroup() as tasks:

@@ -62,7 +62,8 @@ async def talk_in_terminal(
     async with AsyncExitStack() as opened:
         streams = None
         if planned.in_workers:
-            streams = (await opened.enter_async_context(Pool(deployment.workers))).streams
+            pool = Pool(deployment.workers, store=deployment.remembering.store)
+            streams = (await opened.enter_async_context(pool)).streams
         answering = await LlmRuntime.load(deployment, planned, streams)
         opened.push_async_callback(answering.close)
         conversations = await opened.enter_async_context(open_conversations(deployment, answering))

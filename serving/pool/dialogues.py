@@ -8,9 +8,9 @@ with the smallest share of its streams in use. A conversation that finds no room
 arrival, with a deadline, in its own thread.
 
 The memory of a worker is what it reports (its limits for caches) or ``kv_bytes`` of its specification. The
-need of a conversation is computed from the worker's report of its model (``models.llm.kv.memory``). Streams
-that other gateways hold reduce the slots; their memory is not known here, so a worker that several gateways
-share is divided among them by ``kv_bytes``.
+need of a conversation is computed from the worker's report of its model (``models.llm.kv.memory``). Without a
+shared line, streams that other gateways hold reduce the slots; their memory is not known here, so a worker
+that several gateways use is divided among them by ``kv_bytes``. With one, all are counted in the tables.
 
 The information is some milliseconds old. The worker decides, and a refused conversation requests again.
 """
@@ -25,6 +25,8 @@ from parley.core.errors import EngineBusyError, EngineError
 from parley.models.llm.hosted.engine import CachedDialogue, PoolLlmSettings
 from parley.models.llm.kv.memory import with_room
 from parley.runtime.engine_hosting.messages import EngineMessage
+from parley.serving.pool.shared.lines import AnyScheduler, SharedLines
+from parley.serving.scheduler.eta import Eta
 from parley.serving.scheduler.scheduler import Scheduler, SchedulerSettings
 from parley.serving.scheduler.types import (
     Effect,
@@ -93,13 +95,26 @@ class DialogueWorkers:
     Args:
         settings: of the row that uses them.
         first: returns the first message to a worker for a lease.
+        lines: lines that other gateways share; None: this gateway has its own.
     """
 
-    def __init__(self, settings: PoolLlmSettings, first: Callable[[Lease], EngineMessage]) -> None:
+    def __init__(
+        self,
+        settings: PoolLlmSettings,
+        first: Callable[[Lease], EngineMessage],
+        lines: SharedLines | None = None,
+    ) -> None:
         self._settings = settings
         self._first = first
-        self._scheduler = Scheduler(_SCHEDULER)
         self._changed = threading.Condition()
+        self._is_shared = lines is not None
+        self._scheduler: AnyScheduler
+        if lines is None:
+            self._scheduler = Scheduler(_SCHEDULER)
+        else:
+            self._scheduler = lines.scheduler(
+                "llm", _SCHEDULER, self._on_effects, eta=Eta(), now_ms=self._now_ms
+            )
         self._models: dict[str, _Model] = {}
         # Present ticket of each session.
         self._tickets: dict[str, str] = {}
@@ -136,7 +151,10 @@ class DialogueWorkers:
             )
             self._models[name] = model
             known = self._scheduler.worker(name)
-            elsewhere = max(0, int(facts.get("streams", 0)) - (0 if known is None else known.conversations))
+            elsewhere = 0
+            if not self._is_shared:
+                here = 0 if known is None else known.conversations
+                elsewhere = max(0, int(facts.get("streams", 0)) - here)
             slots = max(1, int(engine.get("slots", 1)) - elsewhere)
             offer = WorkerCapacity(name, str(facts.get("incarnation")), slots, model.budget_bytes)
             standing = WorkerState.READY if takes else WorkerState.DRAINING
@@ -216,6 +234,11 @@ class DialogueWorkers:
                 for name in self._models
                 if (known := self._scheduler.worker(name)) is not None
             }
+
+    def _on_effects(self, effects: list[Effect]) -> None:
+        """Take effects of a shared line, on the loop."""
+        with self._changed:
+            self._apply(effects)
 
     # Called with the lock.
 

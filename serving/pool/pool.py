@@ -16,8 +16,9 @@ conversation from here is running, its activity is attributed to that. After the
 not assigned until a new poll reports it idle.
 
 A worker that holds a conversation of another origin (another gateway's, or one that is still being cleaned
-up) is not granted until it reports that it is free. Owns a task for each worker and one for deadlines;
-``close`` ends them.
+up) is not granted until it reports that it is free. With ``shared`` the line and the leases are in tables
+(``serving.pool.shared``), and so are those of the other gateways. Owns a task for each worker, one for
+deadlines and one for each shared line; ``close`` ends them.
 """
 
 import asyncio
@@ -41,6 +42,8 @@ from parley.serving.pool.health import HealthWatch
 from parley.serving.pool.minicpm_server import ServerWorker
 from parley.serving.pool.process import WorkerProcess
 from parley.serving.pool.settings import PoolSettings, PoolTuning, WorkerSpec
+from parley.serving.pool.shared.lines import AnyScheduler, SharedLines
+from parley.serving.pool.shared.scheduler import SharedScheduler
 from parley.serving.pool.streams import StreamWorkers
 from parley.serving.pool.watch import Watch
 from parley.serving.scheduler.eta import Eta, EtaSettings
@@ -58,6 +61,7 @@ from parley.serving.scheduler.types import (
     WorkerRequest,
     WorkerState,
 )
+from parley.session_store.settings import StoreSettings
 from parley.telemetry.settings import TraceSettings
 
 OnPlace = Callable[[QueuePlace], None]
@@ -177,6 +181,8 @@ class _Kept:
     is_silent: bool = False
     heard_s: float | None = None
     placed: int = 0
+    # It has refused a conversation for one that no lease of the line is for.
+    is_taken: bool = False
 
 
 class Pool:
@@ -185,18 +191,33 @@ class Pool:
     Args:
         settings: of the pool.
         traces: of the deployment, for the workers that are started here; None: there are none.
+        store: of the deployment, whose database holds a shared line; None: there is none.
 
     Raises:
-        ConfigError: there is no secret, and a worker is not started here.
+        ConfigError: there is no secret, and a worker is not started here; or the line is to be shared, and
+            the store is not a PostgreSQL database.
     """
 
-    def __init__(self, settings: PoolSettings, *, traces: TraceSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: PoolSettings,
+        *,
+        traces: TraceSettings | None = None,
+        store: StoreSettings | None = None,
+    ) -> None:
         self._traces = traces
         self.settings = settings = tuned(PoolTuning, settings)
         self._clock = LoopClock()
         self._secret = pool_secret(settings)
         self.eta = Eta(settings.eta)
-        self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
+        self._lines = None if settings.shared is None else SharedLines(settings.shared, store)
+        self._scheduler: AnyScheduler
+        if self._lines is None:
+            self._scheduler = Scheduler(settings.scheduler, eta=self.eta)
+        else:
+            self._scheduler = self._lines.scheduler(
+                "omni", settings.scheduler, self._apply, eta=self.eta, now_ms=self._clock.now_ms
+            )
         self._waiters: dict[str, _Waiter] = {}
         self._placed: dict[str, Assignment] = {}
         # The same by worker: tickets and their sessions.
@@ -204,7 +225,7 @@ class Pool:
         # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
-        self.streams = StreamWorkers(self.first)
+        self.streams = StreamWorkers(self.first, self._lines)
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._places_changed = asyncio.Event()
@@ -215,6 +236,8 @@ class Pool:
         for kept in self._kept.values():
             work = self._watch(kept) if kept.process is None else kept.process.run()
             self._tasks.append(asyncio.create_task(work, name=f"pool.{kept.spec.name}"))
+        if self._lines is not None:
+            self._lines.start()
         self._tasks.append(asyncio.create_task(self._keep_time(), name="pool.deadlines"))
         self._tasks.append(asyncio.create_task(self._report_places(), name="pool.places"))
         return self
@@ -232,6 +255,8 @@ class Pool:
         for task in (*tasks, *watching):
             task.cancel()
         await asyncio.gather(*tasks, *watching, return_exceptions=True)
+        if self._lines is not None:
+            await self._lines.close()
 
     # Conversations.
 
@@ -274,6 +299,7 @@ class Pool:
             placed: the assignment.
             busy: true when another client holds the worker.
         """
+        self._kept[placed.lease.worker].is_taken |= busy
         self._lose(placed, partial(self._scheduler.lease_rejected, busy=busy))
 
     def failed(self, placed: Assignment) -> None:
@@ -618,7 +644,14 @@ class Pool:
             # It has no session ids of ours: its activity during one of our conversations is attributed to
             # that one.
             return bool(facts["held"]) and not ours
-        return any(held["session_id"] not in ours for held in facts.get("held", ()))
+        held = {each["session_id"] for each in facts.get("held", ())}
+        if not isinstance(self._scheduler, SharedScheduler):
+            return not held <= ours
+        # What other gateways have just been granted is not known here yet, and is no reason to avoid the
+        # worker: its slots are counted in the tables.
+        kept = self._kept[name]
+        kept.is_taken &= not held <= ours | self._scheduler.sessions_on(name)
+        return kept.is_taken
 
     def _on_silent(self, kept: _Kept) -> None:
         kept.is_silent = True

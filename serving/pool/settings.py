@@ -82,6 +82,35 @@ class WorkerSpec(StrictModel):
             raise ValueError(f"{'; '.join(faults)} (known settings: {known})") from error
 
 
+class SharedPoolSettings(StrictModel):
+    """Line and leases that several gateways share, in the PostgreSQL database of the sessions."""
+
+    name: str = Field(
+        "default",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="gateways with the same name and database share one line",
+    )
+    lease_s: float = Field(
+        6.0,
+        ge=0.3,
+        le=600,
+        description="time without a sign of life after which a gateway has lost its places in the line, and "
+        "the slots of its conversations are free",
+    )
+    poll_s: float = Field(
+        1.0,
+        ge=0.05,
+        le=60,
+        description="interval of the signs of life, and of looks for news of which no notification came",
+    )
+
+    @model_validator(mode="after")
+    def _beats_in_time(self) -> "SharedPoolSettings":
+        if self.lease_s < 3 * self.poll_s:
+            raise ValueError("expected lease_s >= 3 * poll_s")
+        return self
+
+
 class PoolSettings(StrictModel):
     """Workers of a gateway."""
 
@@ -89,6 +118,11 @@ class PoolSettings(StrictModel):
         (),
         max_length=1_000,
         description="workers of this deployment; empty: every engine runs in this process",
+    )
+    shared: SharedPoolSettings | None = Field(
+        None,
+        description="share line and leases with the other gateways of this database; null: this gateway has "
+        "its own",
     )
 
     @model_validator(mode="after")

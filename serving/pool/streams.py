@@ -26,6 +26,7 @@ from parley.models.stt.hosted.engine import HostedStt
 from parley.models.tts.hosted.engine import HostedTts, VoiceLimits
 from parley.runtime.engine_hosting.messages import EngineMessage
 from parley.serving.pool.dialogues import DialogueWorkers
+from parley.serving.pool.shared.lines import SharedLines
 from parley.serving.scheduler.types import Lease
 
 ENGINE = "pool"
@@ -77,10 +78,12 @@ class StreamWorkers:
 
     Args:
         first: returns the first message to a worker for a lease.
+        lines: lines that other gateways share; None: this gateway has its own.
     """
 
-    def __init__(self, first: Callable[[Lease], EngineMessage]) -> None:
+    def __init__(self, first: Callable[[Lease], EngineMessage], lines: SharedLines | None = None) -> None:
         self._first = first
+        self._lines = lines
         self._dialogues: list[DialogueWorkers] = []
         # The last reports of workers with language models, for placements that are opened later.
         self._reports: dict[str, tuple[str, Mapping[str, Any], int | None]] = {}
@@ -132,7 +135,7 @@ class StreamWorkers:
 
     def dialogues(self, settings: PoolLlmSettings) -> DialogueWorkers:
         """Return the placement of conversations with language models; it receives the reports from now on."""
-        opened = DialogueWorkers(settings, self._first)
+        opened = DialogueWorkers(settings, self._first, self._lines)
         with self._changed:
             self._dialogues.append(opened)
             for name, report in self._reports.items():

@@ -1,8 +1,9 @@
 """Queued requests of one scheduler, in the order of service. Pure.
 
-Conversations that lost a worker come before all others, each group in the order of its requests. The head is
-the first request that some known worker could hold; one that none could hold keeps its place and is not the
-head. No method visits all requests, except iteration and a change of the largest worker.
+Conversations that lost a worker come before all others, and calls before texts (``Rank``), each group in the
+order of its requests. The head is the first request that some known worker could hold; one that none could
+hold keeps its place and is not the head. No method visits all requests, except iteration and a change of the
+largest worker.
 """
 
 from collections import OrderedDict
@@ -10,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parley.serving.scheduler.arrival_order import ArrivalOrder
-from parley.serving.scheduler.types import WorkerRequest
+from parley.serving.scheduler.types import Rank, WorkerRequest
 
-# Subtracted from the number of a conversation that lost its worker, which places it before all others.
-_RESUMED = 2**62
+# Distance of two groups: more than there can be requests.
+_GROUP = 2**60
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class Waiter:
     @property
     def key(self) -> int:
         """Place in the order of service."""
-        return self.number - _RESUMED if self.is_resumed else self.number
+        return self.number + _GROUP * Rank.of(self.want.task, is_resumed=self.is_resumed)
 
     def wait_for_own(self, now_ms: int) -> int:
         """Return the time since which it could have had another worker than the one with its cache."""

@@ -2,9 +2,9 @@
 
 Pure: time comes in, effects go out. Inputs: worker requests and cancellations; workers joining, changing
 state or failing; conversations ending. Output of each call: the resulting effects, in order. There is one
-queue, first come first served. A conversation that lost its worker waits at its head; several of them are in
-the order of their requests. The head is never overtaken. It may wait for the worker that has its cache, for
-``affinity_ms`` from when it could have had another, and not at all while a live call waits after it.
+queue. A conversation that lost its worker waits at its head; calls come before texts; within each group the
+first come is the first served. The head is never overtaken. It may wait for the worker that has its cache,
+for ``affinity_ms`` from when it could have had another, and not at all while a live call waits after it.
 
 A lease is the scheduler's view; the worker decides (``serving.worker``). A worker that does not accept a
 lease is suspect until it reports that it is ready, and the conversation that was granted the lease waits at

@@ -1,7 +1,7 @@
 """Requests for workers, capacities of workers, and the effects of assigning them. Values only."""
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from parley.models.llm.kv.segments import CacheHandle
 
@@ -18,6 +18,23 @@ class Task(StrEnum):
     def is_live(self) -> bool:
         """True when a person waits in a call, and not for a text."""
         return self is not Task.CHAT
+
+
+class Rank(IntEnum):
+    """Groups of requests in the order of service; within a group the first request comes first."""
+
+    RESUMED = 0
+    """Conversations that lost their worker."""
+    LIVE = 1
+    """Calls, in which a person listens for the answer."""
+    TEXT = 2
+
+    @classmethod
+    def of(cls, task: Task, *, is_resumed: bool) -> "Rank":
+        """Return the group of a request."""
+        if is_resumed:
+            return cls.RESUMED
+        return cls.LIVE if task.is_live else cls.TEXT
 
 
 @dataclass(frozen=True, slots=True)

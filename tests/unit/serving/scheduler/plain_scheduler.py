@@ -133,7 +133,7 @@ class PlainScheduler:
             return [RequestRefused(want.ticket_id, RefusalReason.TOO_LARGE, self._largest())]
         self.asked += 1
         request = PlainRequest(want, self.asked, now_ms)
-        self.queue.append(request)
+        self._queue_in_order(request)
         effects = self._serve(now_ms)
         if request in self.queue and len(self.queue) > self.settings.max_waiting:
             self.queue.remove(request)
@@ -291,9 +291,13 @@ class PlainScheduler:
         return LeaseGranted(want.ticket_id, lease)
 
     def _again(self, request: PlainRequest, now_ms: int) -> None:
-        lost = PlainRequest(request.want, request.number, now_ms, was_lost=True)
-        self.queue.append(lost)
-        self.queue.sort(key=lambda each: (not each.was_lost, each.number))
+        self._queue_in_order(PlainRequest(request.want, request.number, now_ms, was_lost=True))
+
+    def _queue_in_order(self, request: PlainRequest) -> None:
+        self.queue.append(request)
+        self.queue.sort(
+            key=lambda each: (0 if each.was_lost else 1 if each.want.task.is_live else 2, each.number)
+        )
 
     def _lose_all(self, worker: PlainWorker, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []

@@ -334,8 +334,23 @@ def test_who_is_in_a_call_does_not_wait_for_someone_elses_cache() -> None:
     scheduler = warm("u", "w")
     own = resumes("x", "w")
     scheduler.ask(own, 100)
-    scheduler.ask(WorkerRequest("a", own.session_id, Task.CHAT, digests=CHAIN, handle=own.handle), 1_000)
+    scheduler.ask(
+        WorkerRequest("a", own.session_id, Task.OMNI_DUPLEX, digests=CHAIN, handle=own.handle), 1_000
+    )
     assert granted(scheduler.ask(want("b", Task.OMNI_DUPLEX), 1_001)) == [("a", "u")]
+
+
+def test_a_call_is_served_before_texts_that_came_earlier() -> None:
+    scheduler = pool("w")
+    scheduler.ask(want("a"), 0)
+    chat, voice, omni = Task.CHAT, Task.HALF_DUPLEX, Task.OMNI_DUPLEX
+    for ticket, task in (("b", chat), ("c", voice), ("d", chat), ("e", omni)):
+        scheduler.ask(want(ticket, task), 1)
+    assert [place.ticket_id for place in scheduler.places(2)] == ["c", "e", "b", "d"]
+    assert [scheduler.position(ticket) for ticket in "bcde"] == [3, 1, 4, 2]
+    # A text that loses its worker is resumed before calls that have not begun.
+    assert granted(scheduler.move("a", 3)) == []
+    assert [place.ticket_id for place in scheduler.places(4)] == ["a", "c", "e", "b", "d"]
 
 
 # Estimates.
@@ -436,9 +451,17 @@ class Model:
 
     def wait_again(self, ticket: str) -> None:
         self.resumed.add(ticket)
-        behind = [each for each in self.waiting if each not in self.resumed]
-        front = sorted((each for each in (*self.waiting, ticket) if each in self.resumed), key=int)
-        self.waiting = [*front, *behind]
+        self.line_up(ticket)
+
+    def line_up(self, ticket: str) -> None:
+        """Put a ticket in its place: resumed conversations, calls, texts, each in order of their requests."""
+        self.waiting.append(ticket)
+        self.waiting.sort(key=lambda each: (self.group(each), int(each)))
+
+    def group(self, ticket: str) -> int:
+        if ticket in self.resumed:
+            return 0
+        return 1 if self.wants[ticket].task.is_live else 2
 
     def check(self) -> None:
         scheduler = self.scheduler
@@ -475,7 +498,7 @@ class Model:
             digests=chain,
             handle=handle,
         )
-        self.waiting.append(ticket)
+        self.line_up(ticket)
         return self.scheduler.ask(self.wants[ticket], self.now_ms)
 
     def heartbeat(self) -> list[Effect]:

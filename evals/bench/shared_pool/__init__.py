@@ -1,0 +1,1 @@
+"""Measurements of a pool that several gateways share."""

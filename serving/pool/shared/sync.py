@@ -1,0 +1,334 @@
+"""Connection of one gateway to the tables of a shared pool, and the task that keeps both the same.
+
+Inputs: changes of the gateway (``SharedScheduler``), notifications of the others, and the clock. Outputs:
+``on_effects`` with grants and refusals. A step is one transaction: a sign of life, the changes, grants to
+whichever gateway the first requests belong to, and the news of this one. A gateway that gets a grant is
+notified; where the notification is lost, it looks after ``poll_s``.
+
+Life is counted and not dated, so no clock of another machine decides about it, not even the database's. A
+gateway whose count has not changed for ``lease_s`` of this gateway's time has ended: its places and its
+leases go. Only time in which this gateway reached the tables counts, because no gateway can give a sign of
+life to a database that does not answer.
+
+Slow or away: the changes wait, in their order, and one step brings them all. Requests are refused after
+``no_worker_ms`` without the database. Frozen: the database ends a transaction that this process left open
+after ``STEP_S``, so that no other gateway waits for it. Back after the others have removed it, or after the
+tables were lost: everything that it has is put there again, requests with the numbers that they had.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import sqlalchemy as sa
+from loguru import logger
+
+from parley.serving.pool.settings import SharedPoolSettings
+from parley.serving.pool.shared import tables
+from parley.serving.pool.shared.scheduler import LineChanges, SharedScheduler
+from parley.serving.scheduler.clock_offset import ClockOffset
+from parley.serving.scheduler.types import Effect, RefusalReason
+
+# Time limit of one step, and of a connection.
+STEP_S = 2.0
+RETRY_S = 0.25
+CLOSE_S = 2.0
+# Least pause between two readings of the whole line, and the part of it for each request: a long line takes
+# some hundredths of the loop's time, however often it changes.
+LOOK_S, LOOK_OF_REQUEST_S = 0.05, 0.000_1
+# The same while no caller of this gateway waits.
+IDLE_LOOK_S = 1.0
+
+
+class LineSync:
+    """Task of one gateway and line.
+
+    Args:
+        url: of the PostgreSQL database.
+        settings: of the shared pool.
+        line: name of the line in it.
+        scheduler: of the gateway.
+        on_effects: called on the loop with what the tables granted and refused, and with nothing when the
+            places have changed.
+    """
+
+    def __init__(
+        self,
+        url: sa.URL,
+        settings: SharedPoolSettings,
+        line: str,
+        scheduler: SharedScheduler,
+        on_effects: Callable[[list[Effect]], None],
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._line = f"{settings.name}.{line}"
+        self._scheduler = scheduler
+        self._on_effects = on_effects
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._connection: Any = None
+        self._is_joined = False
+        # Id in the tables, and number of the last grant that was read.
+        self._member = secrets.token_hex(8)
+        self._granted = 0
+        self._offset = ClockOffset()
+        # Last count of each other gateway, and the time in which it has stayed the same.
+        self._beats: dict[str, tuple[int, float]] = {}
+        # Times of the last step, and of the last one that looked for everything.
+        self._beat_s = self._polled_s = 0.0
+        self._has_news = False
+        self._is_stale = True
+        self._looked_s = 0.0
+        self._look_s = LOOK_S
+
+    def start(self) -> None:
+        """Start the task; the owner calls ``close``."""
+        self._loop = asyncio.get_running_loop()
+        self._scheduler.when_changed(self._changed)
+        self._task = asyncio.create_task(self._run(), name=f"pool.{self._line}")
+
+    async def close(self) -> None:
+        """End the task, and leave the line."""
+        task, self._task = self._task, None
+        self._scheduler.when_changed(lambda: None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await self._leave(connection)
+                    await connection.close()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                logger.warning(f"{self._line}: left without notice: {type(error).__name__}")
+                connection.terminate()
+
+    async def _leave(self, connection: Any) -> None:
+        async with connection.transaction():
+            await tables.lock(connection, self._line)
+            await tables.leave(connection, self._member)
+            granted = await tables.grant(connection, self._line)
+            await tables.notify(connection, {*granted, self._line})
+
+    def _changed(self) -> None:
+        """Wake the task; in any thread."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake.set)
+
+    async def _run(self) -> None:
+        is_logged = False
+        while True:
+            try:
+                if self._connection is None:
+                    await self._connect()
+                await self._turn()
+                is_logged = False
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                if not is_logged:
+                    is_logged = True
+                    logger.warning(f"{self._line}: the database does not answer: {type(error).__name__}")
+                self._disconnect()
+                self._deliver(self._scheduler.due(self._now_ms()))
+                await asyncio.sleep(RETRY_S)
+            except Exception as error:
+                # The outermost level of the task: calls would wait for ever if it ended.
+                logger.opt(exception=error).error(f"{self._line}: a step failed, starting again")
+                self._disconnect()
+                await asyncio.sleep(RETRY_S)
+
+    async def _connect(self) -> None:
+        _, options = self._url.get_dialect()().create_connect_args(self._url)
+        milliseconds = str(round(STEP_S * 1_000))
+        self._connection = await asyncpg.connect(
+            **options,
+            timeout=STEP_S,
+            command_timeout=STEP_S,
+            server_settings={
+                "application_name": "parley pool",
+                "jit": "off",
+                # The rows are what living gateways say: a server that crashed has none of them.
+                "synchronous_commit": "off",
+                "idle_in_transaction_session_timeout": milliseconds,
+                "statement_timeout": milliseconds,
+            },
+        )
+        self._connection.add_termination_listener(lambda _connection: self._wake.set())
+        await self._connection.add_listener(tables.CHANNEL, self._on_notification)
+        self._is_joined = False
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+        self._scheduler.on_reached(False)
+        # Others could give no sign of life either.
+        self._beats.clear()
+
+    def _on_notification(self, _connection: object, _pid: int, _channel: str, words: str) -> None:
+        if words == self._member:
+            self._has_news = True
+        elif words == self._line:
+            self._is_stale = True
+        else:
+            return
+        self._wake.set()
+
+    # One turn of the task.
+
+    async def _turn(self) -> None:
+        """Wait until there is something to do, and do it."""
+        await self._wait()
+        now_s = self._now_s()
+        self._deliver(self._scheduler.due(self._now_ms()))
+        is_due = self._has_news or now_s >= self._polled_s + self._settings.poll_s
+        if is_due or not self._is_joined or self._scheduler.has_changes:
+            self._has_news = False
+            await self._step(is_due=is_due)
+        if self._is_stale and self._now_s() >= self._look_due_s():
+            await self._look()
+
+    async def _wait(self) -> None:
+        due_s = [self._polled_s + self._settings.poll_s]
+        if (due_ms := self._scheduler.next_due_ms()) is not None:
+            due_s.append(due_ms / 1_000 - self._now_ms() / 1_000 + self._now_s())
+        if self._is_stale:
+            due_s.append(self._look_due_s())
+        if self._is_joined and not self._scheduler.has_changes and not self._has_news:
+            try:
+                async with asyncio.timeout_at(min(due_s)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+        self._wake.clear()
+        if self._connection.is_closed():
+            raise ConnectionResetError("the database closed the connection")
+
+    def _look_due_s(self) -> float:
+        pause_s = self._look_s if self._scheduler.is_waiting_here else max(self._look_s, IDLE_LOOK_S)
+        return self._looked_s + pause_s
+
+    async def _step(self, *, is_due: bool) -> None:
+        """Bring everything to the tables and back.
+
+        Args:
+            is_due: look for news without a notification, and for gateways that have ended.
+        """
+        connection, scheduler = self._connection, self._scheduler
+        changes, news, refused = LineChanges(), list[tables.GrantedRow](), dict[str, RefusalReason]()
+        try:
+            async with asyncio.timeout(STEP_S), connection.transaction():
+                await tables.lock(connection, self._line)
+                was_joined = await self._beat()
+                if not (was_joined and self._is_joined):
+                    scheduler.mark_all()
+                    self._granted, is_due = 0, True
+                changes = scheduler.take_changes(self._offset.us)
+                numbers = await self._put(changes)
+                expired = is_due and await self._expire_others()
+                granted = await tables.grant(connection, self._line)
+                full = await self._refuse_overflow(numbers)
+                if is_due or self._member in granted:
+                    news = await tables.granted_rows(connection, self._member, self._granted)
+                if is_due:
+                    refused = await tables.take_refusals(connection, self._member)
+                if changes or granted or expired or refused or not was_joined:
+                    await tables.notify(connection, {*granted, self._line})
+        except BaseException:
+            scheduler.put_back(changes)
+            raise
+        self._is_joined = True
+        self._beat_s = self._now_s()
+        if is_due:
+            self._polled_s = self._beat_s
+        scheduler.on_reached(True)
+        scheduler.on_numbers(numbers)
+        if news:
+            self._granted = news[-1].granted
+        effects = scheduler.on_granted(news, self._now_ms())
+        effects += scheduler.on_refused({**refused, **dict.fromkeys(full, RefusalReason.QUEUE_FULL)})
+        self._deliver(effects)
+
+    async def _beat(self) -> bool:
+        """Give a sign of life, and join where needed; return whether this gateway was in the line."""
+        asked_us = self._now_ms() * 1_000
+        theirs_us = await tables.beat(self._connection, self._member)
+        was_joined = theirs_us is not None
+        if theirs_us is None:
+            theirs_us = await tables.join(self._connection, self._line, self._member)
+        # Rounded up: the bounds have to be true.
+        self._offset.add(asked_us=asked_us, theirs_us=theirs_us, answered_us=self._now_ms() * 1_000 + 1_000)
+        return was_joined
+
+    async def _put(self, changes: LineChanges) -> dict[str, int]:
+        """Bring changes to the tables; return the numbers of the requests."""
+        connection, line, member = self._connection, self._line, self._member
+        if changes.over:
+            await tables.drop(connection, member, changes.over)
+        if changes.unreached:
+            await tables.drop_reports(connection, member, changes.unreached)
+        if changes.reached:
+            await tables.put_reports(connection, line, member, changes.reached)
+        if changes.evicted:
+            await tables.put_refusals(connection, line, changes.evicted)
+        if changes.leases:
+            await tables.put_leases(connection, line, member, changes.leases)
+        if changes.requests:
+            return await tables.put_requests(connection, line, member, changes.requests)
+        return {}
+
+    async def _refuse_overflow(self, numbers: dict[str, int]) -> list[str]:
+        if not numbers:
+            return []
+        most = self._scheduler.settings.max_waiting
+        return await tables.overflow(self._connection, self._line, numbers, most)
+
+    async def _expire_others(self) -> bool:
+        """Remove gateways that have ended; return whether there were any."""
+        now_s = self._now_s()
+        if now_s - self._beat_s > self._settings.lease_s / 2:
+            # This gateway did not look for so long that it cannot say what the others did meanwhile.
+            self._beats.clear()
+        counts = await tables.other_members(self._connection, self._line, self._member)
+        self._beats = {
+            member: known
+            if (known := self._beats.get(member)) is not None and known[0] == count
+            else (count, now_s)
+            for member, count in counts.items()
+        }
+        ended = {
+            member: count
+            for member, (count, since_s) in self._beats.items()
+            if now_s - since_s >= self._settings.lease_s
+        }
+        if ended:
+            logger.warning(f"{self._line}: {len(ended)} gateways have ended; their places and leases go")
+            await tables.expire(self._connection, ended)
+        return bool(ended)
+
+    async def _look(self) -> None:
+        """Read the whole line."""
+        self._is_stale = False
+        async with asyncio.timeout(STEP_S), self._connection.transaction(readonly=True):
+            leases = await tables.seen_leases(self._connection, self._line, self._member)
+            requests = await tables.seen_requests(self._connection, self._line, self._member)
+        self._looked_s = self._now_s()
+        self._look_s = LOOK_S + LOOK_OF_REQUEST_S * len(requests)
+        self._scheduler.on_seen(requests, leases)
+        self._on_effects([])
+
+    def _deliver(self, effects: list[Effect]) -> None:
+        if effects:
+            self._on_effects(effects)
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _now_ms(self) -> int:
+        return self._scheduler.now_ms()

@@ -1,0 +1,105 @@
+"""Gateways of a shared pool in one process, over a real database."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from parley.serving.pool.settings import SharedPoolSettings
+from parley.serving.pool.shared.lines import SharedLines
+from parley.serving.scheduler.eta import Eta
+from parley.serving.scheduler.scheduler import SchedulerSettings
+from parley.serving.scheduler.types import (
+    Effect,
+    LeaseGranted,
+    LeaseLost,
+    RefusalReason,
+    Task,
+    WorkerCapacity,
+    WorkerRequest,
+)
+from parley.session_store.settings import StoreSettings
+from parley.session_store.store import SessionStore
+
+QUICK = SharedPoolSettings(lease_s=1.5, poll_s=0.2)
+WAIT_S = 60.0
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+async def until(holds: Callable[[], object], within_s: float = WAIT_S) -> None:
+    async with asyncio.timeout(within_s):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+class Gateway:
+    """Gateway that records the effects of its line."""
+
+    def __init__(self, url: str, settings: SharedPoolSettings, **bounds: object) -> None:
+        self.effects: list[Effect] = []
+        self.lines = SharedLines(settings, StoreSettings(url=url))
+        self.scheduler = self.lines.scheduler(
+            "omni",
+            SchedulerSettings.model_validate(bounds),
+            self.effects.extend,
+            eta=Eta(),
+            now_ms=now_ms,
+        )
+
+    def reach(self, worker: str, *, life: str = "1", slots: int = 1, kv_bytes: int | None = None) -> None:
+        self.take(self.scheduler.worker_up(WorkerCapacity(worker, life, slots, kv_bytes), now_ms()))
+
+    def ask(self, ticket: str, task: Task = Task.OMNI_DUPLEX, **more: object) -> None:
+        want = WorkerRequest(ticket, f"session of {ticket}", task, **more)  # type: ignore[arg-type]
+        self.take(self.scheduler.ask(want, now_ms()))
+
+    def release(self, ticket: str) -> None:
+        self.take(self.scheduler.release(ticket, now_ms(), well=True))
+
+    def take(self, effects: list[Effect]) -> None:
+        self.effects.extend(effects)
+
+    @property
+    def granted(self) -> list[tuple[str, str]]:
+        return [
+            (each.ticket_id, each.lease.worker) for each in self.effects if isinstance(each, LeaseGranted)
+        ]
+
+    @property
+    def lost(self) -> list[str]:
+        return [each.ticket_id for each in self.effects if isinstance(each, LeaseLost)]
+
+    @property
+    def refused(self) -> list[tuple[str, RefusalReason]]:
+        return [
+            (each.ticket_id, each.reason)
+            for each in self.effects
+            if not isinstance(each, LeaseGranted | LeaseLost)
+        ]
+
+    @property
+    def line(self) -> list[str]:
+        return [place.ticket_id for place in self.scheduler.places(now_ms())]
+
+
+async def prepared(url: str) -> None:
+    """Migrate a database."""
+    await (await SessionStore.open(StoreSettings(url=url))).close()
+
+
+@asynccontextmanager
+async def gateways(
+    url: str, settings: SharedPoolSettings = QUICK, **bounds: object
+) -> AsyncIterator[tuple[Gateway, Gateway]]:
+    """Run two gateways of one line."""
+    await prepared(url)
+    here, there = Gateway(url, settings, **bounds), Gateway(url, settings, **bounds)
+    here.lines.start()
+    there.lines.start()
+    try:
+        yield here, there
+    finally:
+        await asyncio.gather(here.lines.close(), there.lines.close())
