@@ -110,6 +110,29 @@ def piper_files() -> list[RemoteFile]:
     return [RemoteFile(f"{base}/{name}", f"piper/{name}") for name in names]
 
 
+# The revision that version 1.3.1 of the package supertonic pins. The package is not installed yet here.
+SUPERTONIC_BASE = (
+    "https://huggingface.co/Supertone/supertonic-3/resolve/724fb5abbf5502583fb520898d45929e62f02c0b"
+)
+SUPERTONIC_NAMES = (
+    "onnx/duration_predictor.onnx",
+    "onnx/text_encoder.onnx",
+    "onnx/vector_estimator.onnx",
+    "onnx/vocoder.onnx",
+    "onnx/tts.json",
+    "onnx/unicode_indexer.json",
+    *(f"voice_styles/{voice}{number}.json" for voice in "MF" for number in range(1, 6)),
+)
+
+
+def supertonic_files() -> list[RemoteFile]:
+    """Return the files of Supertonic 3 and its ten voices."""
+    return [
+        RemoteFile(f"{SUPERTONIC_BASE}/{name}", f"supertonic/supertonic-3/{name}")
+        for name in SUPERTONIC_NAMES
+    ]
+
+
 # Apache-2.0, made for dialogue, with a chat template that has a place for tools.
 LLAMACPP_FILE = "qwen2.5-1.5b-instruct-q4_k_m.gguf"
 
@@ -125,6 +148,7 @@ MODELS = {
     "kokoro": Model("kokoro", "https://github.com", kokoro_files),
     "whisper": Model("whisper/base.en", "https://huggingface.co", whisper_files),
     "piper": Model("piper", "https://huggingface.co", piper_files),
+    "supertonic": Model("supertonic/supertonic-3", "https://huggingface.co", supertonic_files),
     "llamacpp": Model("llamacpp", "https://huggingface.co", llamacpp_files),
 }
 

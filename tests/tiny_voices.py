@@ -1,7 +1,7 @@
-"""Tiny files of Kokoro and Piper: networks with the real inputs and outputs that speak tones.
+"""Tiny files of Kokoro, Piper and Supertonic: networks with the real inputs and outputs that speak tones.
 
 Each phoneme lasts a random number of frames and is a tone of a random pitch; spaces, stress marks, marks of
-punctuation and padding are silent. Random values come from a fixed seed.
+punctuation and padding are silent. Supertonic's characters do the same. Random values come from a fixed seed.
 The package ``onnx`` is needed for building only.
 """
 
@@ -19,6 +19,10 @@ KOKORO_FRAME_SAMPLES = 600
 PIPER_RATE_HZ = 22_050
 PIPER_FRAME_SAMPLES = 256
 PIPER_VOICE = "en_US-lessac-medium"
+SUPERTONIC_VOICES = ("F1", "M1")
+SUPERTONIC_RATE_HZ = 44_100
+# Two chunks are a frame of the latent, of 20 ms.
+SUPERTONIC_CHUNK_SAMPLES = 441
 _STRESS = "ˈˌ"
 _PAD_FRAMES = 8
 
@@ -136,6 +140,168 @@ def write_piper(
     }
     (folder / f"{voice}.onnx.json").write_text(json.dumps(description), encoding="utf-8")
     return folder
+
+
+def write_supertonic(models_dir: Path, *, model: str = "supertonic-3", silent: bool = False) -> Path:
+    """Write the files of a Supertonic model below ``models_dir``; return their folder.
+
+    It knows the characters of ASCII and those that accented Latin letters are composed of.
+
+    silent: every character is silence.
+    """
+    folder = models_dir / "supertonic" / model
+    (folder / "onnx").mkdir(parents=True)
+    (folder / "voice_styles").mkdir()
+    known = [*range(0x20, 0x7F), *range(0x300, 0x370)]
+    indexer = [-1] * 0x400
+    for number, code in enumerate(known):
+        indexer[code] = number
+    description = {
+        "ae": {"sample_rate": SUPERTONIC_RATE_HZ, "base_chunk_size": SUPERTONIC_CHUNK_SAMPLES},
+        "ttl": {"latent_dim": 1, "chunk_compress_factor": 2},
+    }
+    random = np.random.default_rng(5)
+    styles = {
+        voice: {
+            name: {"dims": dims, "data": (0.2 * random.random(dims)).tolist()}
+            for name, dims in (("style_ttl", [1, 2, 4]), ("style_dp", [1, 2, 2]))
+        }
+        for voice in SUPERTONIC_VOICES
+    }
+    files: dict[str, object] = {"onnx/unicode_indexer.json": indexer, "onnx/tts.json": description}
+    files |= {f"voice_styles/{voice}.json": style for voice, style in styles.items()}
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    heard = np.array([chr(code).isalnum() for code in known])
+    table = {
+        "seconds": np.where(heard, random.uniform(0.05, 0.09, len(known)), 0.03).astype(np.float32),
+        "loudness": np.where(heard & (not silent), 0.5, 0.0).astype(np.float32),
+        "hertz": random.uniform(300, 900, len(known)).astype(np.float32),
+    }
+    _save_readers(folder / "onnx", table)
+    _save_estimator(folder / "onnx")
+    _save_vocoder(folder / "onnx")
+    return folder
+
+
+def _save_readers(folder: Path, table: dict[str, np.ndarray]) -> None:
+    """Write the duration predictor and the text encoder, which look characters up; the style scales both."""
+    value, node = helper.make_tensor_value_info, helper.make_node
+    ids = value("text_ids", TensorProto.INT64, [1, "characters"])
+    mask = value("text_mask", TensorProto.FLOAT, [1, 1, "characters"])
+    scale = [
+        node("ReduceMean", ["style"], ["mean"], axes=[0, 1, 2], keepdims=0),
+        node("Add", ["one", "mean"], ["scale"]),
+    ]
+    constants = {"one": np.array([1.0], dtype=np.float32), "flat": np.array([-1], dtype=np.int64)}
+    _save(
+        folder / "duration_predictor.onnx",
+        [
+            node("Identity", ["style_dp"], ["style"]),
+            *scale,
+            node("Gather", ["seconds", "text_ids"], ["each"], axis=0),
+            node("Mul", ["each", "text_mask"], ["masked"]),
+            node("ReduceSum", ["masked"], ["total"], keepdims=0),
+            node("Mul", ["total", "scale"], ["duration"]),
+        ],
+        {**constants, "seconds": table["seconds"]},
+        [ids, value("style_dp", TensorProto.FLOAT, [1, 2, 2]), mask],
+        [value("duration", TensorProto.FLOAT, [1])],
+    )
+    _save(
+        folder / "text_encoder.onnx",
+        [
+            node("Identity", ["style_ttl"], ["style"]),
+            *scale,
+            *(node("Gather", [name, "text_ids"], [f"{name}_of"], axis=0) for name in table),
+            node("Mul", ["hertz_of", "scale"], ["pitch"]),
+            node("Concat", ["loudness_of", "pitch", "seconds_of"], ["rows"], axis=0),
+            node("Reshape", ["rows", "shape"], ["text_emb"]),
+        ],
+        {**constants, **table, "shape": np.array([1, 3, -1], dtype=np.int64)},
+        [ids, value("style_ttl", TensorProto.FLOAT, [1, 2, 4]), mask],
+        [value("text_emb", TensorProto.FLOAT, [1, 3, "characters"])],
+    )
+
+
+def _save_estimator(folder: Path) -> None:
+    """Write the vector estimator: each step goes its share of the way from the noise to the speech."""
+    value, node = helper.make_tensor_value_info, helper.make_node
+    integers = {
+        "zero": 0, "step": 1, "axis": 0, "first": [0], "two": [2], "three": [3], "frames_at": [2],
+        "flat": [-1], "column": [-1, 1], "row": [1, -1], "sum_axis": [1],
+    }  # fmt: skip
+    constants = {name: np.array(number, dtype=np.int64) for name, number in integers.items()}
+    constants["one"] = np.array([1.0], dtype=np.float32)
+    nodes = [
+        node("Slice", ["text_emb", "first", "two", "sum_axis"], ["speech"]),
+        node("Slice", ["text_emb", "two", "three", "sum_axis"], ["seconds"]),
+        # The character of each frame: the number of characters that ended before it.
+        node("Reshape", ["seconds", "flat"], ["seconds_flat"]),
+        node("CumSum", ["seconds_flat", "axis"], ["ends"]),
+        node("ReduceSum", ["seconds_flat"], ["total"], keepdims=0),
+        node("Shape", ["noisy_latent"], ["shape"]),
+        node("Gather", ["shape", "frames_at"], ["count_list"]),
+        node("Squeeze", ["count_list"], ["count"]),
+        node("Cast", ["count"], ["count_float"], to=TensorProto.FLOAT),
+        node("Div", ["ends", "total"], ["shares"]),
+        node("Mul", ["shares", "count_float"], ["end_frames"]),
+        node("Range", ["zero", "count", "step"], ["frame"]),
+        node("Cast", ["frame"], ["frame_float"], to=TensorProto.FLOAT),
+        node("Reshape", ["frame_float", "column"], ["frame_column"]),
+        node("Reshape", ["end_frames", "row"], ["end_row"]),
+        node("GreaterOrEqual", ["frame_column", "end_row"], ["over"]),
+        node("Cast", ["over"], ["over_count"], to=TensorProto.INT64),
+        node("ReduceSum", ["over_count", "sum_axis"], ["character_of"], keepdims=0),
+        node("Gather", ["speech", "character_of"], ["target"], axis=2),
+        node("Sub", ["total_step", "current_step"], ["steps_left"]),
+        node("Div", ["one", "steps_left"], ["share"]),
+        node("Sub", ["one", "share"], ["rest"]),
+        node("Mul", ["noisy_latent", "rest"], ["noise"]),
+        node("Mul", ["target", "share"], ["added"]),
+        node("Add", ["noise", "added"], ["moved"]),
+        node("Mul", ["moved", "latent_mask"], ["denoised_latent"]),
+    ]
+    latent = [1, 2, "frames"]
+    inputs = [
+        value("noisy_latent", TensorProto.FLOAT, latent),
+        value("text_emb", TensorProto.FLOAT, [1, 3, "characters"]),
+        value("style_ttl", TensorProto.FLOAT, [1, 2, 4]),
+        value("latent_mask", TensorProto.FLOAT, [1, 1, "frames"]),
+        value("text_mask", TensorProto.FLOAT, [1, 1, "characters"]),
+        value("current_step", TensorProto.FLOAT, [1]),
+        value("total_step", TensorProto.FLOAT, [1]),
+    ]
+    outputs = [value("denoised_latent", TensorProto.FLOAT, latent)]
+    _save(folder / "vector_estimator.onnx", nodes, constants, inputs, outputs)
+
+
+def _save_vocoder(folder: Path) -> None:
+    """Write the vocoder: a frame of the latent is a loudness and a pitch, and becomes a tone."""
+    value, node = helper.make_tensor_value_info, helper.make_node
+    samples = np.arange(2 * SUPERTONIC_CHUNK_SAMPLES, dtype=np.float32)
+    constants = {
+        "second": samples[None, :] / SUPERTONIC_RATE_HZ * np.float32(2 * np.pi),
+        "column": np.array([-1, 1], dtype=np.int64),
+        "row": np.array([1, -1], dtype=np.int64),
+    }
+    nodes = [
+        node("Split", ["latent"], ["loudness", "pitch"], axis=1),
+        node("Reshape", ["loudness", "column"], ["loudness_column"]),
+        node("Reshape", ["pitch", "column"], ["pitch_column"]),
+        node("Mul", ["pitch_column", "second"], ["phase"]),
+        node("Sin", ["phase"], ["sine"]),
+        node("Mul", ["sine", "loudness_column"], ["framed"]),
+        node("Reshape", ["framed", "row"], ["wav_tts"]),
+    ]
+    inputs = [value("latent", TensorProto.FLOAT, [1, 2, "frames"])]
+    _save(
+        folder / "vocoder.onnx",
+        nodes,
+        constants,
+        inputs,
+        [value("wav_tts", TensorProto.FLOAT, [1, "samples"])],
+    )
 
 
 def _piper_pitch(

@@ -52,6 +52,11 @@ TTS: Registry[TextToSpeech] = Registry(
         "piper": Row(
             "parley.models.tts.piper:PiperTts", "local neural voice, GPL-3.0 package", extra="piper"
         ),
+        "supertonic": Row(
+            "parley.models.tts.supertonic:SupertonicTts",
+            "local neural voice, 31 languages, OpenRAIL-M weights",
+            extra="supertonic",
+        ),
         "worker": Row(
             "parley.models.tts.hosted.engine:WorkerTts",
             "any voice in a worker (`python runner.py --role worker`), reached at its url",

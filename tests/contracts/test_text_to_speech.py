@@ -31,13 +31,14 @@ ENGINES: dict[str, Callable[[], TextToSpeech]] = {
     "espeak behind a voice that fails": lambda: FallbackTts(ToneTts(fail_after_pieces=0), EspeakTts()),
 }
 # Engines that need files, here tiny ones: the package, and the engine on files that are written into a
-# folder. Each is tested without and with the durations that some exports report.
+# folder. Those whose exports may report durations are tested without and with them.
 MODEL_ENGINES: dict[str, tuple[str, Callable[[Path], TextToSpeech]]] = {
     "kokoro": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=False)),
     "kokoro-durations": ("kokoro_onnx", lambda folder: tiny_kokoro(folder, durations=True)),
     "kokoro-in-a-worker": ("kokoro_onnx", lambda folder: HostedTts(tiny_kokoro(folder, durations=True))),
     "piper": ("piper", lambda folder: tiny_piper(folder, durations=False)),
     "piper-durations": ("piper", lambda folder: tiny_piper(folder, durations=True)),
+    "supertonic": ("supertonic", lambda folder: tiny_supertonic(folder)),
 }
 # Fills two windows of Kokoro.
 LONG = "The monthly fee is five dollars and fifty cents, and you can cancel it whenever you want to."
@@ -57,6 +58,14 @@ def tiny_piper(folder: Path, *, durations: bool) -> TextToSpeech:
 
     write_piper(folder, durations=durations)
     return PiperTts(PiperSettings(models_dir=folder))
+
+
+def tiny_supertonic(folder: Path) -> TextToSpeech:
+    from parley.models.tts.supertonic import SupertonicSettings, SupertonicTts
+    from tests.tiny_voices import write_supertonic
+
+    write_supertonic(folder)
+    return SupertonicTts(SupertonicSettings(models_dir=folder))
 
 
 @pytest.fixture(scope="module", params=[*ENGINES, *MODEL_ENGINES])
@@ -84,7 +93,7 @@ def engine_with_files(name: str, folder: Path) -> TextToSpeech:
 
 
 def test_the_registry_knows_the_engines():
-    assert {"espeak", "flite", "kokoro", "piper"} <= set(TTS.names())
+    assert {"espeak", "flite", "kokoro", "piper", "supertonic"} <= set(TTS.names())
     assert TTS.create("flite").rate_hz == 16_000
 
 

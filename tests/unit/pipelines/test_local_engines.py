@@ -25,6 +25,7 @@ LOCAL: list[tuple[str, str, str, Callable[[str, Path], Deployment]]] = [
     ("whisper", "stt", "faster_whisper", with_ears),
     ("kokoro", "tts", "kokoro_onnx", with_voice),
     ("piper", "tts", "piper", with_voice),
+    ("supertonic", "tts", "supertonic", with_voice),
 ]
 
 

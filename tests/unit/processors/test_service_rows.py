@@ -40,6 +40,7 @@ VENDORS = (
     "kokoro_onnx",
     "faster_whisper",
     "piper",
+    "supertonic",
     "xllamacpp",
     "pipecat",
 )
