@@ -41,6 +41,7 @@ REASONS = {
     EXIT_TOO_LONG: "the audio is longer than {hours:g} h",
     EXIT_TOO_LARGE: "decoding takes more memory than allowed",
 }
+EMPTY, TOO_LARGE = "the file is empty", "the file is larger than {gb:g} GB"
 # Time for the reply after the last audio, and for the end of a killed process.
 REPLY_S = 5.0
 
@@ -73,6 +74,11 @@ class AudioFileDecoder:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
 
+    @property
+    def most_bytes(self) -> int:
+        """Size of the largest file."""
+        return round(self._limits.most_gb * GB)
+
     def blocks(self, path: Path) -> Generator[np.ndarray]:
         """Yield the audio of a file: int16, (channels, samples) each, at ``RATE_HZ``, of one or two channels.
 
@@ -81,18 +87,22 @@ class AudioFileDecoder:
         Raises:
             RefusedSource: the file is no audio, or a bound is reached.
         """
-        handle = open_regular(path, most_bytes=round(self._limits.most_gb * GB))
+        handle = open_regular(path, most_bytes=self.most_bytes)
         try:
-            reading, writing = os.pipe()
-            try:
-                self._request(handle, writing)
-            except BaseException:
-                os.close(reading)
-                raise
-            finally:
-                os.close(writing)
+            yield from self.blocks_of(handle)
         finally:
             os.close(handle)
+
+    def blocks_of(self, handle: int) -> Generator[np.ndarray]:
+        """Yield the audio of an open file from its current place, as ``blocks``."""
+        reading, writing = os.pipe()
+        try:
+            self._request(handle, writing)
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
         try:
             first = self._read(reading, 1)
             channels = first[0] if first else 1
@@ -214,9 +224,9 @@ def open_regular(path: Path, *, most_bytes: int) -> int:
     if not stat.S_ISREG(status.st_mode):
         reason = "not a regular file"
     elif not status.st_size:
-        reason = "the file is empty"
+        reason = EMPTY
     elif status.st_size > most_bytes:
-        reason = f"the file is larger than {most_bytes / GB:g} GB"
+        reason = TOO_LARGE.format(gb=most_bytes / GB)
     if reason is not None:
         os.close(handle)
         raise RefusedSource(reason)

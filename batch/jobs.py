@@ -1,9 +1,10 @@
-"""Run a batch job: hand sources to worker processes, and record each result in the manifest.
+"""Run a batch job: hand sources to worker processes, and record each result in the destination.
 
-Input: sources that are to do. Output: their files, the manifest, and ``JobResult``. Each worker has one
+Input: sources that are to do. Output: their files, the record, and ``JobResult``. Each worker has one
 source at a time. A worker that dies or makes no progress for ``stall_s`` is replaced; its source is tried
 again, and parked after ``tries``. A worker that does not load ends the job, as do outputs that cannot be
-written: every later source would fail alike. The manifest is written by this process alone.
+written and a bucket that does not answer: every later source would fail alike. Results are recorded by this
+process alone.
 
 A killed job leaves the sources under way as they were: being interrupted is no failure of a source.
 """
@@ -20,13 +21,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
-from parley.batch.manifest import Manifest
+from parley.batch.destination import Destination
+from parley.batch.s3.address import storage_environment
 from parley.batch.settings import BatchSettings
 from parley.batch.sources import BatchSource
-from parley.batch.worker import MOST_MESSAGE_BYTES, ReportKind, WorkItem
+from parley.batch.worker import MOST_MESSAGE_BYTES, JobStart, ReportKind, WorkItem
 from parley.core.errors import EngineError
 from parley.recording.at_rest import KEYS_ENV
 from parley.runtime.engine_hosting.supervisor import child_environment
@@ -37,6 +38,8 @@ LOAD_S = 120.0
 # Workers that die one after the other without a source: the machine has no memory for them.
 MOST_LOST = 3
 END_S = 5.0
+# A destination that another run has taken over is noticed in this time.
+CHECK_S = 5.0
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -83,16 +86,12 @@ class BatchJob:
 
     Args:
         settings: of the job.
-        folder: of the outputs, held by this process.
-        manifest: in the folder.
-        lock: descriptor that workers inherit, so that the folder is held while one lives.
+        destination: of the outputs, held by this process.
     """
 
-    def __init__(self, settings: BatchSettings, folder: Path, manifest: Manifest, lock: int) -> None:
+    def __init__(self, settings: BatchSettings, destination: Destination) -> None:
         self._settings = settings
-        self._folder = folder
-        self._manifest = manifest
-        self._lock = lock
+        self._destination = destination
         self._workers: list[_WorkerProcess] = []
         self._waiting: deque[BatchSource] = deque()
         self._result = JobResult()
@@ -104,6 +103,7 @@ class BatchJob:
 
         Raises:
             EngineError: a worker does not load, or the outputs cannot be written.
+            OutputError: another run has taken the destination over.
         """
         if not sources:
             return self._result
@@ -113,10 +113,10 @@ class BatchJob:
         try:
             self._workers = [self._start() for _ in range(self._result.workers)]
             while self._workers:
+                self._destination.check_held()
                 until_s = min(worker.until_s for worker in self._workers)
-                ready = wait(
-                    [each.connection for each in self._workers], max(0.0, until_s - time.monotonic())
-                )
+                left_s = min(max(0.0, until_s - time.monotonic()), CHECK_S)
+                ready = wait([each.connection for each in self._workers], left_s)
                 for worker in list(self._workers):
                     if worker.connection in ready:
                         self._hear(worker, progress)
@@ -130,7 +130,7 @@ class BatchJob:
         return self._result
 
     def _start(self) -> "_WorkerProcess":
-        return _WorkerProcess(self._settings, self._lock)
+        return _WorkerProcess(self._settings, self._destination)
 
     def _hear(self, worker: "_WorkerProcess", progress: Progress) -> None:
         try:
@@ -164,7 +164,12 @@ class BatchJob:
             return
         worker.source = source = self._waiting.popleft()
         item = WorkItem(
-            source.name, str(source.path), source.kind, source.key(self._settings), str(self._folder)
+            source.name,
+            source.location,
+            source.kind,
+            source.version,
+            source.key(self._settings),
+            dict(self._destination.replaced(source.name)),
         )
         worker.until_s = time.monotonic() + self._settings.limits.stall_s
         # A worker that is gone is noticed when the answer is read.
@@ -173,7 +178,7 @@ class BatchJob:
 
     def _done(self, worker: "_WorkerProcess", facts: dict[str, Any], progress: Progress) -> None:
         assert worker.source is not None
-        self._manifest.finish(worker.source.name, audio_ms=facts["audio_ms"], cpu_ms=facts["cpu_ms"])
+        self._destination.finish(worker.source.name, audio_ms=facts["audio_ms"], cpu_ms=facts["cpu_ms"])
         result = self._result
         result.done += 1
         result.audio_ms += facts["audio_ms"]
@@ -191,7 +196,7 @@ class BatchJob:
         # It may name a path with bytes that are no UTF-8.
         reason = reason.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         tries = self._settings.limits.tries if may_succeed else 1
-        if self._manifest.fail(source.name, reason, most_tries=tries):
+        if self._destination.fail(source.name, reason, most_tries=tries):
             self._result.parked += 1
             self._step(progress, f"{source.name} parked: {reason}")
         else:
@@ -228,14 +233,14 @@ class BatchJob:
 class _WorkerProcess:
     """Process of ``batch.worker``, and its source."""
 
-    def __init__(self, settings: BatchSettings, lock: int) -> None:
+    def __init__(self, settings: BatchSettings, destination: Destination) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             handle = theirs.fileno()
             self._process = subprocess.Popen(
                 (sys.executable, "-m", "parley.batch.worker", str(handle)),
                 env=_worker_environment(),
-                pass_fds=(handle, lock),
+                pass_fds=(handle, *destination.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
@@ -243,8 +248,9 @@ class _WorkerProcess:
         self.source: BatchSource | None = None
         self.is_ready = False
         self.until_s = time.monotonic() + LOAD_S
+        start = JobStart(settings.model_dump(mode="json"), destination.location)
         with suppress(OSError):
-            self.connection.send_bytes(settings.model_dump_json().encode())
+            self.connection.send_bytes(json.dumps(asdict(start)).encode())
 
     @property
     def name(self) -> str:
@@ -267,9 +273,9 @@ class _WorkerProcess:
 
 
 def _worker_environment() -> dict[str, str]:
-    """Return the environment of a worker, which has one core and reads encrypted calls too."""
+    """Return the environment of a worker, which has one core and reads encrypted calls and buckets too."""
     keys = os.environ.get(KEYS_ENV)
-    own = dict.fromkeys(THREADS, "1") | ({} if keys is None else {KEYS_ENV: keys})
+    own = dict.fromkeys(THREADS, "1") | storage_environment() | ({} if keys is None else {KEYS_ENV: keys})
     return child_environment(on_device=True) | own
 
 

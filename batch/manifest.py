@@ -13,10 +13,10 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from parley.batch.destination import ParkedItem
 from parley.batch.sources import BatchSource
 from parley.batch.transcript import written_key
 from parley.core.errors import ConfigError
@@ -41,21 +41,6 @@ class ItemState(StrEnum):
     PENDING = "pending"
     DONE = "done"
     PARKED = "parked"
-
-
-@dataclass(frozen=True, slots=True)
-class ParkedItem:
-    """Source that is not transcribed.
-
-    Attributes:
-        name: of the source.
-        reason: why.
-        tries: number of times that it was tried.
-    """
-
-    name: str
-    reason: str
-    tries: int
 
 
 class Manifest:
@@ -92,8 +77,8 @@ class Manifest:
         """Close the file."""
         self._database.close()
 
-    def belong_to(self, root: Path) -> None:
-        """Record the folder whose sources have their outputs here.
+    def belong_to(self, root: str) -> None:
+        """Record the folder or address whose sources have their outputs here.
 
         Raises:
             ConfigError: another folder's have.
@@ -102,7 +87,7 @@ class Manifest:
             "INSERT INTO roots SELECT ? WHERE NOT EXISTS (SELECT 1 FROM roots)", (os.fsencode(root),)
         )
         (known,) = self._database.execute("SELECT path FROM roots").fetchone()
-        if (theirs := os.fsdecode(known)) != str(root):
+        if (theirs := os.fsdecode(known)) != root:
             raise ConfigError(f"{self._folder}: holds the transcripts of {theirs}; choose another for {root}")
 
     def plan(

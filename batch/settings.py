@@ -22,7 +22,7 @@ class RecogniserChoice(StrictModel):
 
 
 class FileLimits(StrictModel):
-    """Bounds of one source, whatever is in it."""
+    """Bounds of one source, whatever is in it, and of a request for it."""
 
     most_gb: float = Field(4.0, gt=0, le=1_000, description="largest file, in gigabytes")
     most_hours: float = Field(12.0, gt=0, le=1_000, description="longest audio, in hours")
@@ -43,6 +43,9 @@ class FileLimits(StrictModel):
     )
     tries: int = Field(
         2, ge=1, le=10, description="times that a source may crash or hang its process before it is parked"
+    )
+    s3_retry_s: float = Field(
+        120.0, ge=0, le=3_600, description="time during which a failed request to S3 is tried again"
     )
 
     @property

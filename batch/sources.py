@@ -3,7 +3,7 @@
 A source's name is its path below the given folder; it names the outputs. A folder that is a recorded call
 (``recording.folder``) is one source, whose two sides are speakers. Other folders are searched. Links are
 sources that are refused, so that they are reported; links to folders are not followed. Nothing is opened
-here.
+here. ``s3.sources`` does the same in a bucket.
 """
 
 import hashlib
@@ -34,6 +34,9 @@ class SourceKind(StrEnum):
 
     FILE = "file"
     CALL = "call"
+    # In a bucket (``s3.sources``).
+    OBJECT = "object"
+    STORED_CALL = "stored_call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,13 @@ class BatchSource:
 
     Attributes:
         name: path below the folder of the job, with slashes; names the outputs.
-        path: of the file, or of the folder of the call.
+        location: path of the file, or of the folder of the call; address of those in a bucket.
         kind: of the source.
-        version: changes with the content: size and time of modification.
+        version: changes with the content: digest of size and time of modification; of an object, its tag.
     """
 
     name: str
-    path: Path
+    location: str
     kind: SourceKind
     version: str
 
@@ -59,9 +62,9 @@ class BatchSource:
         return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def root_of(given: Path) -> Path:
+def root_of(given: Path) -> str:
     """Return the folder below which the sources have their names."""
-    return given.resolve() if given.is_dir() else given.absolute().parent.resolve()
+    return str(given.resolve() if given.is_dir() else given.absolute().parent.resolve())
 
 
 def find_sources(given: Path) -> list[BatchSource]:
@@ -76,9 +79,14 @@ def find_sources(given: Path) -> list[BatchSource]:
         return [_file(given, _name(given, given))]
     found = sorted(_walk(given, given), key=lambda source: source.name)
     if not found:
-        known = ", ".join(sorted(suffix[1:] for suffix in SUFFIXES))
-        raise ConfigError(f"{given}: neither audio files ({known}) nor recorded calls that are over")
+        raise nothing_found(str(given))
     return found
+
+
+def nothing_found(place: str) -> ConfigError:
+    """Return the error of a place without sources."""
+    known = ", ".join(sorted(suffix[1:] for suffix in SUFFIXES))
+    return ConfigError(f"{place}: neither audio files ({known}) nor recorded calls that are over")
 
 
 def _walk(root: Path, folder: Path) -> Iterator[BatchSource]:
@@ -93,7 +101,7 @@ def _walk(root: Path, folder: Path) -> Iterator[BatchSource]:
             except RecordingKeyError:
                 # Refused as a source, so that it is reported.
                 name, version = _name(root, folder), _version([folder / META])
-                yield BatchSource(name, folder, SourceKind.CALL, version)
+                yield BatchSource(name, str(folder), SourceKind.CALL, version)
             return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -121,12 +129,12 @@ def _name(root: Path, path: Path) -> str:
 
 
 def _file(path: Path, name: str) -> BatchSource:
-    return BatchSource(name, path, SourceKind.FILE, _version([path]))
+    return BatchSource(name, str(path), SourceKind.FILE, _version([path]))
 
 
 def _call(recording: CallRecording, name: str) -> BatchSource:
     files = [path for side in (CALLER_AUDIO, BOT_AUDIO) for path in recording.segments(side).values()]
-    return BatchSource(name, recording.path, SourceKind.CALL, _version(sorted(files)))
+    return BatchSource(name, str(recording.path), SourceKind.CALL, _version(sorted(files)))
 
 
 def _version(paths: list[Path]) -> str:

@@ -9,28 +9,27 @@ import json
 import signal
 import sqlite3
 import sys
-from pathlib import Path
 from typing import get_args
 
+from parley.batch.destination import PARKED_FILE, Destination, OutputError
 from parley.batch.jobs import BatchJob, JobResult, default_workers
-from parley.batch.manifest import MANIFEST, ItemState, Manifest, hold_folder
+from parley.batch.manifest import MANIFEST
+from parley.batch.places import destination_at, sources_at
 from parley.batch.recogniser import EMBEDDED, check_choice, recogniser_choice
 from parley.batch.settings import BatchSettings, ChannelMode, FileLimits, RecogniserChoice
-from parley.batch.sources import find_sources, root_of
 from parley.batch.transcriber import check_specialist
-from parley.batch.transcript import sweep_outputs
 from parley.configs.load import load_deployment, parse_settings
 from parley.core.errors import AgentError, ConfigError, EngineError
 from parley.core.yaml_text import named_values
-from parley.runtime.atomic_file import replace_file
+from parley.runtime.object_store import ObjectStoreError
 from parley.runtime.progress import printable, say
 
 PROGRAM = "parley transcribe"
-PARKED_FILE = "parked.json"
 EXIT_ENGINE, EXIT_USAGE, EXIT_PARKED, EXIT_INTERRUPTED = 1, 2, 3, 130
 MEANING = (
-    "Exit status: 0 when every source is transcribed, 1 when an engine fails or the outputs cannot be "
-    "written, 2 when the command is wrong, 3 when sources are parked, 130 when interrupted."
+    "Exit status: 0 when every source is transcribed, 1 when an engine fails, the outputs cannot be "
+    "written, or S3 refuses or does not answer, 2 when the command is wrong, 3 when sources are parked, 130 "
+    "when interrupted."
 )
 # Parked sources that are listed at the end of a run.
 MOST_LISTED = 10
@@ -44,9 +43,13 @@ def parser() -> argparse.ArgumentParser:
         epilog=MEANING,
     )
     root.add_argument(
-        "source", type=Path, metavar="SOURCE", help="audio file, or folder of files or recordings"
+        "source",
+        metavar="SOURCE",
+        help="audio file, or folder of files or recordings; s3://BUCKET/PREFIX for those in a bucket",
     )
-    root.add_argument("--out", type=Path, required=True, metavar="DEST", help="folder of the transcripts")
+    root.add_argument(
+        "--out", required=True, metavar="DEST", help="folder of the transcripts, or s3://BUCKET/PREFIX"
+    )
     root.add_argument(
         "--engine",
         default=EMBEDDED,
@@ -95,6 +98,7 @@ def transcribe(given: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option or an engine's settings are wrong, or the folder is held by another run.
         EngineError: an engine does not load, or the outputs cannot be written.
+        ObjectStoreError: a bucket refuses, or does not answer.
     """
     if given.workers < 1:
         raise ConfigError("--workers: at least 1")
@@ -107,21 +111,15 @@ def transcribe(given: argparse.Namespace) -> int:
     check_choice(settings.recogniser)
     for name in settings.specialists:
         check_specialist(name)
-    sources = find_sources(given.source)
-    folder = given.out.absolute()
-    with hold_folder(folder) as lock:
-        manifest = Manifest(folder)
-        try:
-            manifest.belong_to(root_of(given.source))
-            items = [(source, source.key(settings)) for source in sources]
-            to_do = manifest.plan(items, retry_parked=given.retry_parked)
-            if len(to_do) < len(sources):
-                say(f"{len(sources) - len(to_do)} of {len(sources)} sources are done or parked already")
-            sweep_outputs(folder, [source.name for source in to_do])
-            result = BatchJob(settings, folder, manifest, lock).run(to_do, workers=given.workers)
-            return _report(manifest, folder, result, {source.name for source in sources})
-        finally:
-            manifest.close()
+    root, sources = sources_at(given.source, settings.limits)
+    with destination_at(given.out, settings.limits) as destination:
+        destination.belong_to(root)
+        items = [(source, source.key(settings)) for source in sources]
+        to_do = destination.plan(items, retry_parked=given.retry_parked)
+        if len(to_do) < len(sources):
+            say(f"{len(sources) - len(to_do)} of {len(sources)} sources are done or parked already")
+        result = BatchJob(settings, destination).run(to_do, workers=given.workers)
+        return _report(destination, result, {source.name for source in sources})
 
 
 def _recogniser(given: argparse.Namespace) -> RecogniserChoice:
@@ -135,16 +133,16 @@ def _recogniser(given: argparse.Namespace) -> RecogniserChoice:
     return recogniser_choice(chosen.name, {**chosen.settings, **settings})
 
 
-def _report(manifest: Manifest, folder: Path, result: JobResult, names: set[str]) -> int:
+def _report(destination: Destination, result: JobResult, names: set[str]) -> int:
     """Write the list of parked sources and print the last lines; return the exit status."""
-    parked = [each for each in manifest.parked() if each.name in names]
+    parked = [each for each in destination.parked() if each.name in names]
     facts = [{"source": each.name, "reason": each.reason, "tries": each.tries} for each in parked]
-    replace_file(folder / PARKED_FILE, (json.dumps(facts, indent=1) + "\n").encode())
+    destination.write_parked((json.dumps(facts, indent=1) + "\n").encode())
     for each in parked[:MOST_LISTED]:
         print(f"parked: {printable(each.name)}: {printable(each.reason)}")
     if len(parked) > MOST_LISTED:
-        print(f"parked: {len(parked) - MOST_LISTED} more, in {folder / PARKED_FILE}")
-    print(f"{result.summary()}; {manifest.count(ItemState.DONE)} done in {folder}")
+        print(f"parked: {len(parked) - MOST_LISTED} more, in {destination.location}/{PARKED_FILE}")
+    print(f"{result.summary()}; {destination.done()} done in {destination.location}")
     return EXIT_PARKED if parked else 0
 
 
@@ -155,11 +153,11 @@ def main(arguments: list[str] | None = None) -> int:
     terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return transcribe(given)
-    except EngineError as error:
+    except (EngineError, OutputError, ObjectStoreError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_ENGINE
     except sqlite3.OperationalError as error:
-        print(f"{PROGRAM}: {given.out / MANIFEST}: {error}; the same command goes on", file=sys.stderr)
+        print(f"{PROGRAM}: {given.out}/{MANIFEST}: {error}; the same command goes on", file=sys.stderr)
         return EXIT_ENGINE
     except (AgentError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

@@ -80,9 +80,14 @@ def write_transcription(folder: Path, found: Transcription) -> None:
         OSError: one cannot be written.
     """
     paths = output_paths(folder, found.source)
-    content = {VTT: as_vtt(found), TXT: as_text(found), JSON: found.model_dump_json(indent=1) + "\n"}
-    for suffix in (VTT, TXT, JSON):
-        replace_file(paths[suffix], content[suffix].encode())
+    for suffix, content in contents(found).items():
+        replace_file(paths[suffix], content)
+
+
+def contents(found: Transcription) -> dict[str, bytes]:
+    """Return what the outputs hold by their suffix, in the order in which they are written: the JSON last."""
+    texts = {VTT: as_vtt(found), TXT: as_text(found), JSON: found.model_dump_json(indent=1) + "\n"}
+    return {suffix: text.encode() for suffix, text in texts.items()}
 
 
 def sweep_outputs(folder: Path, names: Iterable[str]) -> None:
@@ -109,6 +114,11 @@ def written_key(folder: Path, name: str) -> str | None:
             head = file.read(KEY_BYTES)
     except (OSError, ValueError):
         return None
+    return key_in(head)
+
+
+def key_in(head: bytes) -> str | None:
+    """Return the key in the first ``KEY_BYTES`` of a JSON file; None when no job has written it."""
     _, found, after = head.partition(b'"key": "')
     return after.split(b'"')[0].decode("ascii", "replace") if found else None
 

@@ -7,47 +7,35 @@ at low priority with one thread, and ends with the process that started it.
     python -m batch.worker SOCKET_FD
 """
 
-import errno
 import json
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from parley.batch.decoding import AudioFileDecoder, RefusedSource
+from parley.batch.decoding import RefusedSource
+from parley.batch.destination import OutputError
+from parley.batch.places import writer_at
+from parley.batch.reading import SourceReader
 from parley.batch.recogniser import load_recogniser
-from parley.batch.settings import RATE_HZ, BatchSettings
+from parley.batch.settings import BatchSettings
 from parley.batch.sources import SourceKind
 from parley.batch.transcriber import SourceTranscriber, TranscribedAudio
-from parley.batch.transcript import Transcription, write_transcription
+from parley.batch.transcript import Transcription
 from parley.core.errors import AgentError, EngineError, MediaError
-from parley.core.media import float_to_pcm16
-from parley.recording.folder import read_recording
-from parley.recording.merge import side_blocks
+from parley.runtime.object_store import ObjectStoreError
 from parley.runtime.parent_death import die_with_the_parent
 
 MOST_MESSAGE_BYTES = 100_000
-CALL_BLOCK_MS = 10_000
 # Below live calls.
 NICENESS = 10
-CALL_SIDES = ("caller", "agent")
-_TAKEN = "the outputs of another source have the place of its own"
-# Failures of one source's outputs; others are the disk's.
-UNUSABLE_NAME = {
-    errno.ENAMETOOLONG: "its name is too long for the names of its outputs",
-    errno.EEXIST: _TAKEN,
-    errno.ENOTDIR: _TAKEN,
-}
 
 
 class ReportKind(StrEnum):
@@ -67,60 +55,85 @@ class WorkItem:
 
     Attributes:
         name: of the source.
-        path: of the file, or of the folder of the call.
+        location: of the source (``BatchSource``).
         kind: of the source.
+        version: of the source.
         key: of the item.
-        folder: of the outputs.
+        replaced: tags of the outputs that are there (``Destination.replaced``).
     """
 
     name: str
-    path: str
+    location: str
     kind: str
+    version: str
     key: str
-    folder: str
+    replaced: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """First message to a worker: settings of the job, and the location of its outputs."""
+
+    settings: dict[str, Any]
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """Result of one source.
+
+    Attributes:
+        kind: of the result.
+        audio_ms: length of its audio, when it is done.
+        speech_ms: audio that was recognised.
+        cpu_ms: processor time.
+        reason: why it was refused, or why no source can be done.
+        may_succeed: another try may succeed.
+    """
+
+    kind: ReportKind
+    audio_ms: int = 0
+    speech_ms: int = 0
+    cpu_ms: int = 0
+    reason: str = ""
+    may_succeed: bool = False
 
 
 class BatchWorker:
-    """Worker's side of the connection.
+    """Engines of one process, which transcribe one source after the other. For one thread.
 
     Args:
-        connection: to the job.
         settings: of the job.
+        location: of the outputs.
+        on_progress: called with the milliseconds of audio so far of the source under way.
 
     Raises:
         ConfigError: an engine or a specialist is wrong.
         EngineError: it does not load.
     """
 
-    def __init__(self, connection: Connection, settings: BatchSettings) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        settings: BatchSettings,
+        location: str,
+        on_progress: Callable[[int], None] = lambda _audio_ms: None,
+    ) -> None:
         self._settings = settings
+        self._on_progress = on_progress
         self._transcriber = SourceTranscriber(settings, load_recogniser(settings.recogniser))
-        self._decoder = AudioFileDecoder(settings.limits)
+        self._reader = SourceReader(settings.limits, lambda: on_progress(0))
+        self._writer = writer_at(location, settings.limits)
 
     def close(self) -> None:
         """End the decoder."""
-        self._decoder.close()
+        self._reader.close()
 
-    def work(self, item: WorkItem) -> None:
-        """Transcribe a source and report the result."""
+    def work(self, item: WorkItem) -> WorkReport:
+        """Transcribe a source, write its outputs and return the result."""
         began_s = time.process_time()
         try:
-            found, decoder_ms = self._transcribe(item)
-        except RefusedSource as error:
-            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=error.may_succeed)
-            return
-        except (MediaError, EngineError) as error:
-            # A recogniser that fails on one source may work on the next.
-            self._send(ReportKind.REFUSED, reason=str(error), may_succeed=isinstance(error, EngineError))
-            return
-        except OSError as error:
-            reason = f"it cannot be read: {error.strerror or error}"
-            self._send(ReportKind.REFUSED, reason=reason, may_succeed=True)
-            return
-        try:
-            write_transcription(
-                Path(item.folder),
+            found = self._transcribe(item)
+            self._writer.write(
                 Transcription(
                     key=item.key,
                     source=item.name,
@@ -130,57 +143,53 @@ class BatchWorker:
                     recogniser=self._settings.recogniser,
                     segments=found.segments,
                 ),
+                item.replaced,
             )
+        except RefusedSource as error:
+            return WorkReport(ReportKind.REFUSED, reason=str(error), may_succeed=error.may_succeed)
+        except (OutputError, ObjectStoreError) as error:
+            return WorkReport(ReportKind.BROKEN, reason=str(error))
+        except (MediaError, EngineError) as error:
+            # A recogniser that fails on one source may work on the next.
+            may_succeed = isinstance(error, EngineError)
+            return WorkReport(ReportKind.REFUSED, reason=str(error), may_succeed=may_succeed)
         except OSError as error:
-            if error.errno in UNUSABLE_NAME:
-                self._send(ReportKind.REFUSED, reason=UNUSABLE_NAME[error.errno], may_succeed=False)
-            else:
-                reason = f"{item.folder}: cannot be written: {error.strerror or error}"
-                self._send(ReportKind.BROKEN, reason=reason)
-        else:
-            cpu_ms = round((time.process_time() - began_s) * 1_000) + decoder_ms
-            self._send(ReportKind.DONE, audio_ms=found.duration_ms, speech_ms=found.speech_ms, cpu_ms=cpu_ms)
+            reason = f"it cannot be read: {error.strerror or error}"
+            return WorkReport(ReportKind.REFUSED, reason=reason, may_succeed=True)
+        cpu_ms = round((time.process_time() - began_s) * 1_000) + self._reader.cpu_ms
+        return WorkReport(ReportKind.DONE, found.duration_ms, found.speech_ms, cpu_ms)
 
-    def _transcribe(self, item: WorkItem) -> tuple[TranscribedAudio, int]:
-        """Return the result, and the processor time of the decoder's process."""
-        limits = self._settings.limits
-        if item.kind == SourceKind.CALL:
-            found = self._transcriber.transcribe(
-                _call_blocks(Path(item.path)),
-                sides=CALL_SIDES,
-                most_ms=limits.most_ms,
-                on_progress=self._report,
+    def _transcribe(self, item: WorkItem) -> TranscribedAudio:
+        kind = SourceKind(item.kind)
+        with closing(self._reader.blocks(kind, item.location, item.version)) as blocks:
+            return self._transcriber.transcribe(
+                blocks,
+                sides=self._reader.sides(kind),
+                most_ms=self._settings.limits.most_ms,
+                on_progress=self._on_progress,
             )
-            return found, 0
-        blocks = self._decoder.blocks(Path(item.path))
-        with closing(blocks):
-            found = self._transcriber.transcribe(blocks, most_ms=limits.most_ms, on_progress=self._report)
-        return found, self._decoder.cpu_ms
-
-    def _report(self, audio_ms: int) -> None:
-        self._send(ReportKind.PROGRESS, audio_ms=audio_ms)
-
-    def _send(self, kind: ReportKind, **facts: Any) -> None:
-        self._connection.send_bytes(json.dumps({"kind": kind, **facts}).encode())
-
-
-def _call_blocks(path: Path) -> Generator[np.ndarray]:
-    for block in side_blocks(read_recording(path), RATE_HZ, CALL_BLOCK_MS):
-        yield np.stack([np.frombuffer(float_to_pcm16(side), "<i2") for side in block])
 
 
 def _serve(connection: Connection) -> int:
-    settings = BatchSettings.model_validate_json(connection.recv_bytes(MOST_MESSAGE_BYTES))
+    def send(**facts: Any) -> None:
+        connection.send_bytes(json.dumps(facts).encode())
+
+    start = JobStart(**json.loads(connection.recv_bytes(MOST_MESSAGE_BYTES)))
+    settings = BatchSettings.model_validate(start.settings, strict=False)
     os.nice(NICENESS)
     try:
-        worker = BatchWorker(connection, settings)
+        worker = BatchWorker(
+            settings,
+            start.location,
+            lambda audio_ms: send(kind=ReportKind.PROGRESS, audio_ms=audio_ms),
+        )
     except AgentError as error:
-        connection.send_bytes(json.dumps({"kind": ReportKind.BROKEN, "reason": str(error)}).encode())
+        send(kind=ReportKind.BROKEN, reason=str(error))
         return 1
     with closing(worker):
-        connection.send_bytes(json.dumps({"kind": ReportKind.READY}).encode())
+        send(kind=ReportKind.READY)
         while True:
-            worker.work(WorkItem(**json.loads(connection.recv_bytes(MOST_MESSAGE_BYTES))))
+            send(**asdict(worker.work(WorkItem(**json.loads(connection.recv_bytes(MOST_MESSAGE_BYTES))))))
 
 
 def main() -> int:

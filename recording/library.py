@@ -35,9 +35,10 @@ from parley.recording.folder import (
     read_recording,
     session_folder,
 )
-from parley.recording.objects import CallObjects, ObjectStoreError, RecordingBucket
+from parley.recording.objects import CallObjects, RecordingBucket
 from parley.recording.retention import mark_used
 from parley.recording.timeline import SERVED_BYTES, RecordedTimeline, timeline_of
+from parley.runtime.object_store import ObjectStoreError
 
 # Failures that concern more than a recording that is half written.
 UNREAD = (RecordingKeyError, AlteredFileError, ObjectStoreError)

@@ -4,47 +4,26 @@ An object has the name that its file has below ``recording.folder``: ``PREFIX/se
 call is in the bucket when its ``meta.json`` is, which is uploaded last. Credentials are those of AWS's own
 variables of the environment (``AWS_ACCESS_KEY_ID``, ...), or of the machine's role.
 
-Slow or away: a request has ``READ_S`` or ``WRITE_S``, is tried ``RETRIES`` times more, and fails with an
-``ObjectStoreError``. Everything here blocks, without holding the interpreter.
+Slow or away: a request fails with an ``ObjectStoreError`` (``runtime.object_store``). Everything here blocks,
+without holding the interpreter.
 """
 
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol
 
-from parley.core.errors import ConfigError, MediaError, one_line
-from parley.core.installation import pip_command
 from parley.recording.folder import META, PINNED, SESSIONS, is_call, is_session
 from parley.recording.settings import S3Settings
+from parley.runtime.object_store import ObjectStore, StoredObject, check_package
 
-_T = TypeVar("_T")
-EXTRA = "s3"
-CONNECT_S, RETRIES, RETRY_S = 5, 2, 20
-# Longest request: of a reader who waits, and of an upload of 5 MB.
-READ_S, WRITE_S = 10, 60
+OPTION = "recording.s3"
 # Read together: a player reads on from where it is.
 BLOCK_BYTES = 1_048_576
 # Files uploaded at a time.
 AT_ONCE = 4
-_MOST_SHOWN = 300
-
-
-class ObjectStoreError(MediaError):
-    """The bucket does not answer, or refuses: try again later."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """Facts of an object: when it was written, on the clock of the bucket, and its size in bytes."""
-
-    modified_ns: int
-    size: int
 
 
 @dataclass(slots=True)
@@ -76,6 +55,14 @@ class StoredSession:
         return max(times, default=0) / 1e9
 
 
+class StoredObjects(Protocol):
+    """Objects that are read by their names; both methods raise ObjectStoreError."""
+
+    def objects(self, key: str, /) -> Iterator[tuple[str, StoredObject]]: ...
+
+    def read(self, key: str, start: int, end: int, /) -> bytes: ...
+
+
 class CallObjects:
     """Objects of one call.
 
@@ -86,7 +73,7 @@ class CallObjects:
     """
 
     def __init__(
-        self, store: "RecordingBucket", key: str, known: Mapping[str, StoredObject] | None = None
+        self, store: StoredObjects, key: str, known: Mapping[str, StoredObject] | None = None
     ) -> None:
         self._store, self._key, self._known = store, key, known
 
@@ -124,32 +111,10 @@ class RecordingBucket:
     """
 
     def __init__(self, settings: S3Settings) -> None:
-        check_bucket()
-        from obstore.exceptions import BaseError
-        from obstore.store import S3Store
-
-        self._failures: tuple[type[Exception], ...] = (BaseError, OSError, ValueError)
+        self._store = ObjectStore(
+            settings.bucket, endpoint=settings.endpoint, region=settings.region, option=OPTION
+        )
         self._prefix = f"{settings.prefix}/" if settings.prefix else ""
-        config: Any = {"region": settings.region}
-        if settings.endpoint is not None:
-            config["endpoint"] = settings.endpoint
-        options: Any = {
-            "allow_http": (settings.endpoint or "").startswith("http://"),
-            "connect_timeout": timedelta(seconds=CONNECT_S),
-        }
-        retries: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
-        try:
-            self._reading, self._writing = (
-                S3Store(
-                    settings.bucket,
-                    config=config,
-                    client_options=options | {"timeout": timedelta(seconds=most_s)},
-                    retry_config=retries,
-                )
-                for most_s in (READ_S, WRITE_S)
-            )
-        except (BaseError, ValueError) as error:
-            raise ConfigError(f"recording.s3: {one_line(error)[:_MOST_SHOWN]}") from error
 
     def call(self, session_id: str, call_id: str) -> CallObjects:
         """Return the objects of a call, which are listed when they are needed."""
@@ -188,19 +153,12 @@ class RecordingBucket:
         return sessions
 
     def objects(self, key: str) -> Iterator[tuple[str, StoredObject]]:
-        """Yield what is below a name that ends with a slash: the rest of its name, and its facts.
+        """Return what is below a name that ends with a slash: the rest of its name, and its facts.
 
         Raises:
             ObjectStoreError: the bucket does not answer.
         """
-        import obstore
-
-        beginning = self._prefix + key
-        pages = iter(obstore.list(self._reading, beginning))
-        while (page := self._done("list", lambda: next(pages, None))) is not None:
-            for each in page:
-                modified_ns = round(each["last_modified"].timestamp() * 1e9)
-                yield each["path"].removeprefix(beginning), StoredObject(modified_ns, each["size"])
+        return self._store.objects(self._prefix + key)
 
     def put(self, key: str, path: Path) -> None:
         """Write a file as an object, over one that is there.
@@ -209,12 +167,7 @@ class RecordingBucket:
             OSError: the file cannot be read.
             ObjectStoreError: the bucket does not answer.
         """
-        import obstore
-
-        with path.open("rb") as file:
-            self._done(
-                "write", partial(obstore.put, self._writing, self._prefix + key, file, max_concurrency=1)
-            )
+        self._store.put_file(self._prefix + key, path)
 
     def read(self, key: str, start: int, end: int) -> bytes:
         """Return bytes of an object.
@@ -222,10 +175,7 @@ class RecordingBucket:
         Raises:
             ObjectStoreError: the bucket does not answer, or the object is gone.
         """
-        import obstore
-
-        name = self._prefix + key
-        return bytes(self._done("read", lambda: obstore.get_range(self._reading, name, start=start, end=end)))
+        return self._store.read(self._prefix + key, start, end)
 
     def remove(self, session_id: str, call_id: str = "") -> StoredSession:
         """Remove all objects of a session, or of one of its calls; return what they were.
@@ -233,34 +183,22 @@ class RecordingBucket:
         Raises:
             ObjectStoreError: the bucket does not answer; some may be removed.
         """
-        import obstore
-
         key = f"{SESSIONS}/{session_id}/" + (f"{call_id}/" if call_id else "")
         found = dict(self.objects(key))
         # The file that makes it a call goes first: no reader finds half of it.
         names = sorted(found, key=lambda name: not name.endswith(META))
-        paths: Sequence[str] = [self._prefix + key + name for name in names]
-        for batch in (paths[at : at + 500] for at in range(0, len(paths), 500)):
-            self._done("remove", partial(obstore.delete, self._reading, batch))
+        self._store.remove([self._prefix + key + name for name in names])
         removed = StoredSession()
         for name, each in found.items():
             of_call, _, file = (f"{call_id}/{name}" if call_id else name).partition("/")
             removed.calls.setdefault(of_call, {})[file] = each
         return removed
 
-    def _done(self, verb: str, request: Callable[[], _T]) -> _T:
-        try:
-            return request()
-        except self._failures as error:
-            # Its text may hold the answer of a server, of any length.
-            reason = one_line(error)[:_MOST_SHOWN]
-            raise ObjectStoreError(f"S3 does not {verb}: {reason}") from error
-
 
 class _ObjectReader(io.RawIOBase):
     """Object that is read by ranges."""
 
-    def __init__(self, store: RecordingBucket, key: str, size: int) -> None:
+    def __init__(self, store: StoredObjects, key: str, size: int) -> None:
         self._store, self._key, self._size = store, key, size
         self._at = 0
 
@@ -293,5 +231,4 @@ def check_bucket() -> None:
     Raises:
         ConfigError: it is not.
     """
-    if find_spec("obstore") is None:
-        raise ConfigError(f"recording.s3 needs the extra {EXTRA!r}: {pip_command(EXTRA)}")
+    check_package(OPTION)

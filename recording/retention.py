@@ -43,7 +43,8 @@ from parley.recording.folder import (
     session_folder,
     session_folders,
 )
-from parley.recording.objects import ObjectStoreError, RecordingBucket, StoredSession
+from parley.recording.objects import RecordingBucket, StoredSession
+from parley.runtime.object_store import ObjectStoreError
 
 IN_USE_S = 600
 DAY_S = 86_400

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from parley.core.errors import MediaError
 from parley.recording.at_rest import AlteredFileError, RecordingKeyError
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, FRAMES, CallRecording
-from parley.recording.objects import ObjectStoreError
+from parley.runtime.object_store import ObjectStoreError
 
 # Of the file, where a server reads it for a client: ten times that of a call of an hour.
 SERVED_BYTES = 4_000_000

@@ -35,8 +35,9 @@ from parley.recording.folder import (
     read_recording,
     session_folders,
 )
-from parley.recording.objects import AT_ONCE, ObjectStoreError, RecordingBucket
+from parley.recording.objects import AT_ONCE, RecordingBucket
 from parley.recording.retention import IN_USE_S, RemovedSessions, only_one, remove_call
+from parley.runtime.object_store import ObjectStoreError
 
 LOOK_S = 30.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 2.0, 300.0

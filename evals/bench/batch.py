@@ -4,32 +4,33 @@ Speed and word errors: the same human recordings are streamed to the recogniser 
 files of their own, and as long recordings that hold many of them. Seconds of audio are those of the clips in
 all three, so silence between them does not make a figure better.
 
-Kills: a job over ``--files`` files, one of them corrupt, is killed (SIGKILL) ``--kills`` times at seeded
-moments. After each kill and at the end, every finished transcript must be the file that was there before, and
-at the end each must equal that of a job which was not killed.
+Kills: ``batch_kills``, with the outputs in a folder or in a bucket of a local server of S3.
 """
 
 import argparse
-import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
-import wave
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parley.batch.manifest import LOCK, MANIFEST
-from parley.batch.transcribe import EXIT_PARKED
+from parley.batch.manifest import MANIFEST
 from parley.batch.transcript import read_transcription
 from parley.core.errors import ConfigError, EngineError
 from parley.core.media import float_to_pcm16
+from parley.evals.bench.batch_kills import (
+    DEADLINE_S,
+    DESTINATIONS,
+    FOLDER,
+    Speech,
+    kills,
+    outputs_in,
+    start,
+    write_wav,
+)
 from parley.evals.harness.command import machine, positive
 from parley.evals.harness.progress import say
 from parley.evals.harness.report import add_outputs, markdown, run_command
@@ -41,30 +42,6 @@ from parley.evals.stt.rows import create
 
 GAP_S = 1.0
 LONG_S = 180.0
-DEADLINE_S = 600.0
-# Delay of a kill after the start of the job: from the imports to many files later.
-KILL_AFTER_S = (0.3, 3.0)
-CORRUPT = "corrupt.wav"
-
-
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """Recording with its words.
-
-    Attributes:
-        name: of its file.
-        samples: float32, (samples,), 16 kHz, with silence before and after.
-        text: spoken words.
-    """
-
-    name: str
-    samples: np.ndarray
-    text: str
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return len(self.samples) / RATE_HZ
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,6 +53,12 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--clips", type=positive, help="number of recordings; default: all")
     root.add_argument("--kills", type=positive, default=20, help="of the second part (default: %(default)s)")
     root.add_argument("--files", type=positive, default=400, help="of the second part (default: %(default)s)")
+    root.add_argument(
+        "--destination",
+        choices=DESTINATIONS,
+        default=FOLDER,
+        help="of the second part (default: %(default)s)",
+    )
     root.add_argument("--part", choices=("speed", "kills"), help="one part only")
     root.add_argument("--seed", type=int, default=1)
     add_outputs(root)
@@ -96,7 +79,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             result["rows"] = [_live(clips), _files(clips, folder / "files"), _long(clips, folder / "long")]
         if arguments.part != "speed":
             some = [clips[place % len(clips)] for place in range(arguments.files)]
-            result["kills"] = kills(some, folder / "kills", arguments.kills, arguments.seed)
+            with outputs_in(arguments.destination, folder / "killed") as outputs:
+                result["kills"] = kills(some, folder / "kills", outputs, arguments.kills, arguments.seed)
             if result["kills"]["kills"] < arguments.kills:
                 raise ConfigError("the job ended before its last kill: give it more --files")
     return result
@@ -151,7 +135,7 @@ def _batch(name: str, groups: Sequence[Sequence[Speech]], folder: Path) -> dict[
         pieces = [part for clip in group for part in (clip.samples, gap)]
         write_wav(source / group[0].name, float_to_pcm16(np.concatenate(pieces[:-1])))
     began_s = time.monotonic()
-    with start(source, out) as job:
+    with start(source, str(out)) as job:
         status = job.wait(DEADLINE_S)
     if status:
         raise EngineError(f"the job ended with {status}", engine="batch")
@@ -183,81 +167,6 @@ def _row(name: str, *, audio_s: float, cpu_s: float, errors: int, words: int) ->
     return row
 
 
-def kills(clips: Sequence[Speech], folder: Path, times: int, seed: int) -> dict[str, Any]:
-    """Kill a job again and again, then let it end; return what was seen.
-
-    Raises:
-        EngineError: a finished transcript was written again, or differs from that of a job without kills.
-    """
-    source, whole, killed = folder / "in", folder / "whole", folder / "killed"
-    source.mkdir(parents=True)
-    for place, clip in enumerate(clips):
-        write_wav(source / f"{place:05}.wav", float_to_pcm16(clip.samples))
-    (source / CORRUPT).write_bytes(random.Random(seed).randbytes(100_000))
-    with start(source, whole) as job:
-        expected_status = job.wait(DEADLINE_S)
-    moments = random.Random(seed)
-    seen: dict[str, tuple[int, int]] = {}
-    effective = 0
-    for _ in range(times):
-        with start(source, killed) as job:
-            try:
-                job.wait(moments.uniform(*KILL_AFTER_S))
-            except subprocess.TimeoutExpired:
-                job.send_signal(signal.SIGKILL)
-                effective += 1
-            job.wait(DEADLINE_S)
-        seen = _unchanged(seen, killed)
-    done_when_killed = len(seen)
-    with start(source, killed) as job:
-        status = job.wait(DEADLINE_S)
-    seen = _unchanged(seen, killed)
-    if (status, expected_status) != (EXIT_PARKED, EXIT_PARKED) or len(seen) != len(clips):
-        raise EngineError(f"{len(seen)} of {len(clips)} files done, status {status}", engine="batch")
-    left = [path.name for path in killed.iterdir() if path.name.startswith(".") and path.name != LOCK]
-    if left:
-        raise EngineError(f"{left[0]} and {len(left) - 1} more were left over", engine="batch")
-    different = [name for name in seen if (killed / name).read_bytes() != (whole / name).read_bytes()]
-    if different:
-        raise EngineError(f"{different[0]} and {len(different) - 1} more differ", engine="batch")
-    return {
-        "kills": effective,
-        "files": len(clips),
-        "done_before_the_last_run": done_when_killed,
-        "done_once": len(seen),
-        "written_again": 0,
-        "parked": 1,
-    }
-
-
-def _unchanged(before: dict[str, tuple[int, int]], folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the finished transcripts of a folder with their inodes and times; check those before.
-
-    Raises:
-        EngineError: one was written again.
-    """
-    now = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.glob("[0-9]*.json")}
-    for name, facts in before.items():
-        if now.get(name) != facts:
-            raise EngineError(f"{name} was written again", engine="batch")
-    return now
-
-
-def start(source: Path, out: Path, *options: str) -> "subprocess.Popen[bytes]":
-    """Start a job."""
-    command = (sys.executable, "-m", "parley.batch.transcribe", str(source), "--out", str(out), *options)
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def write_wav(path: Path, pcm: bytes, *, channels: int = 1) -> None:
-    """Write 16-bit PCM at ``RATE_HZ`` as a WAV."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(RATE_HZ)
-        file.writeframes(pcm)
-
-
 def table(result: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
     parts: list[str] = []
@@ -276,7 +185,8 @@ def table(result: dict[str, Any]) -> str:
     if "kills" in result:
         seen = result["kills"]
         parts.append(
-            f"{seen['kills']} kills: {seen['done_once']} of {seen['files']} files done once, "
+            f"{seen['kills']} kills, outputs in a {seen['destination']}: {seen['done_once']} of "
+            f"{seen['files']} files done once, "
             f"{seen['done_before_the_last_run']} of them before the last run, "
             f"{seen['written_again']} written again, {seen['parked']} corrupt file parked"
         )

@@ -43,8 +43,9 @@ from parley.recording.library import (
     replay_file,
     zipped,
 )
-from parley.recording.objects import ObjectStoreError, RecordingBucket
+from parley.recording.objects import RecordingBucket
 from parley.recording.retention import mark_used
+from parley.runtime.object_store import ObjectStoreError
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
 

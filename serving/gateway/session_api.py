@@ -58,9 +58,10 @@ from parley.core.errors import (
 from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
-from parley.recording.objects import ObjectStoreError, RecordingBucket
+from parley.recording.objects import RecordingBucket
 from parley.recording.retention import RemovedRecordings
 from parley.recording.uploads import UploadCounts
+from parley.runtime.object_store import ObjectStoreError
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog

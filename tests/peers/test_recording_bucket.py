@@ -20,18 +20,19 @@ pytest.importorskip("obstore", reason="needs the extra 's3'")
 pytest.importorskip("moto", reason="needs the packages of tests")
 
 from parley.core.errors import ConfigError
+from parley.evals.harness.s3_server import S3Server
 from parley.pipelines.call_recording import CallRecordings
-from parley.recording import objects
 from parley.recording.at_rest import KEYS_ENV, MAGIC
 from parley.recording.folder import CALLER_AUDIO
 from parley.recording.library import RecordingSummaries, call_detail, recordings_of, zipped
 from parley.recording.merge import track_samples
-from parley.recording.objects import ObjectStoreError, RecordingBucket
+from parley.recording.objects import RecordingBucket
 from parley.recording.retention import RemovedSessions, clean
 from parley.recording.settings import RecordingSettings, S3Settings
 from parley.recording.uploads import UploadThread
+from parley.runtime import object_store
+from parley.runtime.object_store import ObjectStoreError
 from tests.peers.http_peer import HttpPeer
-from tests.peers.s3_server import S3Server
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import RATE_HZ, record_call
 
@@ -50,7 +51,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     for name, value in (("READ_S", 3), ("WRITE_S", 3), ("RETRIES", 0), ("CONNECT_S", 2)):
-        monkeypatch.setattr(objects, name, value)
+        monkeypatch.setattr(object_store, name, value)
 
 
 @pytest.fixture
@@ -284,7 +285,7 @@ async def test_an_encrypted_call_is_played_from_the_bucket_and_deleted(
 
 
 def test_a_package_that_is_missing_is_one_line_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(objects, "find_spec", lambda _name: None)
+    monkeypatch.setattr(object_store, "find_spec", lambda _name: None)
     settings = RecordingSettings(folder=tmp_path, s3=S3Settings(bucket="recordings"))
     with pytest.raises(ConfigError, match="recording.s3 needs the extra 's3'"):
         CallRecordings(settings, "embedded")

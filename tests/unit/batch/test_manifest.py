@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from parley.batch.manifest import MANIFEST, ItemState, Manifest, ParkedItem, hold_folder
+from parley.batch.destination import ParkedItem
+from parley.batch.manifest import MANIFEST, ItemState, Manifest, hold_folder
 from parley.batch.settings import RecogniserChoice
 from parley.batch.sources import BatchSource, SourceKind
 from parley.batch.transcript import Transcription, write_transcription
@@ -12,7 +13,7 @@ from parley.core.errors import ConfigError
 
 
 def source(name: str) -> BatchSource:
-    return BatchSource(name, Path("/in") / name, SourceKind.FILE, "1")
+    return BatchSource(name, f"/in/{name}", SourceKind.FILE, "1")
 
 
 ITEMS = [(source("a.wav"), "key a"), (source("b.wav"), "key b")]

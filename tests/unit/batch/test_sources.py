@@ -68,7 +68,7 @@ def test_a_name_that_is_no_text_is_written_as_one(tmp_path: Path):
         file.write(b"x")
     (source,) = find_sources(tmp_path)
     assert source.name == r"caf\xe9.wav"
-    assert os.fsencode(source.path) == path
+    assert os.fsencode(source.location) == path
 
 
 def test_nothing_to_do_is_an_error(tmp_path: Path):

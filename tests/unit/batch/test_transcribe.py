@@ -19,7 +19,7 @@ from parley.batch.transcriber import check_specialist
 from parley.batch.transcript import Transcription, read_transcription
 from parley.command.main import SUBCOMMANDS
 from parley.core.errors import ConfigError
-from parley.evals.bench.batch import Speech, kills
+from parley.evals.bench.batch_kills import FolderOutputs, Speech, kills
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO
 from tests.audio_files import write_audio
 from tests.human_speech import moonshine_tiny, opening, two_cities
@@ -238,7 +238,7 @@ def test_the_commands_run_from_the_command_line(tmp_path: Path):
 def test_a_job_that_is_killed_does_every_file_once(tmp_path: Path):
     speech = np.frombuffer(opening(), "<i2").astype(np.float32) / 32_768
     clips = [Speech(str(place), speech[: RATE_HZ * (1 + place % 5)], "") for place in range(20)]
-    seen = kills(clips, tmp_path, 5, seed=3)
+    seen = kills(clips, tmp_path, FolderOutputs(tmp_path / "killed"), 5, seed=3)
     assert seen["kills"] >= 1
     assert (seen["done_once"], seen["written_again"], seen["parked"]) == (20, 0, 1)
     with sqlite3.connect(tmp_path / "killed" / MANIFEST) as database:

@@ -1,0 +1,1 @@
+"""Sources in a bucket of S3, and outputs in one."""
