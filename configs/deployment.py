@@ -288,14 +288,23 @@ class Duplex(StrictModel):
         (),
         max_length=4,
         description="engines that take over, in this order, when the one before fails; ``engine`` comes "
-        "again after the last. A realtime service cannot have a fallback or be one",
+        "again after the last. From a realtime service only ``cascade`` takes over: the recogniser, the "
+        "model and the voice of this deployment",
     )
     answer_ms: int = Field(
         10_000,
         ge=1_000,
         le=120_000,
         description="time without speech from a realtime service after it has transcribed the caller's "
-        "turn. The bot then apologises; the second time in a row, the call ends",
+        "turn. The bot then apologises; the second time in a row, the call ends. With a fallback "
+        "``failover_ms`` counts",
+    )
+    failover_ms: int = Field(
+        2_000,
+        ge=500,
+        le=60_000,
+        description="time without speech from a realtime service with a fallback after the caller's turn, "
+        "until the fallback takes over",
     )
     ticks: DuplexSettings = DuplexSettings()
     turns: DuplexTurns = DuplexTurns()

@@ -827,7 +827,7 @@ class EngineFailedOver(CallEvent):
     """Another engine of a stage goes on in place of the one so far.
 
     Attributes:
-        stage: section of the deployment, "hearing" or "speaking".
+        stage: section of the deployment: "hearing", "speaking", or "duplex" for a realtime service.
         engine, successor: names of their rows.
         reason: why; ``RECOVERED`` when the successor had failed before.
     """

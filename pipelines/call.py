@@ -20,7 +20,7 @@ from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import Playout
 from parley.processors.turns.floor import Floor
 from parley.protocols.client_protocol import SessionUpdate, UnitSink
-from parley.runtime.event_stream import CallEvents
+from parley.runtime.event_stream import CallEvents, EventScope
 from parley.session_store.conversation import Conversation
 from parley.telemetry.turns import TurnLog
 from parley.transports.registry import TRANSPORTS, Capabilities
@@ -220,6 +220,7 @@ class Call:
         earlier: records of the connections that the call has lost.
         line: name of the call in the records of its connections; empty where its id is enough.
         call_id: unique id.
+        scope: part of the event stream for stages that may be replaced during the call; None: all of it.
     """
 
     conversation: Conversation
@@ -243,11 +244,12 @@ class Call:
     earlier: EarlierStreams = EarlierStreams()
     line: str = ""
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    scope: EventScope | None = None
 
     @property
     def events(self) -> CallEvents:
-        """Event stream of the call."""
-        return self.live.events
+        """Event stream of the call, or the part of it that its stages use."""
+        return self.live.events if self.scope is None else self.scope
 
     @property
     def capabilities(self) -> Capabilities:

@@ -206,7 +206,7 @@ async def _run_call(
     records = CallRecords(call)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
-    names = EngineNames(call.events, engines.names(mode))
+    names = EngineNames(call.events, engines.names(mode), engines.names(CASCADE))
     usage = UsageRecords(call, engines.prices, names)
     observers = [
         *_own_observers(engines, call.events, observed, names, call.rules.identity, trace),

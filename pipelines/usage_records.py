@@ -26,7 +26,7 @@ from parley.core.call_events import (
 from parley.core.usage import PricedUsage, Stage, Usage
 from parley.pipelines.call import Call
 from parley.session_store.events import Kind
-from parley.telemetry.engine_names import STAGE_OF_SECTION
+from parley.telemetry.engine_names import REALTIME_SECTION, STAGE_OF_SECTION
 from parley.telemetry.prices import PriceTable, shown
 
 # Models of a call; a further one counts with the last. A deployment has three, and their fallbacks.
@@ -96,6 +96,9 @@ class UsageRecords:
         if STAGE_OF_SECTION.get(event.stage) is Stage.TTS:
             self._take_speech()
             self._voice = Stage.TTS, event.successor, ""
+        elif event.stage == REALTIME_SECTION:
+            # Its cascade bills each stage on its own.
+            self._call.events.subscribe(SpeechMade, self._on_speech_made)
 
     def _take_speech(self) -> None:
         """Add the speech so far to the use of the voice that has made it."""

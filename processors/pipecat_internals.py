@@ -415,6 +415,18 @@ class RealtimeEvents(OpenAIRealtimeLLMService):
         """Send messages that were appended, as the application's words."""
         await super()._handle_messages_append(frame)
 
+    async def messages_ended(self, error: Exception | None) -> None:
+        """Handle that nothing of the provider is read any more: its socket is closed, or ``error``."""
+
+    async def _receive_task_handler(self) -> None:
+        error: Exception | None = None
+        try:
+            await super()._receive_task_handler()
+        except Exception as raised:
+            error = raised
+        if not self._disconnecting:
+            await self.messages_ended(error)
+
     @property
     def takes_messages(self) -> bool:
         """True when the provider has the dialogue; until then appended messages go with the context."""

@@ -155,14 +155,15 @@ class CallEvents:
         except TimeoutError:
             return None
         finally:
-            self._unsubscribe(kind, on_event)
+            self.unsubscribe(kind, on_event)
 
     def close(self) -> None:
         """Remove all subscribers, which refer to the stages of the call; called when the call is over."""
         self._subscriptions.clear()
         self._resolved.clear()
 
-    def _unsubscribe(self, kind: type[CallEvent], subscriber: Callable[[Any], None]) -> None:
+    def unsubscribe(self, kind: type[CallEvent], subscriber: Callable[[Any], None]) -> None:
+        """End a subscription."""
         self._subscriptions = [each for each in self._subscriptions if each != (kind, subscriber)]
         self._resolved.clear()
 
@@ -193,3 +194,46 @@ class CallEvents:
             found = tuple(call for subscribed, call in self._subscriptions if issubclass(kind, subscribed))
             self._resolved[kind] = found
         return found
+
+
+class EventScope(CallEvents):
+    """Part of a call's stream, for stages that are replaced while the call goes on.
+
+    Its subscribers receive the events of the whole stream, and what they publish reaches all subscribers of
+    it. After ``close`` they receive nothing, and what they still publish is dropped: a stage that was
+    replaced takes no more part in the call.
+
+    Args:
+        whole: the stream.
+    """
+
+    def __init__(self, whole: CallEvents) -> None:
+        super().__init__()
+        self._whole = whole
+        self._is_closed = False
+
+    def now_ms(self) -> int:
+        return self._whole.now_ms()
+
+    def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
+        if not self._is_closed:
+            super().subscribe(kind, subscriber)
+            self._whole.subscribe(kind, subscriber)
+
+    def unsubscribe(self, kind: type[CallEvent], subscriber: Callable[[Any], None]) -> None:
+        super().unsubscribe(kind, subscriber)
+        self._whole.unsubscribe(kind, subscriber)
+
+    def has_subscribers(self, kind: type[CallEvent]) -> bool:
+        return not self._is_closed and self._whole.has_subscribers(kind)
+
+    def publish(self, event: CallEvent) -> None:
+        if not self._is_closed:
+            self._whole.publish(event)
+
+    def close(self) -> None:
+        """End its subscriptions; nothing is received or published through it any more."""
+        self._is_closed = True
+        for kind, subscriber in self._subscriptions:
+            self._whole.unsubscribe(kind, subscriber)
+        super().close()

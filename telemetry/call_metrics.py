@@ -39,8 +39,8 @@ from parley.core.usage import Stage
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.telemetry import definitions as d
-from parley.telemetry.engine_names import STAGE_OF_SECTION
-from parley.telemetry.metrics import OTHER, ServerMetrics
+from parley.telemetry.engine_names import REALTIME_SECTION, STAGE_OF_SECTION
+from parley.telemetry.metrics import OTHER, REALTIME, ServerMetrics
 
 # A caller who goes on within this time after the end of the turn was not finished.
 CUT_IN_MS = 1_000
@@ -164,7 +164,11 @@ class CallMetrics:
 
     def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
         if event.reason is not FailoverReason.RECOVERED:
-            self._metrics.counter(d.FAILOVERS, STAGE_OF_SECTION.get(event.stage, OTHER)).inc()
+            label = REALTIME if event.stage == REALTIME_SECTION else STAGE_OF_SECTION.get(event.stage, OTHER)
+            self._metrics.counter(d.FAILOVERS, label).inc()
+        if event.stage == REALTIME_SECTION:
+            # The deployment's voice speaks from here on.
+            self._speaker = Stage.TTS
 
     def _on_response_started(self, event: ResponseStarted) -> None:
         self._response_ms, self._text = event.at_ms, []

@@ -8,6 +8,8 @@ from parley.runtime.event_stream import CallEvents
 
 # Sections of a deployment, as the event has them.
 STAGE_OF_SECTION: Mapping[str, Stage] = {"hearing": Stage.STT, "speaking": Stage.TTS}
+# Section of a realtime service, whose fallback is a cascade of three stages.
+REALTIME_SECTION = "duplex"
 
 
 class EngineNames(Mapping[Stage, str]):
@@ -16,10 +18,13 @@ class EngineNames(Mapping[Stage, str]):
     Args:
         events: events of the call.
         names: at its beginning.
+        cascade: names of the engines that take over from a realtime service.
     """
 
-    def __init__(self, events: CallEvents, names: Mapping[Stage, str]) -> None:
-        self._names = dict(names)
+    def __init__(
+        self, events: CallEvents, names: Mapping[Stage, str], cascade: Mapping[Stage, str] | None = None
+    ) -> None:
+        self._names, self._cascade = dict(names), dict(cascade or {})
         events.subscribe(EngineFailedOver, self._on_failed_over)
 
     def __getitem__(self, stage: Stage) -> str:
@@ -34,3 +39,5 @@ class EngineNames(Mapping[Stage, str]):
     def _on_failed_over(self, event: EngineFailedOver) -> None:
         if event.stage in STAGE_OF_SECTION:
             self._names[STAGE_OF_SECTION[event.stage]] = event.successor
+        elif event.stage == REALTIME_SECTION:
+            self._names.update(self._cascade)

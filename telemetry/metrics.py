@@ -38,6 +38,8 @@ from parley.telemetry.definitions import CALL_METRICS, Definition
 # A deployment names a handful of engines and models; a provider may answer with a name for each release.
 MOST_VALUES = 24
 OTHER = "other"
+# Stage of a failover from a realtime service to the cascade.
+REALTIME = "realtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class ServerMetrics:
         # A rate of a series needs its beginning at 0, and a failure is rare.
         for stage in (*Stage, OTHER):
             self.counter(definitions.FAILURES, stage)
+        for stage in (*Stage, REALTIME, OTHER):
             self.counter(definitions.FAILOVERS, stage)
         self._reading = ProcessReading()
         self._registry.register(_ReadingCollector(self))

@@ -7,6 +7,9 @@ the end of the call (a cut connection may be opened again). Everything is judged
 caller receives: the first sound of each answer against the first sounds of the first turns, the longest
 silence, and words that are heard twice or not at all.
 
+With ``--only realtime`` the calls begin with OpenAI's Realtime service instead, which fails in the same ways,
+and the cascade takes over.
+
 Status 0: every call is within the limits; 1: one is not; 2: the evaluation itself could not run.
 """
 
@@ -20,8 +23,8 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from parley.evals.failover.calls import KINDS, CallRecord, Lane, draw, lane, questions
-from parley.evals.failover.faults import Stage
+from parley.evals.failover.calls import KINDS, REALTIME, CallRecord, Lane, draw, lane, questions
+from parley.evals.failover.faults import OF_CASCADES, Stage
 from parley.evals.failover.figures import figures, passed, table
 from parley.evals.harness.collector import uncollected
 from parley.evals.harness.command import exit_code, machine, positive, positive_number, quiet_log
@@ -58,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
     check_outputs(options, "json")
     with tempfile.TemporaryDirectory() as name:
         folder = (options.keep or Path(name)).absolute()
-        stages = [Stage(options.only)] if options.only else [*Stage]
+        stages = [Stage(options.only)] if options.only else [*OF_CASCADES]
         within_s = None if options.minutes is None else 60 * options.minutes
         records = asyncio.run(
             run(options.calls, options.seed, options.lanes, folder, stages, within_s=within_s)
@@ -97,6 +100,7 @@ async def run(
         AgentError: a lane does not start, or a voice is missing.
     """
     asked = await asyncio.to_thread(questions, folder / "speech")
+    kinds = (REALTIME,) if Stage.REALTIME in stages else KINDS
     dice = random.Random(seed)
     drawn = [stages[number % len(stages)] for number in range(calls)]
     dice.shuffle(drawn)
@@ -116,7 +120,7 @@ async def run(
     async with AsyncExitStack() as stack:
         opened = [
             await stack.enter_async_context(lane(kind, folder / f"{number}-{kind}", asked))
-            for number, kind in enumerate(KINDS[place % len(KINDS)] for place in range(lanes))
+            for number, kind in enumerate(kinds[place % len(kinds)] for place in range(lanes))
         ]
         with uncollected():
             async with asyncio.TaskGroup() as tasks:

@@ -20,6 +20,7 @@ from parley.core.errors import PeerError
 from parley.evals.abuse.footprint import RECOGNISER, engine_children, wakes
 from parley.evals.failover.faults import Fault, Stage, faults_of
 from parley.evals.failover.judge import HeardTurn, Turn, judge, repeated
+from parley.evals.failover.realtime_service import SILENCE_MS as REALTIME_SILENCE_MS
 from parley.evals.failover.replies import GREETING, REPLIES, REPLY_WORDS, words_of
 from parley.evals.failover.sounds import WORD_MS, Sounding, recognised
 from parley.evals.harness.forked_servers import forked
@@ -40,6 +41,8 @@ QUESTIONS = (
 )
 VOICE = "rms"
 EMBEDDED = "embedded"
+# Lane whose calls begin with a realtime service.
+REALTIME = "realtime"
 KINDS = ("soniox", "deepgram", EMBEDDED)
 DOCUMENT = """# Opening hours on Saturday
 
@@ -256,7 +259,7 @@ async def lane(kind: str, folder: Path, asked: Sequence[Question]) -> AsyncItera
     """
     documents = folder / FOLDER_OF_DOCUMENTS
     await asyncio.to_thread(_write_documents, documents)
-    protocol = "soniox" if kind == EMBEDDED else kind
+    protocol = kind if kind in ("soniox", "deepgram") else "soniox"
     async with AsyncExitStack() as stack:
         services = await stack.enter_async_context(child("parley.evals.failover.services", protocol))
         assert services.stdout is not None
@@ -271,9 +274,12 @@ async def lane(kind: str, folder: Path, asked: Sequence[Question]) -> AsyncItera
             "SONIOX_API_KEY": KEY,
             "DEEPGRAM_API_KEY": KEY,
             "CARTESIA_API_KEY": KEY,
+            "OPENAI_API_KEY": KEY,
         }
+        mode = ["--mode", "duplex"] if kind == REALTIME else []
+        arguments = ["--config", str(config), *mode]
         server = await stack.enter_async_context(
-            forked(["--config", str(config)], free_port(), folder / "server.log", environment=environment)
+            forked(arguments, free_port(), folder / "server.log", environment=environment)
         )
         yield Lane(kind, server, services, asked)
 
@@ -290,7 +296,13 @@ def deployment(kind: str, urls: Mapping[str, str], documents: Path) -> dict[str,
         "soniox": {"name": "soniox", "settings": {"url": recogniser}},
         "deepgram": {"name": "deepgram", "settings": {"base_url": recogniser}},
         EMBEDDED: {"name": "moonshine_tiny"},
-    }[kind]
+    }["soniox" if kind == REALTIME else kind]
+    service = {"base_url": urls[Stage.REALTIME], "silence_ms": REALTIME_SILENCE_MS}
+    duplex = {
+        "engine": {"name": "openai_realtime", "settings": service},
+        "fallback": [{"name": "cascade"}],
+        "failover_ms": 1_000,
+    }
     model = {"base_url": urls[Stage.MODEL], "model": "peer"}
     fallback = {} if kind == EMBEDDED else {"fallback": {"name": "moonshine_tiny"}}
     return {
@@ -306,6 +318,7 @@ def deployment(kind: str, urls: Mapping[str, str], documents: Path) -> dict[str,
             "fallback": [{"name": "parley.evals.failover.voice:SoundingWordsTts"}],
         },
         "server": {"admission": "off"},
+        **({"duplex": duplex} if kind == REALTIME else {}),
     }
 
 

@@ -5,11 +5,16 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """Stage of a call."""
+    """Stage of a call. ``REALTIME`` is a service in place of the other three, which are its fallback."""
 
     RECOGNISER = "recogniser"
     MODEL = "model"
     VOICE = "voice"
+    REALTIME = "realtime"
+
+
+# Stages of the cascade, each of which fails in calls that are answered by it.
+OF_CASCADES = (Stage.RECOGNISER, Stage.MODEL, Stage.VOICE)
 
 
 class Fault(StrEnum):

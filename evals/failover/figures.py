@@ -37,12 +37,14 @@ def lost(record: CallRecord) -> list[str]:
     """Return the words that a call lost.
 
     A model that fails in the middle of a reply has not said the rest, which another answer replaces. The
-    other model also answers while the circuit breaker of the first is open, for 30 s after failures.
+    other model also answers while the circuit breaker of the first is open, for 30 s after failures. So does
+    the cascade for a realtime service.
     """
     return [
         word
         for turn in record.turns
         if not (turn.says_other and (record.failure.stage is Stage.MODEL or not turn.replies))
+        and not (record.failure.stage is Stage.REALTIME and len(turn.replies) > 1)
         for word in turn.missing
     ]
 

@@ -1,30 +1,30 @@
-"""Recogniser, language model and voice on loopback, each of which fails on command.
+"""Recogniser, language model, voice and realtime service on loopback, each of which fails on command.
 
 ``python -m parley.evals.failover.services soniox`` serves Soniox' protocol (or ``deepgram``), OpenAI's chat
-completions and Cartesia's voice on three ports, in a process of its own. It prints their addresses, and obeys
-lines of JSON on standard input, each of which it answers with a line: ``{"question": [["what", 240], ...]}``
-announces the words that the caller is about to say, with the end of each after the first sound;
-``{"stage": "voice", "fault": "hangs"}`` makes a service fail from now on, and ``{"stage": "voice"}`` ends
-that. The recogniser finds the announced words in the caller's audio by its sound alone.
+completions, Cartesia's voice and OpenAI's Realtime API on four ports, in a process of its own. It prints
+their addresses, and obeys lines of JSON on standard input, each of which it answers with a line:
+``{"question": [["what", 240], ...]}`` announces the words that the caller is about to say, with the end of
+each after the first sound; ``{"stage": "voice", "fault": "hangs"}`` makes a service fail from now on, and
+``{"stage": "voice"}`` ends that. The recogniser finds the announced words in the caller's audio by its sound
+alone.
 """
 
 import argparse
 import asyncio
 import json
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from http import HTTPStatus
 from typing import Any
 
 import numpy as np
 from aiohttp import web
-from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.exceptions import ConnectionClosed
-from websockets.http11 import Request, Response
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request
 
+from parley.evals.failover.breakable import HTML, Breakable, SocketService
 from parley.evals.failover.faults import Fault, Stage
+from parley.evals.failover.realtime_service import Realtime
 from parley.evals.failover.replies import reply_of
 from parley.evals.failover.sounds import WORD_MS, sound_of
 from parley.evals.harness.launcher import free_port
@@ -37,7 +37,6 @@ from parley.evals.harness.services.cloud_recognisers import (
     Soniox,
 )
 
-HTML = "<html>502 Bad Gateway</html>"
 LOUD, PART_MS = 300, 10
 PART_BYTES = PART_MS * 32
 # From the question to the first word, and from word to word.
@@ -45,133 +44,6 @@ THOUGHT_S, PIECE_S = 0.2, 0.1
 # Generation is four times as fast as speech, in pieces of half a word.
 PIECE_OF_WORD_MS = WORD_MS // 2
 KINDS: Mapping[str, type[Soniox | Deepgram]] = {"soniox": Soniox, "deepgram": Deepgram}
-
-
-class Breakable(ABC):
-    """Service that fails on command.
-
-    Attributes:
-        present: present fault.
-    """
-
-    def __init__(self) -> None:
-        self.present: Fault | None = None
-        self._whole = asyncio.Event()
-        self._whole.set()
-
-    async def fail(self, fault: Fault | None) -> None:
-        """Fail from now on, or work again."""
-        self.present = fault
-        if fault is None:
-            self._whole.set()
-            await self.listen_again()
-            return
-        self._whole.clear()
-        if fault is Fault.KILLED:
-            await self.stop_listening()
-        if fault in (Fault.KILLED, Fault.CUT):
-            self.drop_all()
-        if fault is Fault.CUT:
-            # It accepts new connections, and serves them.
-            self.present = None
-            self._whole.set()
-        await self.announce()
-
-    async def hold_back(self) -> None:
-        """Wait while nothing is sent."""
-        if self.present is not None:
-            await self._whole.wait()
-
-    @abstractmethod
-    def drop_all(self) -> None:
-        """Break every connection."""
-
-    @abstractmethod
-    async def listen_again(self) -> None:
-        """Accept connections."""
-
-    @abstractmethod
-    async def stop_listening(self) -> None:
-        """Accept no connection."""
-
-    @abstractmethod
-    async def announce(self) -> None:
-        """Send what a failing service sends over its open connections."""
-
-
-class SocketService(Breakable):
-    """Service over WebSockets."""
-
-    path = ""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._clients: set[ServerConnection] = set()
-        self._server: Server | None = None
-        self.port = free_port()
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"ws://127.0.0.1:{self.port}{self.path}"
-
-    @abstractmethod
-    def admits(self, request: Request) -> bool:
-        """Return whether a client has the key."""
-
-    @abstractmethod
-    async def serve_client(self, client: ServerConnection) -> None:
-        """Serve one connection."""
-
-    @abstractmethod
-    async def refuse(self, client: ServerConnection) -> None:
-        """Refuse more work in the protocol's way."""
-
-    async def listen_again(self) -> None:
-        if self._server is None:
-            self._server = await serve(
-                self._hold,
-                "127.0.0.1",
-                self.port,
-                process_request=self._check,
-                close_timeout=0.2,
-                open_timeout=None,
-            )
-
-    async def stop_listening(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close(close_connections=False)
-
-    def drop_all(self) -> None:
-        for client in self._clients:
-            client.transport.abort()
-
-    async def announce(self) -> None:
-        for client in tuple(self._clients):
-            with suppress(ConnectionClosed):
-                if self.present is Fault.REFUSES:
-                    await self.refuse(client)
-                elif self.present is Fault.GARBAGE:
-                    await client.send(HTML)
-
-    async def _check(self, client: ServerConnection, request: Request) -> Response | None:
-        if self.present is Fault.HANGS:
-            await self._whole.wait()
-        if self.present is Fault.REFUSES:
-            return client.respond(HTTPStatus.TOO_MANY_REQUESTS, "too many connections\n")
-        if not self.admits(request):
-            return client.respond(HTTPStatus.UNAUTHORIZED, "invalid api key\n")
-        return None
-
-    async def _hold(self, client: ServerConnection) -> None:
-        self._clients.add(client)
-        try:
-            await self.serve_client(client)
-        except ConnectionClosed:
-            pass
-        finally:
-            self._clients.discard(client)
 
 
 class Recogniser(SocketService):
@@ -398,15 +270,22 @@ async def _serving(service: Breakable) -> AsyncIterator[None]:
 async def run(kind: str) -> None:
     """Serve until standard input ends."""
     recogniser, model, voice = Recogniser(KINDS[kind]), Model(), Voice()
+    realtime = Realtime()
     services: dict[Stage, Breakable] = {
         Stage.RECOGNISER: recogniser,
         Stage.MODEL: model,
         Stage.VOICE: voice,
+        Stage.REALTIME: realtime,
     }
     async with AsyncExitStack() as stack:
         for service in services.values():
             await stack.enter_async_context(_serving(service))
-        urls = {Stage.RECOGNISER: recogniser.url, Stage.MODEL: model.url, Stage.VOICE: voice.url}
+        urls = {
+            Stage.RECOGNISER: recogniser.url,
+            Stage.MODEL: model.url,
+            Stage.VOICE: voice.url,
+            Stage.REALTIME: realtime.url,
+        }
         print(json.dumps(urls), flush=True)
         lines = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
@@ -415,7 +294,9 @@ async def run(kind: str) -> None:
         async for line in lines:
             order = json.loads(line)
             if "question" in order:
-                recogniser.expect([(str(word), int(end_ms)) for word, end_ms in order["question"]])
+                words = [(str(word), int(end_ms)) for word, end_ms in order["question"]]
+                recogniser.expect(words)
+                realtime.expect(" ".join(word for word, _ in words))
             else:
                 fault = order.get("fault")
                 await services[Stage(order["stage"])].fail(None if fault is None else Fault(fault))

@@ -131,6 +131,8 @@ class Engines:
         prices: prices of the deployment.
         ledger: use and cost of the calls of the process.
         traces: export of traces; None where the deployment has none.
+        realtime_fallback: circuit breaker of a realtime service from which the cascade takes over; None where
+            none does.
     """
 
     def __init__(self, deployment: Deployment, loaded: Loaded, executors: Executors | None = None) -> None:
@@ -159,6 +161,8 @@ class Engines:
         self._front_end: EnginePool[object] | None = None
         self._specialists = SpecialistProcesses(loaded.specialists)
         self._starting: asyncio.Task[None] | None = None
+        has_fallback = loaded.realtime is not None and deployment.duplex.fallback
+        self.realtime_fallback = new_breaker() if has_fallback else None
 
     @classmethod
     async def load(cls, deployment: Deployment, *, duplex: bool = False) -> "Engines":

@@ -32,6 +32,7 @@ from parley.models.vad import VAD
 from parley.pipelines.engines.choices import engine_or_service, engine_settings, service_row
 from parley.pipelines.engines.document_search import answers_from_documents
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, plan_answering
+from parley.pipelines.modes import CASCADE
 from parley.processors.duplex.services import REALTIME_SERVICES, RealtimeRow
 from parley.processors.perception.services import STT_SERVICES
 from parley.processors.service_rows import ServiceRow
@@ -219,18 +220,18 @@ def plan_realtime(deployment: Deployment) -> RealtimeRow[Any] | None:
     for place, choice in enumerate(duplex.fallback):
         if choice.name in REALTIME_SERVICES:
             raise ConfigError(
-                f"duplex.fallback.{place}: {choice.name!r} is a realtime service; only an engine stands "
-                "behind an engine in this version"
+                f"duplex.fallback.{place}: {choice.name!r} is a realtime service, which takes over from no "
+                "engine in this version"
             )
     if duplex.engine.name not in REALTIME_SERVICES:
         if duplex.engine.name not in OMNI and duplex.engine.name != POOL:
             known = tuple(sorted((*OMNI.names(), POOL, *REALTIME_SERVICES.names())))
             raise ConfigError(f"duplex.engine: unknown engine {duplex.engine.name!r}", known=known)
         return None
-    if duplex.fallback:
+    if duplex.fallback and duplex.fallback != (Choice(name=CASCADE),):
         raise ConfigError(
-            f"duplex.fallback: {duplex.engine.name!r} is a realtime service; only an engine has another "
-            "behind it in this version"
+            f"duplex.fallback: {duplex.engine.name!r} is a realtime service; only {CASCADE!r} alone, without "
+            "settings, takes over from one"
         )
     row = service_row(REALTIME_SERVICES, duplex.engine, where="duplex.engine")
     assert isinstance(row, RealtimeRow)

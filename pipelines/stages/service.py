@@ -1,5 +1,6 @@
 """Stages around a realtime service: its instructions, the caller's turns, and its replies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -83,22 +84,31 @@ def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginni
 class ServiceStages:
     """Stages around the service.
 
+    Args:
+        row: row of the service.
+        call: the call.
+        takes_contexts: see ``ServiceGate``.
+        on_speaks, on_output: see ``RealtimeReplies``.
+
     Attributes:
-        watch: detects a missing answer.
         gate: keeps frames from the service that are not for it.
         typed: passes typed words around the turn stages.
         replies: makes replies of the service's speech.
     """
 
-    def __init__(self, engines: Engines, row: RealtimeRow[Any], call: Call, *, takes_contexts: bool) -> None:
-        events = call.events
-        self.watch = AnswerWatch(
-            engines.deployment.duplex.answer_ms, events, is_speaking=call.live.floor.holds_reply
-        )
+    def __init__(
+        self,
+        row: RealtimeRow[Any],
+        call: Call,
+        *,
+        takes_contexts: bool,
+        on_speaks: Callable[[], None],
+        on_output: Callable[[bool], None] | None = None,
+    ) -> None:
         self.gate = ServiceGate(takes_contexts=takes_contexts)
-        self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=events)
+        self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=call.events)
         self.replies = RealtimeReplies(
-            call.live.playout, continuous=row.continuous, on_speaks=self.watch.on_answer
+            call.live.playout, continuous=row.continuous, on_speaks=on_speaks, on_output=on_output
         )
 
 

@@ -19,7 +19,7 @@ from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.stages.over_bot import OverBot
-from parley.pipelines.stages.shared import Listener, gain_of, voice_detector
+from parley.pipelines.stages.shared import Listener, gain_of
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.turns.backchannel import BackchannelSpeaker, Say
@@ -44,10 +44,12 @@ class TurnStages:
     Attributes:
         user: begins and ends the caller's turns.
         vad: detects voices.
+        overhear: takes audio of the open turn that came before these stages were there.
     """
 
     user: LLMUserAggregator
     vad: SharedVadAnalyzer
+    overhear: Listener
 
 
 def turns_of(
@@ -58,12 +60,14 @@ def turns_of(
     over_bot: OverBot,
     front: CallFrontEnd,
     *,
+    detector: Callable[[Sequence[Listener]], SharedVadAnalyzer],
     listeners: Sequence[Listener],
     words_of_turn: Callable[[str], str],
 ) -> TurnStages:
     """Return the stages that detect the caller's turns.
 
-    ``listeners`` receive the caller's audio too; ``words_of_turn`` decides the words of a turn that is over.
+    ``detector`` returns the detector of voices, which passes the caller's audio to the given listeners;
+    ``listeners`` receive it too; ``words_of_turn`` decides the words of a turn that is over.
     """
     endpoint = EndpointStopStrategy(
         endpoint_policy(engines.deployment.hearing.endpoint, engines.deployment.language()),
@@ -95,8 +99,8 @@ def turns_of(
     )
     hear_voices = [] if front.echo else over_bot.listeners
     hear = [call.live.turns.heard, endpoint.hear, *listeners, *hear_voices]
-    vad = voice_detector(engines, call, front.hosted, hear)
-    return TurnStages(user, vad)
+    vad = detector(hear)
+    return TurnStages(user, vad, endpoint.overhear)
 
 
 def guards_protected(engines: Engines) -> bool:

@@ -11,9 +11,14 @@ transport of a session, which exists before and after it.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator
+from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.core.call_events import AnswerHeard
@@ -28,20 +33,26 @@ from parley.pipelines.stages.dialogue import dialogue_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
+    Listener,
     camera_of,
     closed_on_failure,
     perception_of,
     sight_of,
+    voice_detector,
 )
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
 from parley.pipelines.stages.voiceless_end import VoicelessEnd
-from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.voice.echo import CallFrontEnd, open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.epoch_guard import EpochGuard
+from parley.processors.dialogue.filler_processor import Say
 from parley.processors.front_end.hosted import HostedFrontEnd
+from parley.processors.front_end.vad import SharedVadAnalyzer
+from parley.processors.perception.caller_camera import CallerCamera
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
+from parley.processors.playout.playout import ThoughtTap
 from parley.processors.turns.audio_stop import AudioStop
 from parley.processors.turns.turn_events import publish_turns
 from parley.telemetry.turn_events import TurnLogWriter
@@ -87,9 +98,107 @@ async def _build(
 
     Loads no model; a cloud service builds its parts in a thread.
     """
-    context, events = LLMContext(), call.events
-    front, stt, thinking, tts = await asyncio.gather(
-        open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
+    context = LLMContext()
+    front = await open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear)
+    thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
+    camera = camera_of(engines, call)
+    sight = sight_of(engines, call, has_model=engines.cascade_sees, passes_on=camera is not None)
+    specialists = engines.specialists_of(call.conversation, call.events)
+    cascade = await cascade_stages(
+        *(engines, transport, call, over_bot, front),
+        detector=partial(voice_detector, engines, call, front.hosted),
+        context=context,
+        screening=screening,
+        privacy=privacy,
+        tools=tools,
+        thought=thought,
+        play=entry.push_frame,
+        listeners=[specialists.hear],
+        camera=camera,
+        sees=sight.is_on,
+    )
+    stages = Stages(
+        head=[
+            transport.input(),
+            *sight.taps,
+            *([camera] if camera else []),
+            *screening.tap,
+            *front.echo,
+            VoiceActivity(cascade.vad),
+        ],
+        perception=cascade.perception,
+        turns=[cascade.user],
+        dialogue=cascade.dialogue,
+        speech=cascade.speech,
+        playout=[entry, transport.output(), exit_],
+        tail=[HeardAssistantAggregator(context, cascade.user)],
+        unseen=cascade.unseen,
+    )
+    worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
+    cascade.connect(worker)
+    screening.begin()
+    return worker, [*sight.background, specialists.run, *cascade.background]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeStages:
+    """Stages of a cascade between voice activity and the output, and what belongs to them.
+
+    Attributes:
+        vad: detects voices.
+        perception: recogniser and perceived features.
+        user: begins and ends the caller's turns.
+        dialogue: from a turn to the words of its answer.
+        speech: the voice.
+        unseen: stages whose frames are guesses, or come again from the tail.
+        background: tasks of the stages.
+        connect: publishes the turns and reads the client's messages, once the stages have their place in the
+            pipeline of a worker; call it once.
+        overhear: see ``TurnStages``.
+    """
+
+    vad: SharedVadAnalyzer
+    perception: Sequence[FrameProcessor]
+    user: LLMUserAggregator
+    dialogue: Sequence[FrameProcessor]
+    speech: Sequence[FrameProcessor]
+    unseen: Sequence[FrameProcessor]
+    background: Background
+    connect: Callable[[PipelineWorker], None]
+    overhear: Listener
+
+    @property
+    def stages(self) -> list[FrameProcessor]:
+        """Stages in the order of the data."""
+        return [*self.perception, self.user, *self.dialogue, *self.speech]
+
+
+async def cascade_stages(
+    engines: Engines,
+    transport: BaseTransport,
+    call: Call,
+    over_bot: OverBot,
+    front: CallFrontEnd,
+    *,
+    detector: Callable[[Sequence[Listener]], SharedVadAnalyzer],
+    context: LLMContext,
+    screening: Screening,
+    privacy: CallPrivacy,
+    tools: DurableTools,
+    thought: ThoughtTap,
+    play: Say,
+    listeners: Sequence[Listener],
+    camera: CallerCamera | None,
+    sees: bool,
+) -> CascadeStages:
+    """Return the stages of a cascade between voice activity and the output.
+
+    ``detector`` returns the detector of voices, which passes the caller's audio to the given listeners;
+    ``play`` puts audio into the pipeline, before the output; ``listeners`` receive the caller's audio too;
+    ``sees`` is true where pictures have an effect in the call.
+    """
+    events = call.events
+    stt, thinking, tts = await asyncio.gather(
         engines.build_stt(
             audio_passthrough=False,
             events=events,
@@ -110,21 +219,12 @@ async def _build(
     TurnLogWriter(call.live.turns, events)
     VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
     events.subscribe(AnswerHeard, engines.answers.publish)
-    thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
-    background = [*privacy.background, *backchannels(engines, call, entry.push_frame), *screening.background]
-
-    camera = camera_of(engines, call)
-    sight = sight_of(engines, call, has_model=engines.cascade_sees, passes_on=camera is not None)
-    background += sight.background
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
-    specialists = engines.specialists_of(call.conversation, events)
-    background.append(specialists.run)
-    desk = DeskVoice(engines, call, entry.push_frame, transport.output(), sees=sight.is_on)
-    background += [desk.run, desk.speak, desk.steps.run]
-    hearers = [specialists.hear, desk.bridge.hear]
+    desk = DeskVoice(engines, call, play, transport.output(), sees=sees)
     turns = turns_of(
         *(engines, transport, call, context, over_bot, front),
-        listeners=hearers,
+        detector=detector,
+        listeners=[*listeners, desk.bridge.hear],
         words_of_turn=privacy.words_of_turn,
     )
     dialogue = dialogue_of(
@@ -134,17 +234,17 @@ async def _build(
         desk=desk,
         camera=camera,
     )
-    stages = Stages(
-        head=[
-            transport.input(),
-            *sight.taps,
-            *([camera] if camera else []),
-            *screening.tap,
-            *front.echo,
-            VoiceActivity(turns.vad),
-        ],
+
+    def connect(worker: PipelineWorker) -> None:
+        desk.steps.listen(worker)
+        publish_turns(events, turns.user, call.live.input.flush)
+        reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
+        Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
+
+    return CascadeStages(
+        vad=turns.vad,
         perception=[stt, AudioStop(), *privacy.stage, perception, *screening.detector],
-        turns=[turns.user],
+        user=turns.user,
         dialogue=[
             dialogue.waits,
             dialogue.gate,
@@ -153,15 +253,15 @@ async def _build(
             EpochGuard(call.conversation),
         ],
         speech=[thought, tts, *screening.gate],
-        playout=[entry, transport.output(), exit_],
-        tail=[HeardAssistantAggregator(context, turns.user)],
-        # Their frames are guesses, or come again from the tail.
         unseen=[*privacy.unseen(stt), dialogue.speculation.head, *thinking],
+        background=[
+            *privacy.background,
+            *backchannels(engines, call, play),
+            *screening.background,
+            desk.run,
+            desk.speak,
+            desk.steps.run,
+        ],
+        connect=connect,
+        overhear=turns.overhear,
     )
-    worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
-    desk.steps.listen(worker)
-    publish_turns(events, turns.user, call.live.input.flush)
-    reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
-    Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
-    screening.begin()
-    return worker, background

@@ -11,7 +11,7 @@ its speech, and the caller's turns consist of its transcripts.
 The deployment's voice prompts a silent caller and apologises; it comes before the service, which passes
 unrelated frames on. Voice activity serves the idle prompts, the time at which a turn began, and clients of
 services that do not report the caller's speech. A service that reports an error counts as gone: the bot
-apologises, and the call ends.
+apologises, and the call ends. With a fallback the call goes on (``pipelines.voice.realtime_failover``).
 """
 
 import asyncio
@@ -40,6 +40,8 @@ from parley.pipelines.stages.shared import (
     voice_detector,
 )
 from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.voice.realtime_failover import run_with_fallback
+from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.caller_turns import CallerTurns
 from parley.processors.duplex.services import RealtimeRow, TypedInput
 from parley.processors.front_end.hosted import HostedFrontEnd
@@ -58,9 +60,12 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
     row = engines.realtime
     if row is None:
         raise ConfigError("duplex.engine: this deployment names no realtime service")
-    idle = idle_keeper(engines, call)
     if engines.deployment.thinking.tools:
         logger.warning("a realtime service gets no tools in this version; thinking.tools is ignored")
+    if engines.realtime_fallback is not None:
+        await run_with_fallback(engines, row, engines.realtime_fallback, transport, call)
+        return
+    idle = idle_keeper(engines, call)
     with closed_on_failure() as opened:
         opened.append(hosted := engines.open_front_end())
         built = await _build(engines, row, transport, call, hosted)
@@ -113,7 +118,8 @@ async def _build(
     sight = sight_of(engines, call, has_model=False, passes_on=False)
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
-    model = ServiceStages(engines, row, call, takes_contexts=start.is_sent)
+    watch = AnswerWatch(engines.deployment.duplex.answer_ms, events, is_speaking=call.live.floor.holds_reply)
+    model = ServiceStages(row, call, takes_contexts=start.is_sent, on_speaks=watch.on_answer)
     thought, entry, exit_ = call.live.playout.taps()
     vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, specialists.hear])
     stages = Stages(
@@ -148,7 +154,7 @@ async def _build(
         greets=False,
     )
     publish_service_turns(events, user, call.live.input.flush)
-    ServiceStart(call, start, model.watch)
-    tasks = [model.watch.run(ending.unanswered), ending.run(), allowance.run(), specialists.run()]
+    ServiceStart(call, start, watch)
+    tasks = [watch.run(ending.unanswered), ending.run(), allowance.run(), specialists.run()]
     tasks += [each() for each in sight.background]
     return Built(worker, caller, tuple(tasks))

@@ -1,17 +1,19 @@
-"""Pipecat's OpenAI Realtime service with two corrections: late audio after an interruption, and typed words.
+"""Pipecat's OpenAI Realtime service with three corrections: late audio, typed words, and a silent end.
 
 The provider cancels a response when it detects a voice, and audio of it that has already left arrives after
 that notice. Pipecat takes the first such piece for another reply. The interruption that follows from the
 voice then has the provider shorten it once more, to the few milliseconds since. The model continues as if
 nothing of its reply had been heard. This service drops such audio. Pipecat passes typed words of a caller on
 as the application's (``system``), which the model would follow as instructions. This service sends them as
-the caller's. It owns no task.
+the caller's. Pipecat stops reading, without a report, when the provider closes its socket or sends what is no
+message of the protocol. This service reports both as an error. It owns no task.
 """
 
 from typing import Any
 
 from pipecat.frames.frames import LLMMessagesAppendFrame
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+from websockets.exceptions import ConnectionClosed
 
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.pipecat_internals import RealtimeEvents
@@ -35,6 +37,13 @@ class InterruptedRealtimeService(RealtimeEvents, OpenAIRealtimeLLMService):
     async def audio_came(self, event: Any) -> None:
         if not self._is_cut:
             await super().audio_came(event)
+
+    async def messages_ended(self, error: Exception | None) -> None:
+        # The caller's audio has no reader any more. An error that was reported ends the reading as well; a
+        # second report has no effect. What the provider sent may hold words, so only its error is named.
+        is_closed = error is None or isinstance(error, ConnectionClosed)
+        why = "its connection is closed" if is_closed else f"a message cannot be read: {type(error).__name__}"
+        await self.push_error(error_msg=why)
 
     async def append_messages(self, frame: LLMMessagesAppendFrame) -> None:
         theirs = [each for each in frame.messages if isinstance(each, dict) and each.get("role") == "user"]

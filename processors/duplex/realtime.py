@@ -50,6 +50,15 @@ GAP_MS = 800
 # Audio that is held back at the beginning of a reply of a continuous service, which sends no faster than it
 # speaks: a piece that is late by less leaves no gap.
 LEAD_MS = 120
+# Frames of a service that belong to a reply.
+OUTPUT = (
+    LLMFullResponseStartFrame,
+    LLMFullResponseEndFrame,
+    LLMTextFrame,
+    SpeechOutputAudioRawFrame,
+    TTSAudioRawFrame,
+    InterruptionFrame,
+)
 _SENTENCE_ENDS = (".", "?", "!", "…")
 
 
@@ -137,6 +146,8 @@ class RealtimeReplies(FrameProcessor):
         playout: the playout clock of the call.
         continuous: True when the service sends one stream, silence included.
         on_speaks: called with the first audio of a reply; must not block.
+        on_output: called with every frame of the service that is text or sound of a reply, or begins or ends
+            one, and whether a reply goes on after it; must not block.
     """
 
     def __init__(
@@ -145,9 +156,11 @@ class RealtimeReplies(FrameProcessor):
         *,
         continuous: bool = False,
         on_speaks: Callable[[], None] | None = None,
+        on_output: Callable[[bool], None] | None = None,
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
+        self._on_output = on_output
         self._continuous = continuous
         self._on_speaks = on_speaks
         self._responses = ResponseEvents(playout.events)
@@ -189,6 +202,13 @@ class RealtimeReplies(FrameProcessor):
                 await self.push_frame(frame)
         else:
             await self.push_frame(frame)
+        if self._on_output is not None and isinstance(frame, OUTPUT):
+            self._on_output(self._reply_id is not None)
+
+    def abandon(self) -> None:
+        """Give up the floor and the reply that is open: the service is gone."""
+        self._forget()
+        self._deaf = True
 
     async def _bracket(self, frame: LLMFullResponseStartFrame | LLMFullResponseEndFrame) -> None:
         if self._continuous:

@@ -52,6 +52,11 @@ REALTIME_SERVICES: Registry[ServiceRow[Any]] = Registry(
 )
 
 
+TURN_END_MS = 1_000
+# OpenAI's documented limits of the semantic detector, by eagerness; "auto" is "medium".
+SEMANTIC_END_MS = {"low": 8_000, "medium": 4_000, "high": 2_000, "auto": 4_000}
+
+
 class TurnSource(StrEnum):
     """Source of the beginnings and ends of the caller's turns."""
 
@@ -103,6 +108,11 @@ class RealtimeRow(ServiceRow[S]):
     continuous: ClassVar[bool] = False
     typing: ClassVar[TypedInput] = TypedInput.MESSAGES
 
+    @property
+    def turn_end_ms(self) -> int:
+        """Longest silence after which the service ends a turn: that of most providers, if unknown."""
+        return TURN_END_MS
+
     @abstractmethod
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None
@@ -150,6 +160,13 @@ class OpenAiRealtime(RealtimeRow[OpenAiRealtimeSettings]):
     settings_type = OpenAiRealtimeSettings
     turns = TurnSource.SERVICE
     opening = Opening.ANSWERED_CONTEXT
+
+    @property
+    def turn_end_ms(self) -> int:
+        """Silence after which the chosen detector ends a turn."""
+        settings = self.settings
+        by_silence = settings.turn_detection == "server_vad"
+        return settings.silence_ms if by_silence else SEMANTIC_END_MS[settings.eagerness]
 
     def build(
         self, shared: Shared = NOTHING_SHARED, *, system_instruction: str | None = None

@@ -108,6 +108,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._guesser = guesser
         self._clock = clock or LoopClock()
         self._audio = bytearray()
+        # Audio of the turn is there before its voice marks.
+        self._is_overheard = False
         self._pause = HeardPause(self._clock)
         self._voice = False
         # A turn is open; words outside of one belong to no question. An abandoned turn ends without an answer
@@ -156,7 +158,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             self._publish_guess(self._guesser.on_turn())
 
     async def handle_user_turn_stopped(self) -> None:
-        self._in_turn = self._is_abandoned = False
+        self._in_turn = self._is_abandoned = self._is_overheard = False
         if self._guesser is not None:
             self._guesser.reset()
         self._endpointer.reset()
@@ -276,12 +278,17 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
     def hear(self, pcm: bytes) -> None:
         """Add a piece of the caller's audio, 16-bit at the pipeline's rate."""
         keep = self._model.max_samples * PCM_BYTES_PER_SAMPLE if self._model else 0
-        if not self._voice and self._endpointer.next_deadline_ms() is None:
+        if not self._voice and not self._is_overheard and self._endpointer.next_deadline_ms() is None:
             keep = PRE_SPEECH_MS * self._rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
         self._pause.hear(pcm)
         self._audio += pcm
         if len(self._audio) > keep:
             del self._audio[: len(self._audio) - keep]
+
+    def overhear(self, pcm: bytes) -> None:
+        """Add audio of the turn that came before the call had this stage; its voice marks follow."""
+        self._is_overheard = True
+        self._audio += pcm
 
     def _on_voice_suspected(self, _event: VoiceSuspected) -> None:
         self._endpointer.on_maybe_voice(self._clock.now_ms())

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,23 @@ _LOUD = 1_000
 _PIECE_MS = 100
 _SAMPLES = 8_000 * np.sin(2 * np.pi * 400 * np.arange(RATE_HZ * _PIECE_MS // 1000) / RATE_HZ)
 _TONE = base64.b64encode(_SAMPLES.astype("<i2").tobytes()).decode()
+
+
+class Failure(Enum):
+    """Way in which the provider fails, at a moment and from then on."""
+
+    CLOSES = "closes"
+    ABORTS = "aborts"
+    HANGS = "hangs"
+    GARBAGE = "garbage"
+
+
+class Moment(Enum):
+    """Moment of a turn: its voice begins, its voice is over, half of its answer has been sent."""
+
+    VOICE = "voice"
+    VOICE_OVER = "voice over"
+    ANSWER = "answer"
 
 
 @dataclass(frozen=True)
@@ -57,6 +75,8 @@ class RealtimeServer(HttpPeer):
         answers: answers to the utterances, in order; the last one is repeated.
         opening: answer to a ``response.create``.
         status: HTTP status in place of the socket.
+        fails: way and moment in which the provider fails in the first turn; None when it works.
+        hangs_at_handshake: no handshake is answered.
         close_on_voice: number (from 0) of the utterance at whose end the socket is closed.
         close_code: close code of the socket.
 
@@ -67,12 +87,15 @@ class RealtimeServer(HttpPeer):
         model: model that the client requested.
         arrivals: times at which audio arrived, with the number of samples.
         samples: number of samples so far.
+        connections: number of handshakes.
     """
 
     answers: Sequence[Answer] = ()
     opening: Answer = Answer(text=("Hello", " there."), audio_ms=600)
     silence_ms: int = 300
     status: int = 101
+    fails: tuple[Failure, Moment] | None = None
+    hangs_at_handshake: bool = False
     close_on_voice: int | None = None
     close_code: int = 1011
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +104,7 @@ class RealtimeServer(HttpPeer):
     model: str = ""
     arrivals: list[tuple[float, int]] = field(default_factory=list)
     samples: int = 0
+    connections: int = 0
     truncated_ms: list[int] = field(default_factory=list)
 
     @property
@@ -97,13 +121,16 @@ class RealtimeServer(HttpPeer):
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         self.headers = dict(request.headers)
         self.model = request.query.get("model", "")
+        self.connections += 1
+        if self.hangs_at_handshake:
+            await asyncio.Event().wait()
         if self.status != 101:
             error = {"type": "invalid_request_error", "code": "invalid_api_key", "message": "no such key"}
             return web.json_response({"error": error}, status=self.status)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         async with asyncio.TaskGroup() as tasks:
-            client = _Client(self, socket, tasks)
+            client = _Client(self, request, socket, tasks)
             await client.run()
             client.stop()
         return socket
@@ -113,14 +140,19 @@ class _Client:
     """The connection of one client."""
 
     def __init__(
-        self, server: RealtimeServer, socket: web.WebSocketResponse, tasks: asyncio.TaskGroup
+        self,
+        server: RealtimeServer,
+        request: web.Request,
+        socket: web.WebSocketResponse,
+        tasks: asyncio.TaskGroup,
     ) -> None:
-        self._server, self._socket, self._tasks = server, socket, tasks
+        self._server, self._request, self._socket, self._tasks = server, request, socket, tasks
         self._ids = itertools.count(1)
         self._voices = 0
         self._speaking = False
         self._quiet_ms = 0.0
         self._item = ""
+        self._hangs = False
         self._response: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -138,12 +170,27 @@ class _Client:
             task.cancel()
 
     async def send(self, kind: str, **fields: Any) -> None:
-        if not self._socket.closed:
+        if not self._socket.closed and not self._hangs:
             try:
                 await self._socket.send_json({"type": kind, "event_id": self._id("event"), **fields})
             except ConnectionError:
                 # The client has left; the loop that reads will notice.
                 return
+
+    async def fail_at(self, moment: Moment) -> None:
+        """Fail if this is the moment for it."""
+        failure, when = self._server.fails or (None, None)
+        if failure is None or when is not moment or self._hangs:
+            return
+        if failure is Failure.GARBAGE:
+            await self._socket.send_str("<html>502 Bad Gateway</html>")
+        elif failure is Failure.ABORTS:
+            transport = self._request.transport
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
+        elif failure is Failure.CLOSES:
+            await self._socket.close(code=self._server.close_code)
+        self._hangs = True
 
     async def run(self) -> None:
         await self.send(
@@ -188,6 +235,7 @@ class _Client:
                 if self._response is not None:
                     self._response.cancel()
                 await self.send("input_audio_buffer.speech_started", audio_start_ms=at_ms, item_id=self._item)
+                await self.fail_at(Moment.VOICE)
         elif self._speaking:
             self._quiet_ms += audio.size * 1000 / RATE_HZ
             if self._quiet_ms >= server.silence_ms:
@@ -199,6 +247,7 @@ class _Client:
         voice, self._voices = self._voices, self._voices + 1
         await self.send("input_audio_buffer.speech_stopped", audio_end_ms=at_ms, item_id=item)
         await self.send("input_audio_buffer.committed", item_id=item, previous_item_id=None)
+        await self.fail_at(Moment.VOICE_OVER)
         if server.close_on_voice == voice:
             await self._socket.close(code=server.close_code)
             return
@@ -252,3 +301,5 @@ class _Client:
                 await self.send("response.output_audio_transcript.delta", delta=texts.pop(0), **place)
             await self.send("response.output_audio.delta", delta=_TONE, **place)
             await asyncio.sleep(answer.pieces_ms / 1000)
+            if answer.heard and number + 1 == pieces // 2:
+                await self.fail_at(Moment.ANSWER)

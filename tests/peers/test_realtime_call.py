@@ -89,6 +89,7 @@ async def hold(
     patience_ms: int | None = None,
     grants: Grants | None = None,
     concurrently: Callable[[Engines, Call], Coroutine[Any, Any, None]] | None = None,
+    model: ScriptedLanguageModel | None = None,
 ) -> Held:
     output = tmp_path / "call.wav"
     choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
@@ -101,7 +102,9 @@ async def hold(
         duplex=Duplex(engine=choice, tick_log=None, **(duplex or {})),
     )
     answering = LlmRuntime(
-        deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), ScriptedLanguageModel()
+        deployment,
+        AnsweringPlan(Documents(DocumentsSettings()), None, False),
+        model or ScriptedLanguageModel(),
     )
     ears = InPlaceEngine[Transcript](ScriptedStt(ScriptedSttSettings()), as_transcript)
     loaded = Loaded(

@@ -7,7 +7,7 @@ import pytest
 from loguru import logger
 
 from parley.core.call_events import CallEvent
-from parley.runtime.event_stream import MOST_NESTED, CallEvents, EventQueue, EventStormError
+from parley.runtime.event_stream import MOST_NESTED, CallEvents, EventQueue, EventScope, EventStormError
 from tests import virtual_time
 
 
@@ -235,3 +235,32 @@ def test_an_event_is_waited_for_until_its_deadline_and_not_after_it():
         return found, missed, round(took_s, 3), len(events._subscriptions)
 
     assert virtual_time.run(scenario()) == (Rang(0, 2), None, 0.3, 0)
+
+
+def test_a_scope_is_a_part_of_the_stream_until_it_is_closed():
+    whole = CallEvents()
+    scope = EventScope(whole)
+    in_scope, in_whole = list[Rang](), list[Rang]()
+    scope.subscribe(Rang, in_scope.append)
+    whole.subscribe(Rang, in_whole.append)
+    whole.publish(Rang(1, 1))
+    scope.publish(Rang(2, 2))
+    assert in_scope == in_whole == [Rang(1, 1), Rang(2, 2)]
+    scope.close()
+    whole.publish(Rang(3, 3))
+    scope.publish(Rang(4, 4))
+    scope.subscribe(Rang, in_scope.append)
+    whole.publish(Rang(5, 5))
+    assert [event.times for event in in_scope] == [1, 2]
+    assert [event.times for event in in_whole] == [1, 2, 3, 5]
+    assert not scope.has_subscribers(Rang)
+
+
+async def test_a_scope_waits_for_events_of_the_whole_stream_and_leaves_no_subscriber():
+    whole = CallEvents()
+    scope = EventScope(whole)
+    waiting = asyncio.create_task(scope.wait_for(Rang, within_ms=1_000))
+    await asyncio.sleep(0)
+    whole.publish(Rang(1, 1))
+    assert await waiting == Rang(1, 1)
+    assert not whole.has_subscribers(Rang)

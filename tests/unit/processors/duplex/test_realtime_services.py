@@ -157,12 +157,19 @@ def test_an_unknown_setting_lists_the_known_ones():
 
 
 @pytest.mark.parametrize("names", [("two_tier", "openai_realtime"), ("openai_realtime", "two_tier")])
-def test_a_service_has_no_fallback_and_is_none(names: tuple[str, str], monkeypatch: pytest.MonkeyPatch):
+def test_a_service_takes_over_from_no_engine_and_no_engine_from_it(
+    names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "a key")
-    with pytest.raises(
-        ConfigError, match=r"duplex.fallback.*'openai_realtime' is a realtime service; only an"
-    ):
+    with pytest.raises(ConfigError, match=r"duplex.fallback.*'openai_realtime' is a realtime service"):
         plan(deployment(*names), duplex=True)
+
+
+def test_the_cascade_takes_over_from_a_service_and_from_no_engine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a key")
+    assert plan_realtime(deployment("openai_realtime", "cascade")) is not None
+    with pytest.raises(ConfigError, match=r"unknown omni engine 'cascade'"):
+        plan(deployment("two_tier", "cascade"), duplex=True)
 
 
 SAID = (("user", "Hello."), ("assistant", "Good day."))

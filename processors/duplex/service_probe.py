@@ -1,0 +1,46 @@
+"""Report of one call's use of a realtime service to the circuit breaker that all calls share."""
+
+from collections.abc import Callable
+
+from parley.core.failover import CircuitBreaker, FailoverReason
+
+
+class RealtimeProbe:
+    """Use of a service by one call, as its circuit breaker is notified of it.
+
+    Args:
+        breaker: shared by all calls.
+        now_ms: returns the time of the call's events.
+    """
+
+    def __init__(self, breaker: CircuitBreaker, now_ms: Callable[[], int]) -> None:
+        self._breaker, self._now_ms = breaker, now_ms
+        self._began_ms = 0
+        self._is_probe = False
+
+    def begin(self) -> bool:
+        """Return whether the call may use the service."""
+        self._began_ms = self._now_ms()
+        if not self._breaker.is_closed:
+            self._is_probe = self._breaker.take_probe(self._began_ms)
+            return self._is_probe
+        return True
+
+    def on_works(self) -> None:
+        """Note that the service speaks."""
+        self._is_probe = False
+        self._breaker.on_success(self._began_ms)
+
+    def on_failed(self, reason: FailoverReason) -> None:
+        """Note that it has failed. A missing answer may only have been slow."""
+        self._is_probe = False
+        if reason is FailoverReason.LATE:
+            self._breaker.on_doubt(self._now_ms())
+        else:
+            self._breaker.on_failure(self._now_ms())
+
+    def abandon(self) -> None:
+        """Let other calls probe the service: nothing is known of it here."""
+        if self._is_probe:
+            self._is_probe = False
+            self._breaker.on_abandoned()
