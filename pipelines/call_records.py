@@ -62,8 +62,9 @@ class CallRecords:
         self._more: dict[str, object] = {}
         # True when a reply was heard since the bot's last turn.
         self._was_heard = False
-        # Keys of the clients' corrections, by reply.
+        # Keys of the clients' corrections, by reply, and the number of all corrections.
         self._corrected: BoundedDict[str, str] = BoundedDict(MOST_CORRECTED)
+        self._claims = 0
         # Passages of each reply, and those of the bot's present turn.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITED)
         self._cited_in_turn: tuple[CitedPassage, ...] = ()
@@ -135,9 +136,13 @@ class CallRecords:
     def _on_reply_written(self, event: ReplyWritten) -> None:
         self._unfinished.pop(event.reply_id, None)
 
-    def _by(self, text: str) -> dict[str, str]:
+    def _author(self, reply_id: str, text: str) -> str | None:
+        """Return the author of a whole reply; None for the model, which may repeat the words of a human."""
+        return None if reply_id in self._written else self._authors.get(_words(text))
+
+    def _by(self, reply_id: str, text: str) -> dict[str, str]:
         """Return the author of a whole reply as payload; empty for the model."""
-        author = self._authors.get(_words(text))
+        author = self._author(reply_id, text)
         return {} if author is None else {"by": author}
 
     def _by_so_far(self, reply_id: str, text: str) -> dict[str, str]:
@@ -204,7 +209,7 @@ class CallRecords:
         if reply.is_known and reply.in_context:
             self._was_heard = True
             self._write_reply(reply, f"reply.{reply.reply_id}")
-            author = self._authors.get(_words(f"{reply.text} {reply.unheard}"))
+            author = self._author(reply.reply_id, f"{reply.text} {reply.unheard}")
             if author is not None and reply.truncated and reply.unheard:
                 # The rest may be said later, as a reply of its own.
                 self._authors[_words(reply.unheard)] = author
@@ -215,7 +220,9 @@ class CallRecords:
             key = f"reply.{reply.reply_id}"
             # Key of the previous record of the reply, an earlier correction included.
             before = self._corrected[reply.reply_id] if reply.reply_id in self._corrected else key
-            key = self._corrected[reply.reply_id] = f"{key}.claimed.{reply.mark.audio_ms}"
+            # A client may claim a length again that it has corrected: each claim is a record of its own.
+            self._claims += 1
+            key = self._corrected[reply.reply_id] = f"{key}.claimed.{reply.mark.audio_ms}.{self._claims}"
             self._write_reply(reply, key, supersedes=[before])
 
     def _on_reply_brought(self, event: ReplyBrought) -> None:
@@ -230,7 +237,7 @@ class CallRecords:
 
     def _write_shown(self, text: str, **more: object) -> None:
         call, reply_id = self._call, uuid.uuid4().hex
-        payload: dict[str, object] = {"reply_id": reply_id, "text": text, "unheard": "", **self._by(text)}
+        payload: dict[str, object] = {"reply_id": reply_id, "text": text, "unheard": "", **self._by("", text)}
         payload |= {**more, **call.rules.mark}
         call.conversation.record(
             call.conversation.draft(Kind.BOT_TURN, "bot", payload, transport=call.transport)
@@ -250,7 +257,7 @@ class CallRecords:
             transport=self._call.transport,
             **_position(reply.mark),
             **_passages(self._cited.get(reply.reply_id) or ()),
-            **self._by(f"{reply.text} {reply.unheard}"),
+            **self._by(reply.reply_id, f"{reply.text} {reply.unheard}"),
             **more,
         )
 

@@ -268,8 +268,11 @@ class Conversation:
     ) -> bool:
         """Apply an event to the tier, record the change and report it; return False when it has no effect.
 
-        The change is in force at once and durable soon (``record``).
+        The change is in force at once and durable soon (``record``). A lost conversation changes nothing: the
+        tier, and its place among the waiting sessions, are those of the process that has the session.
         """
+        if self.loss is not None:
+            return False
         changed = self._tier.after(event, at_us=self.clock.now_us(), note=note, cause=cause, to=to)
         if changed is None:
             return False

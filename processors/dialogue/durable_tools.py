@@ -22,6 +22,7 @@ request that follows a result.
 import asyncio
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,10 @@ class ToolOutcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+# Key of a TOOL_CALL, with its digest.
+_KEY = re.compile(r"tool\.\d+\.([0-9a-f]{32})")
+
+
 @dataclass(frozen=True, slots=True)
 class _Call:
     """Content of a TOOL_CALL.
@@ -111,9 +116,15 @@ class _Call:
     turn: int | None = None
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """Identity of the request: name and arguments."""
-        return self.name, _canonical(self.arguments)
+    def digest(self) -> str:
+        """Digest of the name and the arguments as the model gave them: the session may have them redacted."""
+        found = _KEY.fullmatch(self.key)
+        return found[1] if found else _digest(self.name, self.arguments)
+
+    @property
+    def is_whole(self) -> bool:
+        """True when the arguments are those that the model gave."""
+        return self.digest == _digest(self.name, self.arguments)
 
     @classmethod
     def of(cls, event: Event) -> "_Call | None":
@@ -374,11 +385,11 @@ class DurableTools:
         faults = _argument_faults(tool, arguments)
         if faults or not isinstance(arguments, Mapping):
             return AnsweredCall(_failure(f"the arguments do not fit: {'; '.join(faults)}"))
-        identity = tool.name, _canonical(arguments)
-        run = next((run for run in self._runs.values() if run.call.identity == identity), None)
+        digest = _digest(tool.name, arguments)
+        run = next((run for run in self._runs.values() if run.call.digest == digest), None)
         if run is not None:
             return AnsweredCall(_repeated(await self._follow(run, tool)))
-        known = self._result_since(identity, turn_seq)
+        known = self._result_since(digest, turn_seq)
         if known is not None:
             return AnsweredCall(_repeated(known))
         call = self._new_call(tool, arguments, turn_seq)
@@ -453,48 +464,47 @@ class DurableTools:
         await params.result_callback(answer.result)
 
     def _new_call(self, tool: Tool, arguments: Mapping[str, Any], turn_seq: int) -> _Call:
-        canonical = _canonical(arguments)
-        digest = hashlib.sha256(f"{tool.name}\n{canonical}".encode()).hexdigest()
-        key = f"tool.{turn_seq}.{digest[:32]}"
+        digest = _digest(tool.name, arguments)
+        key = f"tool.{turn_seq}.{digest}"
         effect_key = f"{self._conversation.session_id}.{key}"
         if tool.idempotent:
             # The caller asks again for an effect that may have happened already: the same key finds that out.
-            effect_key = self._unknown_effect((tool.name, canonical)) or effect_key
+            effect_key = self._unknown_effect(digest) or effect_key
         return _Call(
             key=key,
             # The provider's own id may come twice in a session, which other providers refuse. At most 40
             # characters, OpenAI's limit.
             call_id=f"call_{turn_seq}_{digest[:16]}",
             name=tool.name,
-            arguments=json.loads(canonical),
+            arguments=json.loads(_canonical(arguments)),
             idempotent=tool.idempotent,
             effect_key=effect_key,
             turn=turn_seq,
         )
 
-    def _results(self, identity: tuple[str, str]) -> list[tuple[_Call, Event]]:
-        """Return earlier calls of a request with their results, oldest first."""
+    def _results(self, digest: str) -> list[tuple[_Call, Event]]:
+        """Return earlier calls with a digest and their results, oldest first."""
         calls: dict[str, _Call] = {}
         found: list[tuple[_Call, Event]] = []
         for event in self._conversation.events:
             call = _Call.of(event)
-            if call is not None and call.name == identity[0] and call.identity == identity:
+            if call is not None and call.digest == digest:
                 calls[call.call_id] = call
             elif event.kind is Kind.TOOL_RESULT and text_in(event.payload, "call_id") in calls:
                 found.append((calls[text_in(event.payload, "call_id")], event))
         return found
 
-    def _result_since(self, identity: tuple[str, str], turn_seq: int) -> Mapping[str, Any] | None:
-        results = self._results(identity)
+    def _result_since(self, digest: str, turn_seq: int) -> Mapping[str, Any] | None:
+        results = self._results(digest)
         if not results or results[-1][1].seq < turn_seq:
             return None
         event = results[-1][1]
         result = event.payload.get("result")
         return _told(_outcome(event), result if isinstance(result, Mapping) else {"result": result})
 
-    def _unknown_effect(self, identity: tuple[str, str]) -> str | None:
+    def _unknown_effect(self, digest: str) -> str | None:
         """Return the key of the newest call when its outcome is still unknown."""
-        results = self._results(identity)
+        results = self._results(digest)
         if not results:
             return None
         key = results[-1][0].effect_key
@@ -571,6 +581,8 @@ class DurableTools:
         if (
             tool is None
             or not (tool.idempotent and call.idempotent)
+            # A tool must not run with redacted arguments.
+            or not call.is_whole
             or not isinstance(call.arguments, Mapping)
             or _argument_faults(tool, call.arguments)
         ):
@@ -715,6 +727,10 @@ def _argument_faults(tool: Tool, arguments: object) -> list[str]:
     if len(text) > MAX_ARGUMENT_BYTES:
         return ["they are too long"]
     return argument_faults(tool.parameters, arguments)
+
+
+def _digest(name: str, arguments: object) -> str:
+    return hashlib.sha256(f"{name}\n{_canonical(arguments)}".encode()).hexdigest()[:32]
 
 
 def _canonical(arguments: object) -> str:

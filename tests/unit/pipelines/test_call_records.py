@@ -1,6 +1,7 @@
 """Records of a call in a real session store: who said a reply that no model wrote."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from parley.core.call_events import (
     EngineFailedOver,
     OperatorListened,
     PhraseChosen,
+    ReplyCorrected,
     ReplyFinished,
     ReplyOpened,
     ReplyProgressed,
@@ -26,6 +28,7 @@ from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
+from parley.session_store.memory import current_events
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
@@ -136,6 +139,32 @@ def test_a_reply_of_the_model_that_begins_alike_is_the_models(tmp_path: Path) ->
         ("bot_turn", "We open at ten.", None),
         ("bot_turn", "A colleague comes.", "deployment"),
     ]
+
+
+def test_a_reply_of_the_model_in_the_words_of_a_human_is_the_models(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        events.publish(TextGiven(0, WORDS, True))
+        end(events, "a", WORDS)
+        events.publish(ReplyOpened(0, "b"))
+        events.publish(ReplyWritten(0, "b"))
+        end(events, "b", WORDS)
+
+    assert recorded(tmp_path, happen) == [("bot_turn", WORDS, "human"), ("bot_turn", WORDS, None)]
+
+
+def test_a_client_may_claim_a_length_again_that_it_has_corrected(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        end(events, "a", "one two three")
+        for heard_ms, heard, rest in (
+            (100, "one", "two three"),
+            (200, "one two", "three"),
+            (100, "one", "two three"),
+        ):
+            mark = replace(mark_of("a"), audio_ms=heard_ms)
+            events.publish(ReplyCorrected(0, HeardReply("a", heard, rest, True, mark, True, 0, 1)))
+
+    replies = [each for each in current_events(events_of(tmp_path, happen)) if each.kind is Kind.BOT_TURN]
+    assert [each.payload["text"] for each in replies] == ["one"]
 
 
 def test_the_rest_of_a_reply_is_recorded_with_what_was_heard_once_it_is_written(tmp_path: Path) -> None:

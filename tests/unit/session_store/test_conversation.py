@@ -9,6 +9,7 @@ import pytest
 from loguru import logger
 
 from parley.core.errors import CapacityError, FencedError, StoreClosedError, StoreError, UnknownSessionError
+from parley.core.tiers import TierEvent
 from parley.language import find_language
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, ConversationTuning
@@ -524,6 +525,19 @@ def test_the_newest_call_takes_a_session_over_and_the_one_before_loses_it(tmp_pa
                 ]  # fmt: skip
                 async with opened.open(first.session_id, for_call=True):
                     assert second.lost.is_set()
+
+    play(tmp_path, scenario)
+
+
+def test_a_lost_conversation_does_not_put_its_session_among_those_that_wait(tmp_path: Path):
+    async def scenario(opened: Conversations) -> None:
+        async with (
+            opened.open(for_call=True) as first,
+            opened.open(first.session_id, for_call=True) as second,
+        ):
+            assert not first.change_tier(TierEvent.REQUESTED)
+            assert not first.tier.is_held and second.place == 0
+            assert second.change_tier(TierEvent.REQUESTED) and second.place == 1
 
     play(tmp_path, scenario)
 

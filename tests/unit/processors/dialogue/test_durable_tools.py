@@ -16,6 +16,9 @@ from pipecat.services.llm_service import FunctionCallParams
 from parley.core.client_rules import CLIENT_TEXT, OPERATOR, ClientRules, ToolClients
 from parley.core.errors import ConfigError, EngineError, FencedError, UnknownSessionError
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.privacy import PrivacySettings
+from parley.language import find_language
+from parley.language.personal_data import Redactor
 from parley.models.tools import NOT_SHOWN, EffectUnknownError
 from parley.processors.dialogue import durable_tools
 from parley.processors.dialogue.durable_tools import DurableTools
@@ -41,15 +44,16 @@ NOW = 0.001
 class World:
     """A database file, and processes that open its sessions."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, redactor: Redactor | None = None) -> None:
         self.file = folder / "sessions.db"
+        self.redactor = redactor
 
     @asynccontextmanager
     async def process(self, **limits: Any) -> AsyncIterator[Conversations]:
         settings = StoreTuning(url=new_session_file(self.file), busy_timeout_ms=0, **limits)
         store = await SessionStore.open(settings)
         try:
-            yield Conversations(store, ConversationTuning(), compactor=Compactor())
+            yield Conversations(store, ConversationTuning(), compactor=Compactor(), redactor=self.redactor)
         finally:
             await store.close()
 
@@ -65,6 +69,13 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+@pytest.fixture
+def redacting(tmp_path: Path) -> World:
+    """Return a world whose sessions hold no phone number."""
+    privacy = PrivacySettings(redact=("phone_number",))
+    return World(tmp_path, Redactor(privacy, find_language("en").personal))
 
 
 async def ask(conversation: Conversation, text: str = "Order tea.") -> Event:
@@ -1096,5 +1107,37 @@ def test_a_call_of_a_clients_own_tool_says_that_its_text_came_in(world: World):
             assert not has_client_text(conversation.events)
             await tools.call("weather", TEA)
             assert has_client_text(conversation.events)
+
+    run(scenario())
+
+
+NUMBER = {"number": "+4930901820"}
+NUMBER_SCHEMA = {"type": "object", "properties": {"number": {"type": "string"}}}
+
+
+def test_a_tool_never_runs_with_redacted_arguments(redacting: World):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=True, parameters=NUMBER_SCHEMA)
+        session_id = await killed(redacting, tool, arguments=NUMBER)
+        async with redacting.session(session_id) as conversation:
+            await DurableTools([tool], conversation).recover()
+            assert received(conversation) == [CALLED, result("unknown")]
+        assert len(tool.runs) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_repeated_call_with_redacted_arguments_has_its_known_result(redacting: World, idempotent: bool):
+    async def scenario() -> None:
+        tool = FakeTool(idempotent=idempotent, parameters=NUMBER_SCHEMA)
+        async with redacting.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            await ask(conversation)
+            first = await tools.call(tool.name, NUMBER)
+            again = await tools.call(tool.name, NUMBER)
+            stored = [e for e in conversation.events if e.kind is Kind.TOOL_CALL]
+        assert [event.payload["arguments"] for event in stored] == [{"number": "[phone]"}]
+        assert again["result"] == first and len(tool.runs) == 1
 
     run(scenario())
