@@ -744,25 +744,26 @@ def _arguments(given: object) -> str:
             given = {"text": given}
     if given is None:
         given = {}
-    return _json(given if isinstance(given, Mapping) else {"value": given})
+    return as_shown(given if isinstance(given, Mapping) else {"value": given})
 
 
 def _result(event: Event | None) -> str:
     if event is None:
-        return _json({"outcome": "unknown", "result": UNKNOWN_RESULT})
+        return as_shown({"outcome": "unknown", "result": UNKNOWN_RESULT})
     outcome, result = event.payload.get("outcome", "done"), event.payload.get("result")
     if outcome not in _OUTCOMES:
         outcome = "unknown"
     if outcome == "done":
-        return clean(result) if isinstance(result, str) and result else _json(result)
+        return clean(result) if isinstance(result, str) and result else as_shown(result)
     if outcome == "unknown" and result is None:
         result = UNKNOWN_RESULT
     # In the form in which the model received it at first.
     told = {"outcome": outcome, **(result if isinstance(result, Mapping) else {"result": result})}
-    return _json({**told, "outcome": outcome})
+    return as_shown({**told, "outcome": outcome})
 
 
-def _json(value: object) -> str:
+def as_shown(value: object) -> str:
+    """Return arguments or a result of a tool as the model reads them."""
     return clean(json.dumps(value, ensure_ascii=False, default=str))
 
 

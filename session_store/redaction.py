@@ -2,17 +2,24 @@
 
 The words of calls were redacted where they came in. Here the rest is: typed turns, arguments and results of
 tools, notes and summaries, and words that came in by a way that nothing else watches. In a private pause
-words are replaced as a whole. Pure.
+words are replaced as a whole, and so are the arguments and results of tools, whatever they hold. Pure.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from parley.language.personal_data import Redactor
 from parley.session_store.events import Draft, Kind
 
 PRIVATE = "[private]"
+# Arguments and result of a tool's call in a private pause.
+PRIVATE_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
+PRIVATE_RESULT: Mapping[str, Any] = MappingProxyType({"result": PRIVATE})
+_PRIVATE_FIELDS: Mapping[Kind, Mapping[str, Any]] = MappingProxyType(
+    {Kind.TOOL_CALL: {"arguments": PRIVATE_ARGUMENTS}, Kind.TOOL_RESULT: {"result": PRIVATE_RESULT}}
+)
 # Marks of a private pause, with which the words of a turn can be found for the model.
 _PRIVATE_MARK = "[private-"
 # Fields with words, by whose words they are.
@@ -51,6 +58,9 @@ def private_draft(draft: Draft) -> Draft:
     """Return a draft without its words."""
     if draft.kind in _NOT_OF_PAUSE:
         return draft
+    if draft.kind in _PRIVATE_FIELDS:
+        whole = {name: dict(value) for name, value in _PRIVATE_FIELDS[draft.kind].items()}
+        return replace(draft, payload={**draft.payload, **whole})
     fields = (*_OF_CALLER.get(draft.kind, ()), *_OF_AGENT.get(draft.kind, ()))
     payload = _mapped(draft.payload, fields, _hidden, numbers=True)
     return draft if payload is draft.payload else replace(draft, payload=payload)

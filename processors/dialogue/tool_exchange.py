@@ -9,7 +9,7 @@ for as long as it answers this turn. There is no task: ``on_frame`` runs in the 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,6 +23,8 @@ from parley.processors.pipecat_internals import ask_with
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import text_in
+from parley.session_store.prompt import as_shown
+from parley.session_store.redaction import PRIVATE_RESULT
 
 # The heard part of the words before a call is recorded, not awaited; a commit takes milliseconds. A database
 # that is away delays the answer no longer than this.
@@ -138,11 +140,29 @@ class ToolExchange:
         self._take_foreign()
         events = self._conversation.events
         recorded = {text_in(event.payload, "call_id") for event in events if event.kind is Kind.TOOL_CALL}
+        private = {
+            text_in(event.payload, "call_id")
+            for event in events
+            if event.kind is Kind.TOOL_RESULT and event.payload.get("result") == PRIVATE_RESULT
+        }
         extra_events = [
             event for of, pair in self._extra_events if of is None or of not in recorded for event in pair
         ]
         view = self._conversation.view(turn=self.turn_seq, extra_events=extra_events, pictures=True)
-        return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], view.messages)])
+        shown = [self._shown(message, private) for message in view.messages]
+        return self._with_thoughts([*self._pinned, *cast(Sequence[LLMContextMessage], shown)])
+
+    def _shown(self, message: Mapping[str, Any], private: Set[str]) -> Mapping[str, Any]:
+        """Return a message with what the tool answered, where the session has no word of it.
+
+        The session hides a call of a private pause. The model that called the tool has to answer.
+        """
+        call_id = message.get("tool_call_id")
+        if call_id not in private:
+            return message
+        found = (pair for of, pair in self._extra_events if of == call_id)
+        _, result = next(found, (None, None))
+        return message if result is None else {**message, "content": as_shown(result.payload["result"])}
 
     def _take_foreign(self) -> None:
         """Collect results that no tool of the session gave: of an unknown function, or a client's own."""

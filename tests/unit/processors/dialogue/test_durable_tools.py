@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
+from pipecat.frames.frames import LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import FunctionCallParams
 
@@ -25,6 +26,7 @@ from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.services import OpenAiCompatible, OpenAiCompatibleSettings
 from parley.processors.dialogue.shared_tools import SharedTools
+from parley.processors.dialogue.tool_exchange import AnsweredCall, ToolExchange
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, ConversationTuning
 from parley.session_store.conversations import Conversations
@@ -1141,3 +1143,39 @@ def test_a_repeated_call_with_redacted_arguments_has_its_known_result(redacting:
         assert again["result"] == first and len(tool.runs) == 1
 
     run(scenario())
+
+
+def test_what_a_tool_answers_in_a_private_pause_is_for_the_model_and_not_for_the_session(world: World):
+    async def scenario() -> None:
+        tool = FakeTool(parameters={"type": "object"}, answer={"status": "declined"})
+        context = LLMContext()
+        async with world.session() as conversation:
+            tools = DurableTools([tool], conversation)
+            exchange = ToolExchange(conversation, context, None)
+            exchange.add_own([tool.name])
+            with conversation.private():
+                await ask(conversation, "My code is 1234.")
+                await exchange.on_frame(None, LLMContextFrame(context))
+                answer = await tools.call(tool.name, {"code": 1234, "4111": [0.5]})
+                [called] = [e for e in conversation.events if e.kind is Kind.TOOL_CALL]
+                context.add_message({"role": "assistant", "tool_calls": [provider_call("p1", tool.name)]})
+                context.add_message({"role": "tool", "tool_call_id": "p1", "content": str(answer)})
+                params = FunctionCallParams(tool.name, "p1", {}, compatible(), None, context, drop)
+                exchange.record_answer(params, AnsweredCall(answer, called.payload["call_id"]))
+                asked = LLMContextFrame(context)
+                await exchange.on_frame(None, asked)
+            results = [m for m in asked.context.messages if isinstance(m, dict) and m["role"] == "tool"]
+            assert [message["content"] for message in results] == ['{"status": "declined"}']
+            assert called.payload["arguments"] == {}
+            assert last_result(conversation) == {"result": "[private]"}
+
+    run(scenario())
+
+
+def provider_call(call_id: str, name: str) -> dict[str, Any]:
+    """Return a call as a provider writes it."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+
+async def drop(*_arguments: Any, **_options: Any) -> None:
+    """Take the result of a call."""
