@@ -102,11 +102,11 @@ def test_a_prompt_takes_the_first_positions_of_all_streams(weights: Weights, cal
     texts = torch.tensor([[TEXTS, *(frame.token for frame in given), *(step.token for step in found[:-1])]])
     bot = torch.stack([*(frame.bot for frame in given), *(step.codes for step in found[1:])], dim=-1)
     heard = torch.cat((torch.stack([frame.caller for frame in given], dim=-1), caller[:, :8]), dim=-1)
+    # The last frame of the prompt is in them as it was given, although its rest comes after the first draw.
     streams = {"moshi_audio_codes": delayed(weights, bot), "user_audio_codes": delayed(weights, heard)}
     whole = weights.model(input_ids=texts, **streams, use_cache=False)
     logits = torch.stack([step.text_logits for step in found])
     assert (logits - whole.logits[0, len(given) :]).abs().max() < TOLERANCE
-    # The rest of the last frame of the prompt is given as well: what is drawn of it is not used.
     assert steps.window.kept == 1 + len(given) + 8
 
 
