@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import MoshiConfig, MoshiForConditionalGeneration, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
@@ -107,8 +107,10 @@ def install_tiny_moshi(folder: Path, tiny: TinyMoshi | None = None) -> Path:
     transformers_logging.disable_progress_bar()
     model.save_pretrained(folder)
     vocabulary = {piece: token for token, piece in enumerate(PIECES)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>")),
+        tokenizer_object=words,
         unk_token="<unk>",
         bos_token="<s>",
         eos_token="</s>",

@@ -25,6 +25,8 @@ import numpy as np
 
 from parley.core.registry import Registry, Row
 
+# Rate of the reference voices of a preparation, whatever the rate of the engine is.
+VOICE_RATE_HZ = 16_000
 SILENCE = np.zeros(0, dtype=np.float32)
 SILENCE.setflags(write=False)
 
@@ -44,8 +46,8 @@ class Preparation:
 
     Attributes:
         system_prompt: description of the bot.
-        llm_ref_audio: reference voice of the language model, float32, (samples,), at the engine's input rate;
-            None for its own.
+        llm_ref_audio: reference voice of the language model, float32, (samples,), at ``VOICE_RATE_HZ``; None
+            for its own.
         tts_ref_audio: reference voice of the vocoder, in the same format.
         history: earlier messages, oldest first, as (role, text), for a conversation that begins anew because
             its context was full.
@@ -260,6 +262,11 @@ OMNI: Registry[OmniHost] = Registry(
         "moshi": Row(
             "parley.models.omni.moshi.host:MoshiHost",
             "listens and speaks in frames of 80 ms, English",
+            extra="moshi",
+        ),
+        "personaplex": Row(
+            "parley.models.omni.personaplex.host:PersonaPlexHost",
+            "Moshi with a role and a voice, in frames of 80 ms, English",
             extra="moshi",
         ),
         "minicpm_o": Row(

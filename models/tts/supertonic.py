@@ -104,7 +104,8 @@ class SupertonicSettings(WindowSettings):
     @property
     def style_file(self) -> Path:
         """File of the voice."""
-        return self.folder / VOICE_STYLES_DIR / f"{self.voice}.json"
+        file: Path = self.folder / VOICE_STYLES_DIR / f"{self.voice}.json"
+        return file
 
     def check(self) -> None:
         """Check the files, as ``core.files.Checked`` requires; an unknown voice lists the present ones."""

@@ -21,7 +21,7 @@ from parley.core.media import pcm16_to_float
 from parley.core.tuning import tuned
 from parley.models.echo import ECHO
 from parley.models.keyword_spotting import COMMANDS
-from parley.models.omni import OMNI, Preparation
+from parley.models.omni import OMNI, VOICE_RATE_HZ, Preparation
 from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
 from parley.models.specialists import SPECIALISTS
 from parley.models.stt import STT, RecogniserTraits, recogniser_traits
@@ -300,7 +300,7 @@ def _reference_voice(where: str, path: Path | None) -> np.ndarray | None:
     if path is None:
         return None
     try:
-        return pcm16_to_float(decode_wav(path.read_bytes(), rate_hz=INPUT_RATE_HZ))
+        return pcm16_to_float(decode_wav(path.read_bytes(), rate_hz=VOICE_RATE_HZ))
     except OSError as error:
         raise ConfigError(f"{where}: {path}: {error.strerror}") from error
     except MediaError as error:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from parley.models.omni.minicpm_o.engine import MiniCpmOHost
 from parley.models.omni.minicpm_o.settings import MiniCpmOSettings
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from parley.models.omni.moshi.settings import MoshiConversationSettings, MoshiSettings
+from parley.models.omni.personaplex.settings import PersonaPlexSettings
 from parley.models.omni.two_tier.content import ContentMaker
 from parley.models.omni.two_tier.engine import TwoTierHost
 from parley.models.tts.flite import FliteTts
@@ -35,7 +37,7 @@ def two_tier() -> OmniHost:
     return TwoTierHost(vad=SileroVad(), turn=SmartTurn(), maker=maker, executor=threads)
 
 
-def moshi() -> OmniHost:
+def moshi(name: str = "moshi", settings_type: type[MoshiSettings] = MoshiSettings, **chosen: Any) -> OmniHost:
     """Return a host of a tiny model, with the loading code, codec and steps of the real one."""
     pytest.importorskip("transformers", reason="needs the extra 'moshi'")
     from parley.evals.tiny_moshi import install_tiny_moshi
@@ -44,8 +46,14 @@ def moshi() -> OmniHost:
         install_tiny_moshi(Path(folder))
         # The two hear the same and must say the same.
         talk = MoshiConversationSettings(seed=1)
-        settings = MoshiSettings(model=folder, device="cpu", threads=1, sessions=None, talk=talk)
-        return OMNI.create("moshi", settings)
+        settings = settings_type(model=folder, device="cpu", threads=1, sessions=None, talk=talk, **chosen)
+        return OMNI.create(name, settings)
+
+
+def personaplex() -> OmniHost:
+    """Return a host of the same tiny model, which is given a prompt."""
+    codes = {"silence_codes": (1, 2, 3, 4), "tone_codes": (5, 6, 7, 8)}
+    return moshi("personaplex", PersonaPlexSettings, max_prompt_units=30, **codes)
 
 
 def minicpm_o() -> OmniHost:
@@ -78,6 +86,7 @@ HOSTS: dict[str, Callable[[], OmniHost]] = {
     "scripted": lambda: ScriptedOmniHost(OmniScript(cost_ms=2.0)),
     "two_tier": two_tier,
     "moshi": moshi,
+    "personaplex": personaplex,
     "minicpm_o": minicpm_o,
     "minicpm_worker": Served,
     "worker": lambda: HostedHost(ScriptedOmniHost(OmniScript(cost_ms=2.0))),

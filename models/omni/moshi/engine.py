@@ -25,9 +25,9 @@ from parley.core.errors import ConfigError, EngineError
 from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.moshi.codec import DecoderStream, EncoderStream
 from parley.models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
-from parley.models.omni.moshi.settings import ENGINE, MoshiConversationSettings
+from parley.models.omni.moshi.settings import MoshiConversationSettings
 from parley.models.omni.moshi.speech import SpeechGate, level_dbfs
-from parley.models.omni.moshi.steps import MoshiSteps
+from parley.models.omni.moshi.steps import MoshiSteps, PromptFrame
 from parley.models.omni.moshi.words import WordDecoder
 from parley.models.omni.phases import EngineCall, EnginePhase, Phases
 
@@ -66,6 +66,7 @@ class MoshiEngine:
 
     def __init__(self, host: MoshiHost, weights: Weights, defaults: MoshiConversationSettings) -> None:
         self._host, self._weights, self._defaults = host, weights, defaults
+        self.name = weights.engine
         self.input_rate_hz = self.output_rate_hz = weights.rate_hz
         self.context_units: int | None = weights.window
         self._phases = Phases()
@@ -82,14 +83,14 @@ class MoshiEngine:
                 self._defaults.model_dump() | preparation.settings
             )
         except ValidationError as error:
-            raise ConfigError(f"{ENGINE}: {error.error_count()} settings are wrong: {error}") from error
+            raise ConfigError(f"{self.name}: {error.error_count()} settings are wrong: {error}") from error
         self._phases.enter(EngineCall.PREPARE)
         try:
             self._host.admit(self)
-            _note_what_is_ignored(preparation)
-            with _computing("the first step"):
+            prompt = self._prompt_of(preparation)
+            with self._computing("the first step"):
                 self._talk = _Talk(self._weights, settings, self._phases)
-                self._talk.steps.begin()
+                self._talk.steps.begin(prompt)
         except BaseException:
             self._talk = None
             self._phases.take_back(EngineCall.PREPARE, EnginePhase.NEW)
@@ -97,12 +98,12 @@ class MoshiEngine:
 
     def prefill(self, audio: np.ndarray, frames: Sequence[np.ndarray] = ()) -> None:
         """Encode a unit of audio, as ``OmniEngine.prefill``; frames are refused."""
-        unit = self._phases.enter_prefill(audio, frames, self._weights.unit_samples, engine=ENGINE)
+        unit = self._phases.enter_prefill(audio, frames, self._weights.unit_samples, engine=self.name)
         talk = self._talk
         if unit is None or talk is None:
             return
         began_s = time.perf_counter()
-        with _computing("hearing"):
+        with self._computing("hearing"):
             # A copy: the array belongs to the caller and may be read-only.
             samples = torch.tensor(unit[0], device=self._weights.device)
             talk.heard = talk.encoder.encode(samples)[:, 0]
@@ -115,14 +116,14 @@ class MoshiEngine:
         if not active or talk is None or talk.heard is None:
             return self._stopped()
         began_s = time.perf_counter()
-        with _computing("a step"):
+        with self._computing("a step"):
             step = talk.steps.step(talk.heard, is_silent=force_listen)
             stepped_s = time.perf_counter()
             if step is None or self._phases.is_stopped:
                 return self._stopped()
             audio = talk.decoder.decode(step.codes[:, None]).float().cpu().numpy()
         if not np.isfinite(audio).all():
-            raise EngineError("the codec gives audio that is not finite", engine=ENGINE)
+            raise EngineError("the codec gives audio that is not finite", engine=self.name)
         quiet = UnitResult(
             Vote.LISTEN,
             n_tokens=1,
@@ -164,26 +165,34 @@ class MoshiEngine:
     def _stopped(self) -> UnitResult:
         return UnitResult(Vote.LISTEN, end_of_turn=self._talk is not None and self._talk.gate.silence())
 
+    def _prompt_of(self, preparation: Preparation) -> Sequence[PromptFrame]:
+        """Return the frames before the conversation: none, because Moshi takes nothing of a preparation.
 
-def _note_what_is_ignored(preparation: Preparation) -> None:
-    given = {
-        "a system prompt": bool(preparation.system_prompt),
-        "a reference voice": preparation.llm_ref_audio is not None or preparation.tts_ref_audio is not None,
-        "a history": bool(preparation.history),
-    }
-    if ignored := [what for what, is_given in given.items() if is_given]:
-        logger.info(f"{ENGINE} takes no instructions, voice or history: {', '.join(ignored)} is left out")
+        Raises:
+            ConfigError: a variant of Moshi refuses the preparation.
+            EngineError: a variant of Moshi cannot compute the frames.
+        """
+        given = {
+            "a system prompt": bool(preparation.system_prompt),
+            "a reference voice": preparation.llm_ref_audio is not None
+            or preparation.tts_ref_audio is not None,
+            "a history": bool(preparation.history),
+        }
+        if ignored := [what for what, is_given in given.items() if is_given]:
+            logger.info(
+                f"{self.name} takes no instructions, voice or history: {', '.join(ignored)} is left out"
+            )
+        return ()
 
+    @contextmanager
+    def _computing(self, what: str) -> Iterator[None]:
+        """Convert the library's errors, out of memory among them, to ``EngineError``.
 
-@contextmanager
-def _computing(what: str) -> Iterator[None]:
-    """Convert the library's errors, out of memory among them, to ``EngineError``.
-
-    Raises:
-        EngineError: the computation failed.
-    """
-    try:
-        with torch.inference_mode():
-            yield
-    except RuntimeError as error:
-        raise EngineError(f"{what} failed: {type(error).__name__}", engine=ENGINE) from error
+        Raises:
+            EngineError: the computation failed.
+        """
+        try:
+            with torch.inference_mode():
+                yield
+        except RuntimeError as error:
+            raise EngineError(f"{what} failed: {type(error).__name__}", engine=self.name) from error

@@ -22,7 +22,7 @@ from parley.core.errors import CapacityError, ConfigError, EngineError
 from parley.models.library_internals import keep_exact
 from parley.models.omni import OmniEngine
 from parley.models.omni.moshi.codec import DecoderStream, EncoderStream, check_codec
-from parley.models.omni.moshi.settings import ENGINE, MoshiSettings
+from parley.models.omni.moshi.settings import MoshiSettings
 
 if TYPE_CHECKING:
     from parley.models.omni.moshi.engine import MoshiEngine
@@ -45,10 +45,11 @@ class Weights:
 
     def __init__(self, settings: MoshiSettings) -> None:
         path = settings.path()
-        self.device = _device(settings.device)
+        self.engine = settings.engine
+        self.device = _device(settings.device, self.engine)
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        self.model = _load_model(path, self.device, _dtype(settings.dtype, self.device))
+        self.model = _load_model(path, self.device, _dtype(settings.dtype, self.device), self.engine)
         self.codec = self.model.audio_encoder
         check_codec(self.codec)
         config = self.model.config
@@ -57,16 +58,16 @@ class Weights:
         if self.unit_samples * 1000 != UNIT_MS * self.rate_hz:
             raise EngineError(
                 f"a frame of {self.unit_samples} samples at {self.rate_hz} Hz is not {UNIT_MS} ms",
-                engine=ENGINE,
+                engine=self.engine,
                 retryable=False,
             )
         own_window = min(config.sliding_window, config.max_position_embeddings)
         self.window: int = min(settings.window_units or own_window, own_window)
         for token in (settings.text_padding_id, settings.text_end_of_padding_id):
             if token >= config.vocab_size:
-                raise ConfigError(f"{ENGINE!r} has no text token {token}: there are {config.vocab_size}")
+                raise ConfigError(f"{self.engine!r} has no text token {token}: there are {config.vocab_size}")
         self.padding_id = settings.text_padding_id
-        tokenizer = _load_tokenizer(path)
+        self.tokenizer = tokenizer = _load_tokenizer(path, self.engine)
         pieces = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), config.vocab_size))))
         self.pieces: tuple[str, ...] = (*pieces, *[""] * (config.vocab_size - len(pieces)))
         self.silent: frozenset[int] = frozenset(
@@ -115,13 +116,17 @@ class MoshiHost:
             CapacityError: the limit of open engines is reached.
             EngineError: the host is closed.
         """
-        from parley.models.omni.moshi.engine import MoshiEngine  # imports this module, too
-
         if self._weights is None:
-            raise EngineError("the host is closed", engine=ENGINE, retryable=False)
-        engine = MoshiEngine(self, self._weights, self._settings.talk)
+            raise EngineError("the host is closed", engine=self._settings.engine, retryable=False)
+        engine = self._engine_of(self._weights)
         self.admit(engine)
         return engine
+
+    def _engine_of(self, weights: Weights) -> "MoshiEngine":
+        """Return an engine for one conversation; a variant of Moshi returns its own."""
+        from parley.models.omni.moshi.engine import MoshiEngine  # imports this module, too
+
+        return MoshiEngine(self, weights, self._settings.talk)
 
     def admit(self, engine: "MoshiEngine") -> None:
         """Count an engine as having a conversation; repeated calls have no effect. Thread-safe.
@@ -132,7 +137,9 @@ class MoshiHost:
         with self._lock:
             others = len(self._open - {engine})
             if self.sessions is not None and others >= self.sessions:
-                raise CapacityError(f"{ENGINE}: all {others} conversations are in use", limit=self.sessions)
+                raise CapacityError(
+                    f"{self._settings.engine}: all {others} conversations are in use", limit=self.sessions
+                )
             self._open.add(engine)
 
     def dismiss(self, engine: "MoshiEngine") -> None:
@@ -147,13 +154,13 @@ class MoshiHost:
             torch.cuda.empty_cache()
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, engine: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"{ENGINE!r} is set to run on {name}, but there are {torch.cuda.device_count()} such devices"
+            f"{engine!r} is set to run on {name}, but there are {torch.cuda.device_count()} such devices"
         )
     return device
 
@@ -166,14 +173,16 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     return dtype
 
 
-def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiForConditionalGeneration:
+def _load_model(
+    path: Path, device: torch.device, dtype: torch.dtype, engine: str
+) -> MoshiForConditionalGeneration:
     # The progress bar would be drawn into the log of a server.
     transformers_logging.disable_progress_bar()
     try:
         raw, _ = MoshiConfig.get_config_dict(path, local_files_only=True)
         if raw.get("model_type") != MoshiConfig.model_type:
             raise EngineError(
-                f"{path} is not a Moshi model: {raw.get('model_type')}", engine=ENGINE, retryable=False
+                f"{path} is not a Moshi model: {raw.get('model_type')}", engine=engine, retryable=False
             )
         model, loading = keep_exact(MoshiForConditionalGeneration, "audio_encoder").from_pretrained(
             path, dtype=dtype, local_files_only=True, output_loading_info=True
@@ -182,18 +191,18 @@ def _load_model(path: Path, device: torch.device, dtype: torch.dtype) -> MoshiFo
         if missing := sorted(loading["missing_keys"]):
             raise EngineError(
                 f"{path} lacks {len(missing)} weights, among them {missing[0]}",
-                engine=ENGINE,
+                engine=engine,
                 retryable=False,
             )
         return model.to(device).eval().requires_grad_(False)
     except EngineError:
         raise
     except Exception as error:  # the library, safetensors, torch and file access raise different types
-        raise EngineError(f"cannot load {path}", engine=ENGINE, retryable=False) from error
+        raise EngineError(f"cannot load {path}", engine=engine, retryable=False) from error
 
 
-def _load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+def _load_tokenizer(path: Path, engine: str) -> PreTrainedTokenizerFast:
     try:
         return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except Exception as error:  # as above
-        raise EngineError(f"cannot load the tokenizer of {path}", engine=ENGINE, retryable=False) from error
+        raise EngineError(f"cannot load the tokenizer of {path}", engine=engine, retryable=False) from error

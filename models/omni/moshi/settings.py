@@ -1,7 +1,7 @@
 """Settings of Moshi: loading, and a conversation. Imports neither torch nor transformers."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
@@ -41,8 +41,13 @@ class MoshiConversationSettings(StrictModel):
 
 
 class MoshiSettings(StrictModel):
-    """Weights, device, and bound of the conversations that share them."""
+    """Weights, device, and bound of the conversations that share them.
 
+    Attributes:
+        engine: registry name of the engine, for messages.
+    """
+
+    engine: ClassVar[str] = ENGINE
     model: str = Field(
         "kmhf/hf-moshika",
         min_length=1,
@@ -87,15 +92,15 @@ class MoshiSettings(StrictModel):
         folder = Path(self.model).expanduser()
         if folder.is_dir():
             if not (folder / CONFIG_FILE).is_file():
-                raise ConfigError(f"{ENGINE!r} needs {folder / CONFIG_FILE}, which does not exist")
+                raise ConfigError(f"{self.engine!r} needs {folder / CONFIG_FILE}, which does not exist")
             return folder
         try:
             cached = try_to_load_from_cache(self.model, CONFIG_FILE)
         except HFValidationError:
-            raise ConfigError(f"{ENGINE!r} needs the directory {folder}, which does not exist") from None
+            raise ConfigError(f"{self.engine!r} needs the directory {folder}, which does not exist") from None
         if not isinstance(cached, str):
             raise ConfigError(
-                f"{ENGINE!r} needs {self.model}, which is neither a directory nor in the hub's cache: run "
-                f"`hf download {self.model}`"
+                f"{self.engine!r} needs {self.model}, which is neither a directory nor in the hub's cache: "
+                f"run `hf download {self.model}`"
             )
         return Path(cached).parent

@@ -10,6 +10,9 @@ a frame f and the others of frame f - 1. Of the caller's frames the first code i
 others a step later. A frame of the bot's is complete a step after its first code. Position 0 has neither: all
 streams begin with a token that stands for nothing.
 
+A prompt is a run of frames that are given and not drawn. They take the positions before the first frame of
+the caller's, in the same layout.
+
     position      0      1       2       3
     caller, 1st   -      f0      f1      f2
     caller, rest  -      -       f0      f1
@@ -17,7 +20,7 @@ streams begin with a token that stands for nothing.
     bot, rest     -      -       g0      g1       g0's rest at position 1: it is whole in the first unit
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +33,21 @@ from parley.models.omni.moshi.window import RingCache
 
 
 @dataclass(frozen=True, slots=True)
+class PromptFrame:
+    """Frame of a prompt.
+
+    Attributes:
+        token: the text token.
+        bot: codes of the bot's stream, int64, (codebooks,).
+        caller: codes of the caller's stream, int64, (codebooks,).
+    """
+
+    token: int
+    bot: Tensor
+    caller: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class MoshiStep:
     """Result of a position.
 
@@ -37,7 +55,7 @@ class MoshiStep:
         token: the text token.
         codes: the bot's frame that is now complete, int64, (codebooks,); meaningless at position 0.
         text_logits: float32, (text vocabulary,).
-        audio_logits: float32, (codebooks, codes); None when the bot was made to be silent.
+        audio_logits: float32, (codebooks, codes); None when the bot's output was given and not drawn.
     """
 
     token: int
@@ -84,15 +102,21 @@ class MoshiSteps:
         """Cache of the positions that are attended to."""
         return self._window
 
-    def begin(self) -> MoshiStep | None:
-        """Compute position 0; return None when stopped.
+    def begin(self, prompt: Sequence[PromptFrame] = ()) -> MoshiStep | None:
+        """Compute position 0 and those of a prompt; return the step of the last one, or None when stopped.
 
         Raises:
             EngineError: the model returns values that are not finite.
         """
-        step = self._take(self._nothing, is_silent=False)
         # There is no frame before the first one, so its rest is empty.
-        self._bot = torch.cat((self._bot[:1], self._nothing[1:]))
+        heard, rest = self._nothing, self._nothing[1:]
+        for frame in prompt:
+            if self._take(heard, given=(frame.token, torch.cat((frame.bot[:1], rest)))) is None:
+                return None
+            heard, self._caller = torch.cat((frame.caller[:1], self._caller[1:])), frame.caller
+            rest = frame.bot[1:]
+        step = self._take(heard)
+        self._bot = torch.cat((self._bot[:1], rest))
         return step
 
     def step(self, caller: Tensor, *, is_silent: bool = False) -> MoshiStep | None:
@@ -107,9 +131,10 @@ class MoshiSteps:
         """
         heard = torch.cat((caller[:1], self._caller[1:]))
         self._caller = caller
-        return self._take(heard, is_silent=is_silent)
+        return self._take(heard, given=self._silence if is_silent else None)
 
-    def _take(self, heard: Tensor, *, is_silent: bool) -> MoshiStep | None:
+    def _take(self, heard: Tensor, given: tuple[int, Tensor] | None = None) -> MoshiStep | None:
+        """Compute a position; ``given`` is the next text token and codes, where they are not drawn."""
         if self._is_stopped():
             return None
         model, before = self._model, self._bot
@@ -122,8 +147,8 @@ class MoshiSteps:
         )
         text_logits = _finite(out.logits[0, -1].float(), "text")
         audio_logits = None
-        if is_silent:
-            self._token, self._bot = self._silence
+        if given is not None:
+            self._token, self._bot = given
         else:
             token = self._text(text_logits)
             said = self._codes(token, out.last_hidden_state)

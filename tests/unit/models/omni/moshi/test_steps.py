@@ -6,7 +6,7 @@ from torch import Tensor
 
 from parley.models.omni.moshi.host import Weights
 from parley.models.omni.moshi.settings import MoshiConversationSettings
-from parley.models.omni.moshi.steps import MoshiStep, MoshiSteps, draw
+from parley.models.omni.moshi.steps import MoshiStep, MoshiSteps, PromptFrame, draw
 
 GREEDY = MoshiConversationSettings(text_temperature=0, audio_temperature=0)
 CODEBOOKS, CODES, TEXTS = 4, 64, 22
@@ -53,15 +53,16 @@ def inputs_of(weights: Weights, steps: list[MoshiStep], caller: Tensor) -> dict[
     """Return the streams as the library takes them, laid out by its own delay pattern."""
     texts = torch.tensor([[TEXTS, *(step.token for step in steps[:-1])]])
     bot = torch.stack([step.codes for step in steps[1:]], dim=-1)
+    streams = {"moshi_audio_codes": delayed(weights, bot), "user_audio_codes": delayed(weights, caller)}
+    return {"input_ids": texts, **streams}
 
-    def delayed(frames: Tensor) -> Tensor:
-        begun = torch.cat((torch.full((CODEBOOKS, 1), CODES), frames), dim=-1)[None]
-        laid, _ = weights.model.build_delay_pattern_mask(
-            begun, bos_token_id=CODES, pad_token_id=CODES, max_length=begun.shape[-1] + 1
-        )
-        return laid
 
-    return {"input_ids": texts, "moshi_audio_codes": delayed(bot), "user_audio_codes": delayed(caller)}
+def delayed(weights: Weights, frames: Tensor) -> Tensor:
+    begun = torch.cat((torch.full((CODEBOOKS, 1), CODES), frames), dim=-1)[None]
+    laid, _ = weights.model.build_delay_pattern_mask(
+        begun, bos_token_id=CODES, pad_token_id=CODES, max_length=begun.shape[-1] + 1
+    )
+    return laid
 
 
 @torch.inference_mode()
@@ -86,6 +87,27 @@ def test_text_and_codes_are_those_of_a_whole_forward_without_a_memory(
             use_cache=False,
         )
         assert (depth.logits[0] - step.audio_logits).abs().max() < TOLERANCE * step.audio_logits.abs().max()
+
+
+@torch.inference_mode()
+def test_a_prompt_takes_the_first_positions_of_all_streams(weights: Weights, caller: Tensor) -> None:
+    random = torch.Generator().manual_seed(5)
+    given = [
+        PromptFrame(token, *torch.randint(CODES, (2, CODEBOOKS), generator=random))
+        for token in (PAD, 5, 6, PAD)
+    ]
+    steps = steps_of(weights)
+    found = [taken(steps.begin(given))]
+    found += [taken(steps.step(caller[:, unit])) for unit in range(8)]
+    texts = torch.tensor([[TEXTS, *(frame.token for frame in given), *(step.token for step in found[:-1])]])
+    bot = torch.stack([*(frame.bot for frame in given), *(step.codes for step in found[1:])], dim=-1)
+    heard = torch.cat((torch.stack([frame.caller for frame in given], dim=-1), caller[:, :8]), dim=-1)
+    # The last frame of the prompt is in them as it was given, although its rest comes after the first draw.
+    streams = {"moshi_audio_codes": delayed(weights, bot), "user_audio_codes": delayed(weights, heard)}
+    whole = weights.model(input_ids=texts, **streams, use_cache=False)
+    logits = torch.stack([step.text_logits for step in found])
+    assert (logits - whole.logits[0, len(given) :]).abs().max() < TOLERANCE
+    assert steps.window.kept == 1 + len(given) + 8
 
 
 @torch.inference_mode()
