@@ -142,7 +142,8 @@ class TurnRedaction:
                     text, found, before = self._judged(at_ms)
                     start = before + sum(len(part.text) + 1 for part, _ in self._said[:first])
                     end = start + sum(len(part.text) + 1 for part, _ in parts) - 1
-                    self._remember(text, before, at_ms)
+                    # Later words are judged with their own turn.
+                    self._remember(text[:end], before, at_ms)
                     self._said = self._said[last:]
                     return _masked(text[start:end], _within(found, start, end))
         return shown

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from parley.core.privacy import PersonalData, PrivacySettings
@@ -160,3 +162,20 @@ def test_time_is_linear_in_the_length_of_a_text(unit):
     """Eight times the text takes eight times the time; quadratic, it would be 64 times."""
     few = 2_000 // len(unit)
     assert least_time_s(unit * 8 * few) < 30 * least_time_s(unit * few) + 0.02
+
+
+_FRAGMENTS = (
+    "my email is john dot smith at example dot com four two double three oh plus +49 4242 4242424242424242 , . "
+    "a@b.co @ at dot number is [card] [phone] [number] [e-mail] x1 100 000 12-34 forty"
+).split()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(_FRAGMENTS), min_size=1, max_size=14))
+def test_what_is_redacted_twice_is_as_it_was(words: list[str]):
+    once = redactor().of_caller(" ".join(words))
+    assert redactor().of_caller(once) == once
+
+
+def test_a_mark_is_no_cue_for_the_number_after_it():
+    assert redactor().of_caller("Sorry, 12345678 is 1234567 now.") == "Sorry, [number] is 1234567 now."

@@ -60,6 +60,13 @@ def test_a_short_number_is_back_when_its_turn_is_over():
     assert turn.settle(shown, 0) == "my order number is four one seven two"
 
 
+def test_words_of_the_next_turn_are_judged_once():
+    turn = turns("phone_number", "digits")
+    first, second = say(turn, "hello there"), say(turn, "12345")
+    assert turn.settle(first, 0) == "hello there"
+    assert turn.settle(second, 0) == "12345"
+
+
 def test_words_that_belong_to_no_turn_do_not_hinder_the_turn_after_them():
     turn = turns()
     say(turn, "what a noise")
