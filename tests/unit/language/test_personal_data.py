@@ -165,8 +165,8 @@ def test_time_is_linear_in_the_length_of_a_text(unit):
 
 
 _FRAGMENTS = (
-    "my email is john dot smith at example dot com four two double three oh plus +49 4242 4242424242424242 , . "
-    "a@b.co @ at dot number is [card] [phone] [number] [e-mail] x1 100 000 12-34 forty"
+    "my email is john dot smith at example dot com four two double three oh plus +49 4242 4242424242424242 , "
+    ". a@b.co @ at dot number is [card] [phone] [number] [e-mail] x1 100 000 12-34 forty"
 ).split()
 
 
