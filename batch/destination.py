@@ -92,11 +92,12 @@ class Destination(Protocol):
 class OutputWriter(Protocol):
     """Writer of the outputs of one source after the other, in a worker."""
 
-    def write(self, found: Transcription, replaced: Mapping[str, str]) -> None:
+    def write(self, found: Transcription, replaced: Mapping[str, str], session: bytes | None = None) -> None:
         """Write the outputs of a source, the JSON last.
 
         Args:
             found: content.
+            session: content of its session, where one is requested.
             replaced: tags of the outputs that are there (``Destination.replaced``).
 
         Raises:

@@ -90,9 +90,9 @@ class FolderWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, found: Transcription, replaced: Mapping[str, str]) -> None:
+    def write(self, found: Transcription, replaced: Mapping[str, str], session: bytes | None = None) -> None:
         try:
-            write_transcription(self._folder, found)
+            write_transcription(self._folder, found, session)
         except OSError as error:
             if error.errno in UNUSABLE_NAME:
                 raise UnusableNameError(UNUSABLE_NAME[error.errno]) from error

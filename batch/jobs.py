@@ -24,8 +24,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from parley.batch.destination import Destination
+from parley.batch.recogniser import gpus_of, secrets_of
 from parley.batch.s3.address import storage_environment
-from parley.batch.settings import BatchSettings
+from parley.batch.settings import BatchSettings, RecogniserChoice
 from parley.batch.sources import BatchSource
 from parley.batch.worker import MOST_MESSAGE_BYTES, JobStart, ReportKind, WorkItem
 from parley.core.errors import EngineError
@@ -33,8 +34,6 @@ from parley.recording.at_rest import KEYS_ENV
 from parley.runtime.engine_hosting.supervisor import child_environment
 from parley.runtime.progress import Progress, printable
 
-# Loading the engines, on a busy machine.
-LOAD_S = 120.0
 # Workers that die one after the other without a source: the machine has no memory for them.
 MOST_LOST = 3
 END_S = 5.0
@@ -55,6 +54,7 @@ class JobResult:
         cpu_ms: processor time of it, without the start of the workers.
         wall_s: time from the first worker's readiness to the end.
         workers: number of workers.
+        gpus: number of GPUs that the recogniser uses.
     """
 
     done: int = 0
@@ -64,6 +64,7 @@ class JobResult:
     cpu_ms: int = 0
     wall_s: float = 0.0
     workers: int = 1
+    gpus: int = 0
 
     @property
     def real_time_factor(self) -> float:
@@ -77,8 +78,11 @@ class JobResult:
         return (
             f"{self.done} transcribed, {self.parked} parked; {audio_s:.1f} s of audio ({speech_s:.1f} s of "
             f"speech) in {self.wall_s:.1f} s: RTFx {speed:.1f}, {speed / self.workers:.1f} per core on "
-            f"{self.workers}; {self.cpu_ms / 1_000:.1f} s of processor time"
+            f"{self.workers}{self._per_gpu()}; {self.cpu_ms / 1_000:.1f} s of processor time"
         )
+
+    def _per_gpu(self) -> str:
+        return f", {self.real_time_factor / self.gpus:.1f} per GPU on {self.gpus}" if self.gpus else ""
 
 
 class BatchJob:
@@ -94,7 +98,7 @@ class BatchJob:
         self._destination = destination
         self._workers: list[_WorkerProcess] = []
         self._waiting: deque[BatchSource] = deque()
-        self._result = JobResult()
+        self._result = JobResult(gpus=gpus_of(settings.recogniser))
         self._began_s = 0.0
         self._lost = 0
 
@@ -121,7 +125,9 @@ class BatchJob:
                     if worker.connection in ready:
                         self._hear(worker, progress)
                     elif time.monotonic() >= worker.until_s:
-                        stall_s = self._settings.limits.stall_s if worker.is_ready else LOAD_S
+                        stall_s = (
+                            self._settings.limits.stall_s if worker.is_ready else self._settings.limits.load_s
+                        )
                         self._lose(worker, f"no progress for {stall_s:g} s", progress)
         finally:
             for worker in self._workers:
@@ -169,6 +175,7 @@ class BatchJob:
             source.kind,
             source.version,
             source.key(self._settings),
+            source.written_us,
             dict(self._destination.replaced(source.name)),
         )
         worker.until_s = time.monotonic() + self._settings.limits.stall_s
@@ -239,7 +246,7 @@ class _WorkerProcess:
             handle = theirs.fileno()
             self._process = subprocess.Popen(
                 (sys.executable, "-m", "parley.batch.worker", str(handle)),
-                env=_worker_environment(),
+                env=_worker_environment(settings.recogniser),
                 pass_fds=(handle, *destination.descriptors),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -247,7 +254,7 @@ class _WorkerProcess:
         self.connection = Connection(ours.detach())
         self.source: BatchSource | None = None
         self.is_ready = False
-        self.until_s = time.monotonic() + LOAD_S
+        self.until_s = time.monotonic() + settings.limits.load_s
         start = JobStart(settings.model_dump(mode="json"), destination.location)
         with suppress(OSError):
             self.connection.send_bytes(json.dumps(asdict(start)).encode())
@@ -272,11 +279,11 @@ class _WorkerProcess:
         self._process.wait()
 
 
-def _worker_environment() -> dict[str, str]:
-    """Return the environment of a worker, which has one core and reads encrypted calls and buckets too."""
+def _worker_environment(recogniser: RecogniserChoice) -> dict[str, str]:
+    """Return the environment of a worker: one core, and the secrets of calls, buckets and the recogniser."""
     keys = os.environ.get(KEYS_ENV)
     own = dict.fromkeys(THREADS, "1") | storage_environment() | ({} if keys is None else {KEYS_ENV: keys})
-    return child_environment(on_device=True) | own
+    return child_environment(on_device=True) | own | secrets_of(recogniser)
 
 
 def default_workers() -> int:

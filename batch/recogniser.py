@@ -1,9 +1,10 @@
-"""Recogniser of a batch job: a row of the registry of live calls, with settings for pieces of recordings.
+"""Recogniser of a batch job: a row of the registry of live calls, or one for recordings only.
 
 A row that takes many pieces at a time is used so (``models.stt.BatchSpeechToText``). Another one gets a piece
 at a time through a stream, as in a call, and no partials are requested of it.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from parley.core.errors import ConfigError
 from parley.core.files import MODELS_DIR
 from parley.core.installation import written_dir
 from parley.core.media import float_to_pcm16
-from parley.models.stt import STT, BatchSpeechToText, PieceTranscript, RecordedPiece, SpeechToText
+from parley.core.registry import Registry
+from parley.models.stt import (
+    OFFLINE_STT,
+    STT,
+    BatchSpeechToText,
+    PieceTranscript,
+    RecordedPiece,
+    SpeechToText,
+)
 
 # Name of the command line for the recogniser of the deployment ``embedded``.
 EMBEDDED, EMBEDDED_ROW = "embedded", "moonshine_tiny"
@@ -29,8 +38,9 @@ def recogniser_choice(name: str, settings: dict[str, Any]) -> RecogniserChoice:
         ConfigError: an unknown name.
     """
     row = EMBEDDED_ROW if name == EMBEDDED else name
-    if row not in STT:
-        raise ConfigError(f"--engine: unknown recogniser {name!r}", known=(EMBEDDED, *STT.names()))
+    if row not in STT and row not in OFFLINE_STT:
+        known = (EMBEDDED, *STT.names(), *OFFLINE_STT.names())
+        raise ConfigError(f"--engine: unknown recogniser {name!r}", known=known)
     return RecogniserChoice(name=row, settings=settings)
 
 
@@ -40,8 +50,33 @@ def check_choice(choice: RecogniserChoice) -> BaseModel:
     Raises:
         ConfigError: an unknown field, a wrong value, a missing file or package.
     """
-    settings = {**weights_folder(STT.factory(choice.name)), **choice.settings}
-    return checked_settings(STT, choice.name, settings, where="--engine")
+    rows = _registry(choice)
+    settings = {**weights_folder(rows.factory(choice.name)), **choice.settings}
+    return checked_settings(rows, choice.name, settings, where="--engine")
+
+
+def _registry(choice: RecogniserChoice) -> Registry[Any]:
+    # A row of a deployment's own module is found in the first one.
+    return OFFLINE_STT if choice.name in OFFLINE_STT.own_names() else STT
+
+
+def gpus_of(choice: RecogniserChoice) -> int:
+    """Return the number of GPUs that the row uses: all workers have the same one.
+
+    Raises:
+        ConfigError: as ``check_choice``.
+    """
+    return int(str(getattr(check_choice(choice), "device", "cpu")).startswith("cuda"))
+
+
+def secrets_of(choice: RecogniserChoice) -> dict[str, str]:
+    """Return the variables of the environment with the secrets that the row needs.
+
+    Raises:
+        ConfigError: as ``check_choice``.
+    """
+    name = getattr(check_choice(choice), "api_key_env", None)
+    return {name: os.environ[name]} if isinstance(name, str) and name in os.environ else {}
 
 
 def weights_folder(factory: Callable[..., Any]) -> dict[str, Path]:
@@ -60,7 +95,7 @@ def load_recogniser(choice: RecogniserChoice) -> BatchSpeechToText:
         ConfigError: as ``check_choice``.
         EngineError: it does not load.
     """
-    engine = STT.create(choice.name, check_choice(choice))
+    engine = _registry(choice).create(choice.name, check_choice(choice))
     if engine.rate_hz != RATE_HZ:
         raise ConfigError(f"--engine: {choice.name!r} takes {engine.rate_hz} Hz, a batch job has {RATE_HZ}")
     return engine if isinstance(engine, BatchSpeechToText) else StreamedPieces(engine)

@@ -22,7 +22,7 @@ class RecogniserChoice(StrictModel):
 
 
 class FileLimits(StrictModel):
-    """Bounds of one source, whatever is in it, and of a request for it."""
+    """Bounds of one source, whatever is in it, and of the processes and requests for it."""
 
     most_gb: float = Field(4.0, gt=0, le=1_000, description="largest file, in gigabytes")
     most_hours: float = Field(12.0, gt=0, le=1_000, description="longest audio, in hours")
@@ -43,6 +43,9 @@ class FileLimits(StrictModel):
     )
     tries: int = Field(
         2, ge=1, le=10, description="times that a source may crash or hang its process before it is parked"
+    )
+    load_s: float = Field(
+        120.0, gt=0, le=3_600, description="time after which a worker that has not loaded is killed"
     )
     s3_retry_s: float = Field(
         120.0, ge=0, le=3_600, description="time during which a failed request to S3 is tried again"
@@ -66,4 +69,5 @@ class BatchSettings(StrictModel):
     specialists: tuple[str, ...] = Field(
         (), description="voice specialists to run: speakers (by voice, where channels are mixed), prosody"
     )
+    sessions: bool = Field(False, description="write each transcript as a session too")
     limits: FileLimits = FileLimits()

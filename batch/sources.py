@@ -48,16 +48,20 @@ class BatchSource:
         location: path of the file, or of the folder of the call; address of those in a bucket.
         kind: of the source.
         version: changes with the content: digest of size and time of modification; of an object, its tag.
+        written_us: time when it was written, microseconds since the Unix epoch.
     """
 
     name: str
     location: str
     kind: SourceKind
     version: str
+    written_us: int = 0
 
     def key(self, settings: BatchSettings) -> str:
         """Return the digest of all that decides the transcript."""
-        made_by = settings.model_dump(mode="json", exclude={"limits"})
+        # An option that is off leaves the keys of earlier releases as they are.
+        unused = {"limits"} if settings.sessions else {"limits", "sessions"}
+        made_by = settings.model_dump(mode="json", exclude=unused)
         facts = json.dumps([self.name, self.version, made_by], sort_keys=True)
         return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -101,7 +105,7 @@ def _walk(root: Path, folder: Path) -> Iterator[BatchSource]:
             except RecordingKeyError:
                 # Refused as a source, so that it is reported.
                 name, version = _name(root, folder), _version([folder / META])
-                yield BatchSource(name, str(folder), SourceKind.CALL, version)
+                yield BatchSource(name, str(folder), SourceKind.CALL, version, _written_us(folder / META))
             return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -129,12 +133,19 @@ def _name(root: Path, path: Path) -> str:
 
 
 def _file(path: Path, name: str) -> BatchSource:
-    return BatchSource(name, str(path), SourceKind.FILE, _version([path]))
+    return BatchSource(name, str(path), SourceKind.FILE, _version([path]), _written_us(path))
 
 
 def _call(recording: CallRecording, name: str) -> BatchSource:
     files = [path for side in (CALLER_AUDIO, BOT_AUDIO) for path in recording.segments(side).values()]
-    return BatchSource(name, str(recording.path), SourceKind.CALL, _version(sorted(files)))
+    written_us = _written_us(recording.path / META)
+    return BatchSource(name, str(recording.path), SourceKind.CALL, _version(sorted(files)), written_us)
+
+
+def _written_us(path: Path) -> int:
+    with suppress(OSError):
+        return os.lstat(path).st_mtime_ns // 1_000
+    return 0
 
 
 def _version(paths: list[Path]) -> str:

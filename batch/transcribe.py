@@ -79,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
         help="speakers: name speakers by their voices where channels are mixed; prosody: manner of speaking",
     )
     root.add_argument(
+        "--sessions", action="store_true", help="write each transcript as a session too, for an import"
+    )
+    root.add_argument(
         "--workers", type=int, default=default_workers(), metavar="N", help="processes (default: %(default)s)"
     )
     root.add_argument(
@@ -106,6 +109,7 @@ def transcribe(given: argparse.Namespace) -> int:
         recogniser=_recogniser(given),
         channels=given.channels,
         specialists=tuple(given.specialists),
+        sessions=given.sessions,
         limits=parse_settings(FileLimits, named_values(given.limit, option="--limit"), where="--limit"),
     )
     check_choice(settings.recogniser)

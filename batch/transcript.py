@@ -19,6 +19,9 @@ from parley.runtime.atomic_file import replace_file
 
 VERSION = 1
 JSON, VTT, TXT = ".json", ".vtt", ".txt"
+# With ``--sessions`` (``session_export``).
+SESSION = ".session.jsonl"
+SUFFIXES = (VTT, TXT, SESSION, JSON)
 # The beginning of a JSON file holds its key.
 KEY_BYTES = 200
 
@@ -69,25 +72,27 @@ class Transcription(StrictModel):
 
 
 def output_paths(folder: Path, name: str) -> dict[str, Path]:
-    """Return the three files of a source by their suffix."""
-    return {suffix: folder / f"{name}{suffix}" for suffix in (JSON, VTT, TXT)}
+    """Return the files of a source by their suffix."""
+    return {suffix: folder / f"{name}{suffix}" for suffix in SUFFIXES}
 
 
-def write_transcription(folder: Path, found: Transcription) -> None:
-    """Write the three files.
+def write_transcription(folder: Path, found: Transcription, session: bytes | None = None) -> None:
+    """Write the files, with those of a session where there are any.
 
     Raises:
         OSError: one cannot be written.
     """
     paths = output_paths(folder, found.source)
-    for suffix, content in contents(found).items():
+    for suffix, content in contents(found, session).items():
         replace_file(paths[suffix], content)
 
 
-def contents(found: Transcription) -> dict[str, bytes]:
+def contents(found: Transcription, session: bytes | None = None) -> dict[str, bytes]:
     """Return what the outputs hold by their suffix, in the order in which they are written: the JSON last."""
-    texts = {VTT: as_vtt(found), TXT: as_text(found), JSON: found.model_dump_json(indent=1) + "\n"}
-    return {suffix: text.encode() for suffix, text in texts.items()}
+    files = {VTT: as_vtt(found).encode(), TXT: as_text(found).encode()}
+    if session is not None:
+        files[SESSION] = session
+    return files | {JSON: f"{found.model_dump_json(indent=1)}\n".encode()}
 
 
 def sweep_outputs(folder: Path, names: Iterable[str]) -> None:

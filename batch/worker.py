@@ -7,6 +7,7 @@ at low priority with one thread, and ends with the process that started it.
     python -m batch.worker SOCKET_FD
 """
 
+import asyncio
 import json
 import os
 import resource
@@ -25,11 +26,12 @@ from parley.batch.destination import OutputError
 from parley.batch.places import writer_at
 from parley.batch.reading import SourceReader
 from parley.batch.recogniser import load_recogniser
+from parley.batch.session_export import session_export
 from parley.batch.settings import BatchSettings
 from parley.batch.sources import SourceKind
 from parley.batch.transcriber import SourceTranscriber, TranscribedAudio
 from parley.batch.transcript import Transcription
-from parley.core.errors import AgentError, EngineError, MediaError
+from parley.core.errors import AgentError, ConfigError, EngineError, MediaError
 from parley.runtime.object_store import ObjectStoreError
 from parley.runtime.parent_death import die_with_the_parent
 
@@ -59,6 +61,7 @@ class WorkItem:
         kind: of the source.
         version: of the source.
         key: of the item.
+        written_us: time when the source was written.
         replaced: tags of the outputs that are there (``Destination.replaced``).
     """
 
@@ -67,6 +70,7 @@ class WorkItem:
     kind: str
     version: str
     key: str
+    written_us: int
     replaced: Mapping[str, str]
 
 
@@ -133,21 +137,20 @@ class BatchWorker:
         began_s = time.process_time()
         try:
             found = self._transcribe(item)
-            self._writer.write(
-                Transcription(
-                    key=item.key,
-                    source=item.name,
-                    duration_ms=found.duration_ms,
-                    speech_ms=found.speech_ms,
-                    channels="split" if found.is_split else "mixed",
-                    recogniser=self._settings.recogniser,
-                    segments=found.segments,
-                ),
-                item.replaced,
+            written = Transcription(
+                key=item.key,
+                source=item.name,
+                duration_ms=found.duration_ms,
+                speech_ms=found.speech_ms,
+                channels="split" if found.is_split else "mixed",
+                recogniser=self._settings.recogniser,
+                segments=found.segments,
             )
+            session = self._session(written, item)
+            self._writer.write(written, item.replaced, session)
         except RefusedSource as error:
             return WorkReport(ReportKind.REFUSED, reason=str(error), may_succeed=error.may_succeed)
-        except (OutputError, ObjectStoreError) as error:
+        except (OutputError, ObjectStoreError, ConfigError) as error:
             return WorkReport(ReportKind.BROKEN, reason=str(error))
         except (MediaError, EngineError) as error:
             # A recogniser that fails on one source may work on the next.
@@ -158,6 +161,11 @@ class BatchWorker:
             return WorkReport(ReportKind.REFUSED, reason=reason, may_succeed=True)
         cpu_ms = round((time.process_time() - began_s) * 1_000) + self._reader.cpu_ms
         return WorkReport(ReportKind.DONE, found.duration_ms, found.speech_ms, cpu_ms)
+
+    def _session(self, written: Transcription, item: WorkItem) -> bytes | None:
+        if not self._settings.sessions:
+            return None
+        return asyncio.run(session_export(written, item.written_us))
 
     def _transcribe(self, item: WorkItem) -> TranscribedAudio:
         kind = SourceKind(item.kind)

@@ -12,8 +12,10 @@ from parley.core.errors import ConfigError
 from parley.runtime.object_store import ObjectStore
 
 SCHEME = "s3://"
-# Other stages of a cloud's credentials have such names too: web identity, container roles.
+# Other kinds of a cloud's credentials have such names too: web identity, container roles.
 ENVIRONMENT_BEGINNING = "AWS_"
+# Way to the server: certificates and proxies.
+_WAY = frozenset({"SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Of the long work of a job: a bucket that slows down is waited for longer than by a reader of a page.
 RETRIES = 10
@@ -68,4 +70,8 @@ def is_address(text: str) -> bool:
 
 def storage_environment() -> dict[str, str]:
     """Return the variables of the environment that a process needs to reach a bucket."""
-    return {name: value for name, value in os.environ.items() if name.startswith(ENVIRONMENT_BEGINNING)}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(ENVIRONMENT_BEGINNING) or name.upper() in _WAY
+    }

@@ -16,7 +16,7 @@ from parley.batch.destination import PARKED_FILE, OutputError, ParkedItem, Unusa
 from parley.batch.s3.address import ObjectAddress
 from parley.batch.s3.lease import LEASE_S, RENEW_S, BucketLease
 from parley.batch.sources import BatchSource
-from parley.batch.transcript import JSON, KEY_BYTES, TXT, VTT, Transcription, contents, key_in
+from parley.batch.transcript import JSON, KEY_BYTES, SUFFIXES, Transcription, contents, key_in
 from parley.core.errors import ConfigError
 from parley.runtime.object_store import (
     Expected,
@@ -90,7 +90,7 @@ class BucketDestination:
         self, items: Sequence[tuple[BatchSource, str]], *, retry_parked: bool = False
     ) -> list[BatchSource]:
         self._keys = {source.name: key for source, key in items}
-        outputs = {f"{name}{suffix}" for name in self._keys for suffix in (JSON, VTT, TXT)}
+        outputs = {f"{name}{suffix}" for name in self._keys for suffix in SUFFIXES}
         failed: set[str] = set()
         for name, found in self._store.objects(self._address.key("")):
             if name in outputs:
@@ -110,7 +110,7 @@ class BucketDestination:
         return [source for source, _ in items if source.name not in done | self._parked]
 
     def replaced(self, name: str) -> Mapping[str, str]:
-        tags = {suffix: self._tags.get(f"{name}{suffix}") for suffix in (JSON, VTT, TXT)}
+        tags = {suffix: self._tags.get(f"{name}{suffix}") for suffix in SUFFIXES}
         return {suffix: tag for suffix, tag in tags.items() if tag is not None}
 
     def check_held(self) -> None:
@@ -168,14 +168,14 @@ class BucketWriter:
     def __init__(self, address: ObjectAddress, store: ObjectStore) -> None:
         self._address, self._store = address, store
 
-    def write(self, found: Transcription, replaced: Mapping[str, str]) -> None:
+    def write(self, found: Transcription, replaced: Mapping[str, str], session: bytes | None = None) -> None:
         if len(self._address.key(found.source + JSON).encode()) > MOST_NAME_BYTES:
             raise UnusableNameError("its name is too long for the names of its outputs")
         if any(letter < " " or letter == "\x7f" for letter in found.source):
             # S3 takes them, its clients do not.
             raise UnusableNameError("its name has characters that the name of an object cannot have")
         try:
-            for suffix, content in contents(found).items():
+            for suffix, content in contents(found, session).items():
                 self._put(found, suffix, content, Expected(replaced.get(suffix)))
         except ObjectStoreError as error:
             raise OutputError(f"{self._address}: cannot be written: {error}") from error

@@ -59,7 +59,7 @@ def _call_of(key: PurePosixPath) -> PurePosixPath | None:
 
 def _object(address: ObjectAddress, name: str, key: str, found: StoredObject) -> BatchSource:
     location = str(ObjectAddress(address.bucket, key))
-    return BatchSource(name, location, SourceKind.OBJECT, found.tag)
+    return BatchSource(name, location, SourceKind.OBJECT, found.tag, found.modified_ns // 1_000)
 
 
 def _call(address: ObjectAddress, call: PurePosixPath, objects: dict[str, StoredObject]) -> BatchSource:
@@ -70,4 +70,5 @@ def _call(address: ObjectAddress, call: PurePosixPath, objects: dict[str, Stored
         if each.startswith((f"{CALLER_AUDIO}/", f"{BOT_AUDIO}/")):
             digest.update(f"{each} {found.tag}\n".encode())
     location = str(ObjectAddress(address.bucket, call.as_posix()))
-    return BatchSource(name, location, SourceKind.STORED_CALL, digest.hexdigest()[:16])
+    written_us = objects[META].modified_ns // 1_000
+    return BatchSource(name, location, SourceKind.STORED_CALL, digest.hexdigest()[:16], written_us)

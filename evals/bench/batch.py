@@ -25,6 +25,7 @@ from parley.evals.bench.batch_kills import (
     DEADLINE_S,
     DESTINATIONS,
     FOLDER,
+    LAST_KILL_S,
     Speech,
     kills,
     outputs_in,
@@ -52,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--set", choices=[split.value for split in Split], default=Split.REPORT.value)
     root.add_argument("--clips", type=positive, help="number of recordings; default: all")
     root.add_argument("--kills", type=positive, default=20, help="of the second part (default: %(default)s)")
+    root.add_argument(
+        "--kill-within",
+        type=float,
+        default=LAST_KILL_S,
+        metavar="SECONDS",
+        help="longest delay of a kill after the start; more on a busy machine (default: %(default)s)",
+    )
     root.add_argument("--files", type=positive, default=400, help="of the second part (default: %(default)s)")
     root.add_argument(
         "--destination",
@@ -80,7 +88,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.part != "speed":
             some = [clips[place % len(clips)] for place in range(arguments.files)]
             with outputs_in(arguments.destination, folder / "killed") as outputs:
-                result["kills"] = kills(some, folder / "kills", outputs, arguments.kills, arguments.seed)
+                result["kills"] = kills(
+                    some,
+                    folder / "kills",
+                    outputs,
+                    arguments.kills,
+                    seed=arguments.seed,
+                    within_s=arguments.kill_within,
+                )
             if result["kills"]["kills"] < arguments.kills:
                 raise ConfigError("the job ended before its last kill: give it more --files")
     return result

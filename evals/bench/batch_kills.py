@@ -30,8 +30,8 @@ from parley.evals.stt.measure import RATE_HZ
 FOLDER, BUCKETS = "folder", "bucket"
 DESTINATIONS = (FOLDER, BUCKETS)
 DEADLINE_S = 600.0
-# Delay of a kill after the start of the job: from the imports to many files later.
-KILL_AFTER_S = (0.3, 3.0)
+# Delay of a kill after the start of the job: from the imports to many files later, on an idle machine.
+FIRST_KILL_S, LAST_KILL_S = 0.3, 3.0
 CORRUPT = "corrupt.wav"
 _SUFFIX = ".wav.json"
 _PREFIX = "transcripts"
@@ -145,8 +145,16 @@ def outputs_in(kind: str, folder: Path) -> Iterator[Outputs]:
         yield BucketOutputs(server)
 
 
-def kills(clips: Sequence[Speech], folder: Path, outputs: Outputs, times: int, seed: int) -> dict[str, Any]:
-    """Kill a job again and again, then let it end; return what was seen.
+def kills(
+    clips: Sequence[Speech],
+    folder: Path,
+    outputs: Outputs,
+    times: int,
+    *,
+    seed: int,
+    within_s: float = LAST_KILL_S,
+) -> dict[str, Any]:
+    """Kill a job again and again, each within this time, then let it end; return what was seen.
 
     Raises:
         EngineError: a finished transcript was written again, or differs from that of a job without kills.
@@ -161,7 +169,7 @@ def kills(clips: Sequence[Speech], folder: Path, outputs: Outputs, times: int, s
     for _ in range(times):
         with start(source, outputs.address, environment=outputs.environment) as job:
             try:
-                job.wait(moments.uniform(*KILL_AFTER_S))
+                job.wait(moments.uniform(FIRST_KILL_S, within_s))
             except subprocess.TimeoutExpired:
                 job.send_signal(signal.SIGKILL)
                 effective += 1

@@ -194,3 +194,20 @@ STT: Registry[SpeechToText] = Registry(
         ),
     },
 )
+
+# Recognisers that take whole pieces only: for recordings, and not for calls.
+OFFLINE_STT: Registry[BatchSpeechToText] = Registry(
+    "offline stt engine",
+    {
+        "nemo_offline": Row(
+            "parley.models.stt.nemo_offline:NemoOfflineStt",
+            "NVIDIA's models of whole utterances (Parakeet, Canary), in a process with its own Python "
+            "environment",
+        ),
+        "mistral": Row(
+            "parley.models.stt.mistral_recordings:MistralRecordings",
+            "Mistral's cloud: Voxtral Mini Transcribe",
+            env=("MISTRAL_API_KEY",),
+        ),
+    },
+)

@@ -1,17 +1,25 @@
 """NeMo in a worker with an environment of its own: real code on tiny random models (``tests.tiny_nemo``)."""
 
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parley.batch.transcribe import main
+from parley.batch.transcript import read_transcription
 from parley.core.errors import ConfigError, EngineError
-from parley.models.stt import STT, Transcript
+from parley.core.media import pcm16_to_float
+from parley.models.stt import STT, RecordedPiece, Transcript
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.models.stt.nemo_offline import NemoOfflineSettings, NemoOfflineStt
 from parley.models.stt.words import plain_text
+from tests.audio_files import write_audio
 from tests.fakes.worker import shared_secret
 from tests.listening import play, understand
 from tests.nemo_environment import ROOT, nemo_python, nemo_variables, nemo_worker, until_loaded, write_models
@@ -162,3 +170,57 @@ def test_a_model_that_is_not_there_is_told_before_anything_is_loaded() -> None:
 def test_the_bots_own_environment_has_no_nemo_and_says_where_it_belongs() -> None:
     with pytest.raises(ConfigError, match="requirements/nemo.txt.*docs/how-to/workers.md"):
         STT.factory("nemo")
+
+
+def offline(models: tuple[Path, dict[str, Any]], kind: str) -> NemoOfflineStt:
+    """Return a recogniser of recordings with one of the models."""
+    settings = NemoOfflineSettings(
+        model=str(models[0] / f"{kind}.nemo"), python=Path(nemo_python()), load_s=300, answer_s=120
+    )
+    return NemoOfflineStt(settings)
+
+
+def recorded(pcm: bytes) -> RecordedPiece:
+    samples = pcm16_to_float(pcm)
+    return RecordedPiece(samples, [1] * (len(samples) // 512))
+
+
+@pytest.mark.parametrize(
+    "kind", ["whole", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tdt", "hybrid"))]
+)
+def test_pieces_of_recordings_become_what_nemo_makes_of_each(
+    models: tuple[Path, dict[str, Any]], kind: str
+) -> None:
+    engine = offline(models, kind)
+    with closing(engine):
+        found = engine.transcribe([recorded(QUESTION), recorded(QUESTION[: len(QUESTION) // 4 * 2])])
+        if kind == "whole":
+            assert found[0].written == models[1]["whole"]["text"]
+        assert len(found[0].written) > len(found[1].written) > 0
+        words = found[0].words
+        assert " ".join(word.text for word in words) == plain_text(found[0].written)
+        assert words == tuple(sorted(words, key=lambda word: word.start_ms))
+        assert all(0 < word.confidence < 1 and not word.estimated for word in words)
+
+
+@pytest.mark.slow
+def test_a_job_with_a_model_of_whole_utterances_ends_and_outlives_its_process(
+    models: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    write_audio(tmp_path / "in" / "a.wav", QUESTION)
+    engine = ["--engine", "nemo_offline", "--set", f"model={models[0] / 'whole.nemo'}"]
+    limits = ["--set", f"python={nemo_python()}", "--set", "load_s=300", "--limit", "load_s=300"]
+    out = tmp_path / "out"
+    assert main([str(tmp_path / "in"), "--out", str(out), *engine, *limits]) == 0
+    assert read_transcription(out / "a.wav.json").segments[0].words
+    recogniser = offline(models, "whole")
+    with closing(recogniser):
+        os.kill(recogniser.pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match="its process has ended"):
+            recogniser.transcribe([recorded(QUESTION)])
+        assert recogniser.transcribe([recorded(QUESTION)])[0].words
+
+
+def test_an_environment_of_nemo_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="set python to its interpreter"):
+        NemoOfflineSettings(python=tmp_path / "python").check()

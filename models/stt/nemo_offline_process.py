@@ -1,0 +1,176 @@
+"""Process in NeMo's environment that transcribes pieces of recordings (``nemo_offline`` starts it).
+
+Input: on a connection the settings, then batches: the length of each piece in JSON, and their samples.
+Output: that the model is loaded, or why not; the transcripts of each batch. Transducers (RNN-T, TDT), CTC and
+models of both are decoded greedily with times and confidences. The times of Canary's words are estimated.
+
+    python -m models.stt.nemo_offline_process SOCKET_FD
+"""
+
+import copy
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+from nemo.collections.asr.models import (
+    ASRModel,
+    EncDecCTCModel,
+    EncDecMultiTaskModel,
+    EncDecRNNTModel,
+)
+from nemo.utils import logging as nemo_logging
+from omegaconf import open_dict
+
+from parley.core.errors import ConfigError, EngineError
+from parley.core.media import WordTime, samples_to_ms
+from parley.models.stt.nemo_offline import ENGINE, RATE_HZ, NemoOfflineSettings
+from parley.models.stt.words import plain_words, spread_words, timed_word
+from parley.runtime.parent_death import die_with_the_parent
+
+MOST_REQUEST_BYTES = 1_000_000_000
+
+
+class NemoPieces:
+    """Model that transcribes batches of pieces.
+
+    Args:
+        settings: model and device.
+
+    Raises:
+        ConfigError: the model is of a kind that is not supported.
+        EngineError: it does not load.
+    """
+
+    def __init__(self, settings: NemoOfflineSettings) -> None:
+        nemo_logging.setLevel(nemo_logging.ERROR)
+        torch.set_num_threads(settings.threads)
+        self._settings = settings
+        self._model = _load(settings)
+        self._is_canary = isinstance(self._model, EncDecMultiTaskModel)
+
+    def transcribe(self, pieces: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+        """Return the text and the words of each piece, float32, (samples,), in [-1, 1].
+
+        Raises:
+            EngineError: decoding failed.
+        """
+        try:
+            with torch.inference_mode():
+                found = self._decode(list(pieces))
+        except Exception as error:  # torch's errors have no common base class
+            raise EngineError(f"decoding failed: {type(error).__name__}", engine=ENGINE) from error
+        best = found[0] if isinstance(found, tuple) else found
+        return [_transcript(each, len(piece)) for each, piece in zip(best, pieces, strict=True)]
+
+    def _decode(self, pieces: list[np.ndarray]) -> Any:
+        options: dict[str, Any] = {"timestamps": True}
+        if self._is_canary:
+            language = self._settings.language
+            options = {"source_lang": language, "target_lang": language, "task": "asr", "pnc": "yes"}
+        return self._model.transcribe(
+            pieces, batch_size=len(pieces), return_hypotheses=True, verbose=False, **options
+        )
+
+
+def _load(settings: NemoOfflineSettings) -> Any:
+    try:
+        if settings.model.endswith(".nemo"):
+            model = ASRModel.restore_from(settings.model, map_location=settings.device)
+        else:
+            model = ASRModel.from_pretrained(settings.model, map_location=settings.device)
+    except Exception as error:  # errors of torch, the hub and tar files have no common base class
+        raise EngineError(f"it does not load: {type(error).__name__}: {error}", engine=ENGINE) from error
+    if not isinstance(model, EncDecRNNTModel | EncDecCTCModel | EncDecMultiTaskModel):
+        raise ConfigError(f"{ENGINE!r}: {settings.model} is neither a transducer, nor CTC, nor Canary")
+    model.eval()
+    model.freeze()
+    if not isinstance(model, EncDecMultiTaskModel):
+        _set_decoding(model)
+    return model
+
+
+def _set_decoding(model: Any) -> None:
+    """Configure greedy decoding of batches, with times and with the confidence in each word."""
+    decoding = copy.deepcopy(model.cfg.decoding)
+    with open_dict(decoding):
+        decoding.strategy = "greedy_batch"
+        decoding.compute_timestamps = True
+        decoding.confidence_cfg = {
+            "preserve_frame_confidence": True,
+            "preserve_token_confidence": True,
+            "preserve_word_confidence": True,
+            "exclude_blank": True,
+            "aggregation": "mean",
+            "method_cfg": {"name": "max_prob", "alpha": 1.0},
+        }
+    if hasattr(model, "cur_decoder"):
+        # A hybrid model with two decoders.
+        model.change_decoding_strategy(decoding, decoder_type="rnnt")
+    else:
+        model.change_decoding_strategy(decoding)
+
+
+def _transcript(found: Any, samples: int) -> dict[str, Any]:
+    written = str(found.text or "")
+    times = found.timestamp.get("word", ()) if isinstance(found.timestamp, dict) else ()
+    if times or not written:
+        shares = [float(share) for share in found.word_confidence or ()]
+        if len(shares) != len(times):
+            shares = [1.0] * len(times)
+        words = [
+            timed_word(each["word"], float(each["start"]), float(each["end"]), share)
+            for each, share in zip(times, shares, strict=True)
+        ]
+    else:
+        words = list(spread_words(written, 0, samples_to_ms(samples, RATE_HZ)))
+    return {"written": written, "words": [_facts(word) for word in plain_words(words)]}
+
+
+def _facts(word: WordTime) -> list[Any]:
+    return [word.text, word.start_ms, word.end_ms, word.confidence, word.estimated]
+
+
+def _serve(connection: Connection) -> None:
+    def send(**facts: Any) -> None:
+        connection.send_bytes(json.dumps(facts).encode())
+
+    settings = NemoOfflineSettings.model_validate_json(connection.recv_bytes())
+    try:
+        model = NemoPieces(settings)
+    except ConfigError as error:
+        return send(config_error=str(error))
+    except EngineError as error:
+        return send(error=str(error))
+    send(ready=True)
+    while True:
+        lengths = json.loads(connection.recv_bytes(MOST_REQUEST_BYTES))["samples"]
+        samples = np.frombuffer(connection.recv_bytes(MOST_REQUEST_BYTES), "<f4")
+        try:
+            send(transcripts=model.transcribe(np.split(samples.copy(), np.cumsum(lengths)[:-1])))
+        except EngineError as error:
+            send(error=str(error))
+
+
+def main() -> int:
+    """Serve until the connection ends; return the exit status."""
+    # The job decides when it ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    die_with_the_parent()
+    with Connection(int(sys.argv[1])) as connection:
+        try:
+            _serve(connection)
+        except (EOFError, ConnectionError):
+            return 0
+    # Threads of NeMo's packages hold up the end of the interpreter.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
