@@ -58,7 +58,19 @@ class SessionWriter:
         self.epoch = claimed.epoch
         self.clock = clock
         self._commits = commits
+        # Context that a worker has of it, and whether the row has it already.
+        self._kv_handle = claimed.kv_handle
+        self._is_noted = True
         self._max_payload_bytes = max_payload_bytes
+
+    @property
+    def kv_handle(self) -> str | None:
+        """Context that a worker has of the session; None: there is none."""
+        return self._kv_handle
+
+    def note_kv_handle(self, text: str) -> None:
+        """Write a context to the session's row with the next commit. Thread-safe."""
+        self._kv_handle, self._is_noted = text, False
 
     async def append(self, *drafts: Draft) -> list[Event]:
         """Store drafts, all or none; they are durable when it returns.
@@ -75,4 +87,8 @@ class SessionWriter:
         rows = [draft_row(draft, max_payload_bytes=self._max_payload_bytes) for draft in drafts]
         if not rows:
             return []
-        return await self._commits.append(Append(self.session_id, self.epoch, rows))
+        kv_handle = None if self._is_noted else self._kv_handle
+        stored = await self._commits.append(Append(self.session_id, self.epoch, rows, kv_handle))
+        if kv_handle is self._kv_handle:
+            self._is_noted = True
+        return stored

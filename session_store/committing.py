@@ -47,6 +47,7 @@ _advance = (
         next_seq=sa.bindparam("next"),
         last_us=sa.bindparam("last"),
         bytes=session_table.c.bytes + sa.bindparam("more", type_=sa.BigInteger),
+        kv_handle=sa.bindparam("cache", type_=sa.Text),
     )
 )
 _claim = (
@@ -74,18 +75,26 @@ EVENT_COLUMNS = tuple(event_table.c.keys())
 _whole = itemgetter(*EVENT_COLUMNS)
 # The columns of an event are its place in the timeline, then those of a draft in the same order.
 _values = itemgetter(*DRAFT_COLUMNS)
-_standing = itemgetter(*map(session_table.c.keys().index, ("epoch", "next_seq", "last_us")))
+_standing = itemgetter(*map(session_table.c.keys().index, ("epoch", "next_seq", "last_us", "kv_handle")))
 assert EVENT_COLUMNS == ("session_id", "seq", "epoch", *DRAFT_COLUMNS)
 _announce = sa.text("SELECT pg_notify(:channel, said) FROM unnest(CAST(:words AS text[])) AS said")
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Drafts of one claim, as rows without their place in the timeline."""
+    """Drafts of one claim, as rows without their place in the timeline.
+
+    Attributes:
+        session_id: of the session.
+        epoch: of the claim.
+        rows: the drafts.
+        kv_handle: context that a worker has of the session now; None: as it is in the row.
+    """
 
     session_id: str
     epoch: int
     rows: Sequence[Row]
+    kv_handle: str | None = None
 
 
 @dataclass(slots=True)
@@ -95,6 +104,7 @@ class _Place:
     epoch: int
     next_seq: int
     last_us: int
+    kv_handle: str | None
     more_bytes: int = 0
 
     def take(self, draft: Row) -> int:
@@ -131,6 +141,8 @@ def commit_appends(
         if place is None or place.epoch != epoch:
             outcomes.append(_refusal(id_, known=place is not None, locked=locked))
             continue
+        if append.kv_handle is not None:
+            place.kv_handle = append.kv_handle
         stored: list[Event] = []
         for draft in append.rows:
             name = (id_, draft["key"])
@@ -147,9 +159,9 @@ def commit_appends(
         _execute_many(
             connection,
             _advance,
-            ("next", "last", "more", "of", "under"),
+            ("next", "last", "more", "cache", "of", "under"),
             [
-                (place.next_seq, place.last_us, place.more_bytes, id_, place.epoch)
+                (place.next_seq, place.last_us, place.more_bytes, place.kv_handle, id_, place.epoch)
                 for id_, place in moved.items()
             ],
         )

@@ -20,6 +20,7 @@ view. When another process claims the session or it is deleted, the conversation
 """
 
 import asyncio
+import threading
 from collections.abc import (
     Awaitable,
     Callable,
@@ -84,6 +85,8 @@ ReadNewest = Callable[[Kind], Awaitable[Event | None]]
 LEAST_BUDGET_TOKENS = 200
 # Transport of what is said without a call.
 TYPED_TRANSPORT = "text"
+# Streams of models in one claim of a session.
+STREAMS = 2**16
 REUSED = "this key belongs to another turn already, send other words with a key of their own"
 # Pictures of one conversation in memory: those of a request, and a few that come with the next turns.
 KEPT_PICTURES = 8
@@ -176,6 +179,10 @@ class Conversation:
         self._tier = _tier_of(self._events)
         # Whisper that a request of the model contained, and the session time of that request.
         self._whispered: tuple[str, int] | None = None
+        # Streams of models that have had the session's context, and whether one has it.
+        self._cache_streams = 0
+        self._is_cache_taken = False
+        self._cache_lock = threading.Lock()
         # Set at the next change, and then replaced.
         self._tier_changed = asyncio.Event()
         # Streams of the calls and sockets of the session; the value is true for one that speaks what is said.
@@ -197,6 +204,31 @@ class Conversation:
                 f"session {self.shown_id}: {len(odd)} events are not as any release writes them (the first: "
                 f"{odd[0]}); their invalid parts are ignored"
             )
+
+    # Context of the session in a worker (``models.llm.hosted.session_cache.SessionCache``).
+
+    def take_cache(self) -> tuple[int, str | None] | None:
+        """Take the session's context for one stream of a model; None while another has it. Thread-safe.
+
+        Returns:
+            The number of the stream, higher than those of all streams before, whichever process had them; and
+            the context that a worker has, as it was noted.
+        """
+        with self._cache_lock:
+            if self._is_cache_taken:
+                return None
+            self._is_cache_taken = True
+            self._cache_streams += 1
+            return self._writer.epoch * STREAMS + self._cache_streams, self._writer.kv_handle
+
+    def note_cache(self, text: str) -> None:
+        """Write a context to the session's row with the next commit. Thread-safe."""
+        self._writer.note_kv_handle(text)
+
+    def release_cache(self) -> None:
+        """Let another stream take the context. Thread-safe."""
+        with self._cache_lock:
+            self._is_cache_taken = False
 
     @property
     def shown_id(self) -> str:

@@ -42,6 +42,7 @@ class SessionInfo:
         created_us: wall clock, microseconds since the Unix epoch.
         last_us: the latest time of any of its events, or of its creation.
         owner: digest of the client that created it (``core.grants``); None: the operator. Not exported.
+        kv_handle: context that a worker has of it; None: there is none. Not exported.
     """
 
     id: str
@@ -51,6 +52,7 @@ class SessionInfo:
     created_us: int
     last_us: int
     owner: str | None = None
+    kv_handle: str | None = None
 
 
 def shown_id(session_id: str) -> str:
@@ -64,7 +66,14 @@ def shown_id(session_id: str) -> str:
 def session_info(row: sa.Row[Any]) -> SessionInfo:
     """Return a session from a whole row of ``session``."""
     return SessionInfo(
-        row.id, row.tenant, row.epoch, row.next_seq - 1, row.created_us, row.last_us, row.owner
+        row.id,
+        row.tenant,
+        row.epoch,
+        row.next_seq - 1,
+        row.created_us,
+        row.last_us,
+        row.owner,
+        row.kv_handle,
     )
 
 

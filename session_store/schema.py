@@ -17,7 +17,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0013"
+HEAD = "0014"
 
 metadata = sa.MetaData()
 
@@ -36,6 +36,8 @@ session_table = sa.Table(
     sa.Column("owner", sa.Text),
     # Sum of the payloads of its events.
     sa.Column("bytes", sa.BigInteger, nullable=False, server_default="0"),
+    # Context that a worker has of it; NULL: none (``models.llm.hosted.session_cache``).
+    sa.Column("kv_handle", sa.Text),
     sa.Index("session_by_creation", "tenant", "created_us", "id"),
     sqlite_with_rowid=False,
 )

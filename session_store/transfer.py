@@ -62,7 +62,7 @@ async def export_lines(info: SessionInfo, read: Pages) -> AsyncIterator[str]:
 
     header = asdict(info)
     # Credentials belong to one deployment: in another one the session is the operator's.
-    del header["owner"]
+    del header["owner"], header["kv_handle"]
     yield line(_encode({"format": FORMAT, "version": VERSION, **header, "count": info.last_seq}))
     seq = 0
     while seq < info.last_seq:

@@ -90,7 +90,7 @@ class OneWorker:
         """Return False: there is no other worker."""
         return False
 
-    def ended(self, session_id: str) -> None:
+    def ended(self, session_id: str, epoch: int) -> None:
         """Do nothing: the worker itself counts its conversations."""
 
     def not_taken(self, url: str) -> bool:

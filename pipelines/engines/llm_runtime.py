@@ -30,6 +30,7 @@ from parley.core.tuning import tuned
 from parley.models.llm import LLM, LanguageModel, Message
 from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
+from parley.models.llm.hosted.session_cache import SessionCache
 from parley.models.llm.kv import Replies
 from parley.models.llm.kv.dialogue import Prefilled
 from parley.models.llm.llamacpp.server import LlamaCppServer
@@ -362,12 +363,16 @@ class LlmRuntime:
             yield tools
 
     @asynccontextmanager
-    async def memory(self) -> AsyncIterator["Memory | None"]:
-        """Yield the model's memory of one conversation between its turns; None when it keeps none."""
+    async def memory(self, conversation: Conversation | None = None) -> AsyncIterator["Memory | None"]:
+        """Yield the model's memory of one conversation between its turns; None when it keeps none.
+
+        Args:
+            conversation: session whose context in a worker is continued; None: there is none.
+        """
         if self._causal is None:
             yield None
             return
-        replies = self._causal.open_replies()
+        replies = self._causal.open_replies(conversation)
         try:
             yield Memory(replies)
         finally:
@@ -404,6 +409,8 @@ class LlmRuntime:
         shared = self.shared
         if memory is not None:
             shared = replace(shared, open_replies=lambda: memory)
+        elif self._causal is not None:
+            shared = replace(shared, open_replies=partial(self._causal.open_replies, conversation))
         build = partial(self._plan.row.build, shared, system_instruction=self.instruction(instruction))
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
@@ -553,8 +560,8 @@ class Causal:
         self._model = CausalLm(row.lm_settings())
         self._thread = EngineThread("causal")
 
-    def open_replies(self) -> "CausalReplies":
-        """Return the language model of one conversation."""
+    def open_replies(self, session: SessionCache | None = None) -> "CausalReplies":
+        """Return the language model of one conversation, whose context ends with it."""
         from parley.models.llm.kv.replies import CausalReplies
 
         return CausalReplies(self._model, uuid.uuid4().hex, thread=self._thread)

@@ -569,7 +569,7 @@ async def hold_chat(
         async with (
             # A question of /ws/chat is a typed turn; a conversation by turns is a call like others.
             conversations.open(session_id, owner=owner, for_call=protocol == "streaming") as conversation,
-            engines.answering.memory() as memory,
+            engines.answering.memory(conversation) as memory,
         ):
             talk = _Talk(engines, conversations, conversation, socket, memory, rules or ClientRules())
             call_id = uuid.uuid4().hex

@@ -474,9 +474,9 @@ def session_api(
 
 
 def shown_info(info: SessionInfo) -> dict[str, object]:
-    """Return a session for programs, without its owner, a digest that is of no use to them."""
+    """Return a session for programs, without its owner and its context, digests of no use to them."""
     facts = asdict(info)
-    del facts["owner"]
+    del facts["owner"], facts["kv_handle"]
     return facts
 
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parley.core.errors import EngineBusyError, EngineError
-from parley.models.llm.hosted.engine import CachedDialogue, PoolLlmSettings
+from parley.models.llm.hosted.engine import PoolLlmSettings
+from parley.models.llm.hosted.session_cache import CachedDialogue
 from parley.models.llm.kv.memory import with_room
 from parley.runtime.engine_hosting.messages import EngineMessage
 from parley.serving.pool.shared.lines import AnyScheduler, SharedLines
@@ -184,7 +185,7 @@ class DialogueWorkers:
         Blocks for ``queue_timeout_s`` at most.
         """
         deadline_s = time.monotonic() + self._settings.queue_timeout_s
-        ticket = f"{session_id}.{epoch}"
+        ticket = _ticket(session_id, epoch)
         with self._changed:
             self._end(session_id, cached.chain)
             if self._is_closed or not any(model.takes for model in self._models.values()):
@@ -195,6 +196,7 @@ class DialogueWorkers:
             want = WorkerRequest(
                 ticket, session_id, Task.HALF_DUPLEX, epoch, need_bytes, cached.chain, cached.handle
             )
+            self._scheduler.found(want, self._now_ms())
             self._tickets[session_id] = ticket
             self._answers[ticket] = None
             try:
@@ -215,10 +217,12 @@ class DialogueWorkers:
                 self._apply(self._scheduler.cancel(ticket, self._now_ms()))
         return True
 
-    def ended(self, session_id: str) -> None:
+    def ended(self, session_id: str, epoch: int) -> None:
         """Free the place of a conversation that is over, and of its memory."""
         with self._changed:
-            self._end(session_id, (), well=True)
+            # A later stream of the session may have a place already.
+            if self._tickets.get(session_id) == _ticket(session_id, epoch):
+                self._end(session_id, (), well=True)
 
     @property
     def waiting(self) -> int:
@@ -290,3 +294,7 @@ class DialogueWorkers:
     @staticmethod
     def _now_ms() -> int:
         return int(time.monotonic() * 1000)
+
+
+def _ticket(session_id: str, epoch: int) -> str:
+    return f"{session_id}.{epoch}"

@@ -165,6 +165,20 @@ class Scheduler:
             return [*effects, RequestRefused(ticket, RefusalReason.QUEUE_FULL, self.settings.max_waiting)]
         return effects
 
+    def found(self, want: WorkerRequest, now_ms: int) -> None:
+        """Record the cache that the handle of a request names, which another gateway has kept.
+
+        Has no effect for another process of that worker, or where a cache of the session is known there.
+        """
+        handle = want.handle
+        worker = None if handle is None else self._workers.get(handle.worker)
+        if handle is None or worker is None or worker.offer.incarnation != handle.incarnation:
+            return
+        if not any(kept.session_id == want.session_id for kept in worker.kept):
+            digests = want.digests or ((handle.digest, handle.kv_tokens),)
+            kept = Kept(digests, now_ms, want.session_id)
+            self._workers.keep(worker, kept, self.settings.kept_caches)
+
     def heartbeat(self, ticket_id: str, now_ms: int) -> None:
         """Record a heartbeat for a queued request."""
         self._queue.heartbeat(ticket_id, now_ms)

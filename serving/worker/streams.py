@@ -119,6 +119,14 @@ class HostedDialogues(_Streams):
         )
         self._engine = engine
 
+    def offers(self) -> dict[str, Any]:
+        """Return the facts about the engine (``Hosted``), and drop contexts that were left for long.
+
+        The worker reports several times in a second, so no other clock is needed.
+        """
+        self._engine.forget_left()
+        return super().offers()
+
     def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a stream (``Hosted``)."""
         return _Dialogue(self._engine, lessee)
@@ -246,7 +254,7 @@ class _Dialogue:
 
     def close(self) -> None:
         # The session may return to this process.
-        pass
+        self._engine.leave(self._scope)
 
 
 # Host of an engine of a registry, by its kind.

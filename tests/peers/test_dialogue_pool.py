@@ -21,6 +21,11 @@ from parley.serving.pool.dialogues import BUDGET_SHARE, DialogueWorkers
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.settings import PoolTuning, WorkerSpec
 from parley.serving.worker.streams import HostedDialogues
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversations import Conversations
+from parley.session_store.events import Kind
+from parley.session_store.settings import StoreSettings
+from parley.session_store.store import SessionStore
 from tests.fakes.worker import SECRET, SECRET_ENV, Served, worker
 from tests.unit.models.llm.kv.test_causal import model
 
@@ -132,3 +137,46 @@ async def test_a_conversation_whose_link_breaks_returns_to_the_worker_with_its_c
         assert mine.prefilled is not None and not mine.prefilled.refused
         assert mine.prefilled.cached_tokens > 200
         mine.close()
+
+
+async def test_the_next_stream_of_a_session_finds_its_cache_from_another_gateway(
+    served: list[Served], models: list[CausalLm], tmp_path: Path
+) -> None:
+    hello, following = Message("user", "Hello? " * 30), Message("user", "And now?")
+    settings = StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db")
+    store = await SessionStore.open(settings)
+    conversations = Conversations(store, compactor=Compactor())
+    try:
+        session = await store.create()
+        async with placement(served) as (llm, _):
+            other = llm.open_replies()
+            await said(other, hello)
+            async with conversations.open(session.id) as conversation:
+                mine, aside = llm.open_replies(conversation), llm.open_replies(conversation)
+                answer = await said(mine, hello)
+                # A second stream of the session has a context of its own, which ends with it.
+                await said(aside, hello)
+                assert mine.handle is not None and mine.handle.worker == NAMES[1]
+                await conversation.append(conversation.draft(Kind.USER_TURN, "user", {"text": "Hello?"}))
+                for each in (other, mine, aside):
+                    await closed(each)
+        # The row is all that the next gateway has.
+        async with placement(served) as (llm, _), conversations.open(session.id) as conversation:
+            again = llm.open_replies(conversation)
+            await said(again, hello, Message("assistant", answer), following)
+            assert again.handle is not None and again.handle.worker == NAMES[1]
+            assert again.prefilled is not None and not again.prefilled.refused
+            assert again.prefilled.cached_tokens > 200
+            await closed(again)
+        # Of all streams, only that of the session has left its context.
+        assert [bool(lm.kept_tokens) for lm in models] == [False, True]
+    finally:
+        await conversations.close()
+        await store.close()
+
+
+async def closed(replies: HostedReplies) -> None:
+    """Close a conversation, and wait until its thread has ended."""
+    replies.close()
+    async with asyncio.timeout(WITHIN_S):
+        await asyncio.to_thread(replies._thread.shutdown)

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from parley.core.errors import CapacityError, EngineBusyError
-from parley.models.llm.hosted.engine import CachedDialogue, PoolLlmSettings
+from parley.models.llm.hosted.engine import PoolLlmSettings
+from parley.models.llm.hosted.session_cache import CachedDialogue
 from parley.models.omni import Preparation
 from parley.serving.pool.dialogues import DialogueWorkers
 from parley.serving.pool.pool import Pool
@@ -115,7 +116,7 @@ async def test_memory_for_language_models_is_counted_over_gateways(postgres_url:
             await asyncio.to_thread(briefly.lease_of, "c", 1, CachedDialogue())
         waits = asyncio.create_task(asyncio.to_thread(there.lease_of, "d", 1, CachedDialogue()))
         await until(lambda: here.waiting == 1)
-        here.ended("a")
+        here.ended("a", 1)
         url, _ = await asyncio.wait_for(waits, 60)
         assert url == "ws://w" and there.memory()["w"].conversations == 2
     finally:

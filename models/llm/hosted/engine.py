@@ -33,6 +33,13 @@ from parley.models.hosted.streams import StreamLimits, open_link
 from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
 from parley.models.llm import Message
 from parley.models.llm.hosted.codec import of_asked, to_answered, to_prefilled
+from parley.models.llm.hosted.session_cache import (
+    STREAM_EPOCHS,
+    CachedDialogue,
+    SessionCache,
+    cache_of,
+    cache_text,
+)
 from parley.models.llm.kv.dialogue import GenerationRequest, GenerationResult, Prefilled, Remembered
 from parley.models.llm.kv.segments import CacheHandle
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
@@ -77,19 +84,6 @@ class PoolLlmSettings(AnswerLimits):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CachedDialogue:
-    """Context of a conversation that its last worker reported. A hint for placement.
-
-    Attributes:
-        handle: of the context; None before the first answer.
-        chain: digests of its segments, the oldest first, with the number of tokens at which each ends.
-    """
-
-    handle: CacheHandle | None = None
-    chain: tuple[tuple[str, int], ...] = ()
-
-
 class SessionLeasing(Protocol):
     """Placement of conversations that may come back: a pool, or always the same worker. Thread-safe."""
 
@@ -111,8 +105,8 @@ class SessionLeasing(Protocol):
         """Report that the worker refused the last lease; return whether there may be another worker."""
         ...
 
-    def ended(self, session_id: str) -> None:
-        """Report that a conversation is over."""
+    def ended(self, session_id: str, epoch: int) -> None:
+        """Report that a conversation is over; ``epoch`` is that of its last lease."""
         ...
 
 
@@ -128,9 +122,19 @@ class HostedLlm:
         self._leasing = leasing
         self._limits = limits
 
-    def open_replies(self) -> "HostedReplies":
-        """Return the language model of one conversation; no connection is made yet."""
-        return HostedReplies(self._leasing, self._limits, uuid.uuid4().hex)
+    def open_replies(self, session: SessionCache | None = None) -> "HostedReplies":
+        """Return the language model of one conversation; no connection is made yet.
+
+        Args:
+            session: whose context is continued and kept; one stream of it at a time, others have a context of
+                their own, which ends with them. None: there is none.
+        """
+        taken = None if session is None else session.take_cache()
+        if session is None or taken is None:
+            return HostedReplies(self._leasing, self._limits, uuid.uuid4().hex)
+        number, text = taken
+        kept = _KeptContext(session, number * STREAM_EPOCHS, cache_of(text))
+        return HostedReplies(self._leasing, self._limits, session.session_id, kept=kept)
 
     def close(self) -> None:
         """Do nothing: the owner of each conversation closes it."""
@@ -163,14 +167,24 @@ class WorkerLlm(HostedLlm):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptContext:
+    """Context of a session: where it is kept, the epoch before the stream's leases, and what was kept."""
+
+    session: SessionCache
+    epoch: int
+    cached: CachedDialogue
+
+
 class _OfSession:
     """Leasing of one conversation as ``StreamLeasing``; each lease has a higher epoch."""
 
-    def __init__(self, leasing: SessionLeasing, session_id: str) -> None:
+    def __init__(self, leasing: SessionLeasing, session_id: str, kept: _KeptContext | None) -> None:
         self._leasing = leasing
         self._session_id = session_id
-        self._epoch = 0
-        self._cached = CachedDialogue()
+        self._kept = kept
+        self._epoch = 0 if kept is None else kept.epoch
+        self._cached = CachedDialogue() if kept is None else kept.cached
 
     def lease(self) -> tuple[str, EngineMessage]:
         self._epoch += 1
@@ -181,9 +195,18 @@ class _OfSession:
 
     def answered(self, cached: CachedDialogue) -> None:
         self._cached = cached
+        if self._kept is not None:
+            self._kept.session.note_cache(cache_text(cached))
+
+    @property
+    def keeps_context(self) -> bool:
+        """True when the session's next stream continues from the context."""
+        return self._kept is not None
 
     def ended(self) -> None:
-        self._leasing.ended(self._session_id)
+        self._leasing.ended(self._session_id, self._epoch)
+        if self._kept is not None:
+            self._kept.session.release_cache()
 
 
 class _Late(Exception):
@@ -197,6 +220,7 @@ class HostedReplies:
         leasing: chooses the worker.
         limits: deadlines.
         session_id: id of the conversation; unguessable, made by the server.
+        kept: context of the session of that id; None: the context ends with the conversation.
 
     Attributes:
         prefilled: cache use of the last answer. None before the first.
@@ -204,8 +228,15 @@ class HostedReplies:
         handle: context that the worker reported; None before the first answer.
     """
 
-    def __init__(self, leasing: SessionLeasing, limits: AnswerLimits, session_id: str) -> None:
-        self._leasing = _OfSession(leasing, session_id)
+    def __init__(
+        self,
+        leasing: SessionLeasing,
+        limits: AnswerLimits,
+        session_id: str,
+        *,
+        kept: _KeptContext | None = None,
+    ) -> None:
+        self._leasing = _OfSession(leasing, session_id, kept)
         self._limits = limits
         self._thread = EngineThread("answers")
         self._link: ConversationLink | None = None
@@ -217,7 +248,7 @@ class HostedReplies:
         self.handle: CacheHandle | None = None
 
     def close(self) -> None:
-        """End the conversation: the worker discards its cache. Returns at once."""
+        """End the conversation: the worker discards its cache, unless a session keeps it. Returns at once."""
         if not self._is_closed:
             self._is_closed = True
             self._thread.submit(self._end)
@@ -373,7 +404,9 @@ class HostedReplies:
         # A worker that is not reached drops the cache later, as any unused one.
         if link is not None and link.is_open:
             with suppress(AgentError):
-                link.ask(MessageType.DISCARD, within_s=self._limits.request_timeout_s)
+                # The worker drops a context that is kept when it needs the memory, or after a while.
+                if not self._leasing.keeps_context:
+                    link.ask(MessageType.DISCARD, within_s=self._limits.request_timeout_s)
         if link is not None:
             link.close()
         self._leasing.ended()

@@ -82,6 +82,12 @@ class CausalSettings(StrictModel):
         le=1_099_511_627_776,
         description="bytes of the keys and values of all cached contexts that are not in use",
     )
+    left_s: float = Field(
+        600.0,
+        ge=0,
+        le=86_400,
+        description="time for which the context of a session is kept after its last stream, for the next one",
+    )
     batch_rows: int = Field(
         16,
         ge=1,
@@ -107,6 +113,8 @@ class _Context:
         self.fed = fed
         self.cache = cache
         self.used_s = time.monotonic()
+        # Time since which no client has the conversation open; None while one has.
+        self.left_s: float | None = None
         # Digest after the last question, and the logits there.
         self._after_question: tuple[str, Any] | None = None
 
@@ -135,8 +143,9 @@ class _Context:
         logits = [self._after_question[1]] if self._after_question is not None else []
         return sum(int(each.untyped_storage().nbytes()) for each in (*tensors, *logits) if each is not None)
 
-    def worth(self, now_s: float) -> float:
-        return float(self.fed.tokens * 0.5 ** ((now_s - self.used_s) / HALF_LIFE_S))
+    def worth(self, now_s: float) -> tuple[bool, float]:
+        # A conversation that is open has its memory: none that was left may cost it.
+        return self.left_s is None, float(self.fed.tokens * 0.5 ** ((now_s - self.used_s) / HALF_LIFE_S))
 
 
 class CausalLm:
@@ -260,6 +269,23 @@ class CausalLm:
         """Drop the context of a conversation that is over."""
         with self._lock:
             self._contexts.pop(scope.root, None)
+
+    def leave(self, scope: Scope) -> None:
+        """Keep the context of a conversation without a client for ``left_s``, unless memory is needed."""
+        with self._lock:
+            context = self._contexts.get(scope.root)
+            if context is not None:
+                context.left_s = time.monotonic()
+
+    def forget_left(self) -> None:
+        """Drop the contexts that have had no client for ``left_s``."""
+        with self._lock:
+            since_s = time.monotonic() - self.settings.left_s
+            self._contexts = {
+                root: each
+                for root, each in self._contexts.items()
+                if each.left_s is None or each.left_s > since_s
+            }
 
     def answer(
         self, scope: Scope, asked: GenerationRequest, *, is_stopped: Callable[[], bool] = lambda: False
@@ -503,7 +529,7 @@ class CausalLm:
         with self._lock:
             self._contexts[scope.root] = context
             now_s = time.monotonic()
-            context.used_s = now_s
+            context.used_s, context.left_s = now_s, None
             while self._is_too_much() and len(self._contexts) > 1:
                 others = {root: each for root, each in self._contexts.items() if each is not context}
                 del self._contexts[min(others, key=lambda root: others[root].worth(now_s))]

@@ -1,1 +1,1 @@
-"""One line of requests and one set of leases for several gateways, in PostgreSQL."""
+"""Share one line of requests and one set of leases between gateways, in PostgreSQL."""

@@ -210,6 +210,9 @@ class SharedScheduler:
         self._on_change()
         return []
 
+    def found(self, want: WorkerRequest, now_ms: int) -> None:
+        """Do nothing: the tables prefer the worker of a handle, whichever gateway kept it."""
+
     def cancel(self, ticket_id: str, now_ms: int) -> list[Effect]:
         """Withdraw a queued request for its owner, or release a running conversation as failed."""
         return self.release(ticket_id, now_ms, well=False)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from parley.core.errors import EngineBusyError, EngineError
-from parley.models.llm.hosted.engine import CachedDialogue, PoolLlmSettings
+from parley.models.llm.hosted.engine import PoolLlmSettings
+from parley.models.llm.hosted.session_cache import CachedDialogue
 from parley.models.llm.kv.memory import with_room
 from parley.models.llm.kv.segments import CacheHandle
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
@@ -76,7 +77,7 @@ def test_no_more_are_admitted_than_the_budget_has_memory_for() -> None:
     for memory in made.memory().values():
         assert memory.budget_bytes is not None and memory.conversations == 2
         assert memory.reserved_bytes == 2 * CONVERSATION_BYTES <= memory.budget_bytes
-    made.ended("1")
+    made.ended("1", 1)
     assert lease(made, "one more") in "ab"
 
 
@@ -117,10 +118,10 @@ def test_one_that_waits_is_served_in_order_when_another_ends() -> None:
         for number, session in enumerate(("second", "third"), start=1):
             waits.append(threads.submit(wait, session))
             until(lambda: made.waiting == number)  # noqa: B023
-        made.ended("first")
+        made.ended("first", 1)
         until(lambda: served == ["second"])
         assert made.waiting == 1
-        made.ended("second")
+        made.ended("second", 1)
         until(lambda: served == ["second", "third"])
         for each in waits:
             each.result()

@@ -285,6 +285,30 @@ def test_then_an_empty_one() -> None:
     assert granted(scheduler.ask(want("a"), 1)) == [("a", "x")]
 
 
+@pytest.mark.parametrize(("incarnation", "worker"), [("1", "w"), ("2", "u")])
+def test_a_cache_that_another_gateway_kept_is_found_in_the_same_process_only(
+    incarnation: str, worker: str
+) -> None:
+    scheduler = pool("u", "w", slots=2)
+    asks = WorkerRequest("a", "session", Task.CHAT, digests=CHAIN, handle=handle_of("w", incarnation))
+    scheduler.found(asks, 0)
+    assert granted(scheduler.ask(asks, 1)) == [("a", worker)]
+
+
+def test_what_is_known_of_a_session_is_not_replaced_by_what_another_gateway_kept() -> None:
+    scheduler = pool("u", "w", slots=2)
+    scheduler.ask(WorkerRequest("a", "session", Task.CHAT), 0)
+    newer = (*CHAIN, ("newer", CHAIN[-1][1] + 10))
+    scheduler.release("a", 1, well=True, kept=newer)
+    asks = WorkerRequest("b", "session", Task.CHAT, digests=newer, handle=handle_of("u", "1"))
+    scheduler.found(asks, 2)
+    assert granted(scheduler.ask(asks, 3)) == [("b", "u")]
+
+
+def handle_of(worker: str, incarnation: str) -> CacheHandle:
+    return CacheHandle(worker, incarnation, *CHAIN[-1])
+
+
 def test_then_the_one_whose_cache_is_the_least_loss() -> None:
     # Reading 35 tokens again is faster than reading 500.
     scheduler = warm("u", "v", "w")

@@ -292,6 +292,41 @@ def test_contexts_that_no_one_uses_go_when_there_is_no_room(folder: Path) -> Non
     assert lm.kept_tokens == 0
 
 
+def test_contexts_that_were_left_go_before_those_of_open_conversations(folder: Path) -> None:
+    bound = 2 * len(_spoken(model(folder), "long", "Hello? " * 40))
+    lm = model(folder, kept_tokens=bound)
+    open_one, left_one = Talk(lm, "open"), Talk(lm, "left")
+    open_one.turn("Hello?")
+    # It is larger and was used later, and would be worth more.
+    left_one.turn("Hello? " * 40)
+    lm.leave(left_one.scope)
+    _spoken(lm, "third", "Hello? " * 40)
+    assert lm.token_ids(open_one.scope) and not lm.token_ids(left_one.scope)
+
+
+def test_a_context_that_was_left_is_found_until_its_time_is_over(folder: Path) -> None:
+    lm = model(folder, left_s=600)
+    talk = Talk(lm, "session")
+    talk.turn("Hello?")
+    lm.leave(talk.scope)
+    lm.forget_left()
+    talk.turn("And now?")
+    assert not talk.prefilled.refused and talk.prefilled.cached_tokens > 0
+    brief = model(folder, left_s=0)
+    gone, stays = Talk(brief, "gone"), Talk(brief, "stays")
+    for each in (gone, stays):
+        each.turn("Hello?")
+    brief.leave(gone.scope)
+    brief.forget_left()
+    assert brief.kept_tokens == len(brief.token_ids(stays.scope)) > 0
+
+
+def _spoken(lm: CausalLm, session: str, question: str) -> list[int]:
+    talk = Talk(lm, session)
+    talk.turn(question)
+    return lm.token_ids(talk.scope)
+
+
 def test_contexts_that_no_one_uses_are_bounded_in_bytes_too(folder: Path) -> None:
     cold = model(folder)
     alone = Talk(cold)
