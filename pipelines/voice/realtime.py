@@ -157,6 +157,5 @@ async def _build(
     publish_service_turns(events, user, call.live.input.flush)
     ServiceStart(call, start, watch)
     tasks = [watch.run(ending.unanswered), ending.run(), allowance.run(), specialists.run()]
-    if watcher is not None:
-        tasks.append(watcher.run())
+    tasks += [] if watcher is None else [watcher.run()]
     return Built(worker, caller, tuple(tasks))
