@@ -21,6 +21,8 @@ class KeyScope(StrEnum):
     """Read sessions and their recordings."""
     OPERATE = "operate"
     """Delete and share sessions, comment on them, and remove their phone numbers."""
+    REVEAL = "reveal"
+    """Read words that redaction replaced, from the vault. Only a key that names this scope has it."""
 
 
 @dataclass(frozen=True, slots=True)

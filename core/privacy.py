@@ -35,6 +35,17 @@ class PrivatePauseSettings(StrictModel):
     )
 
 
+class VaultSettings(StrictModel):
+    """Vault for the caller's words that redaction replaced."""
+
+    retention_days: float = Field(
+        30.0,
+        ge=0.01,
+        le=3_650,
+        description="time after which an entry is deleted, if its session still exists",
+    )
+
+
 class PrivacySettings(StrictModel):
     """Redaction of personal data in the words and the recorded audio of a call, and private pauses."""
 
@@ -66,6 +77,12 @@ class PrivacySettings(StrictModel):
         "begins and ends (docs/explanation/privacy.md#private-pauses); null: none",
     )
 
+    vault: VaultSettings | None = Field(
+        None,
+        description="keeps the caller's redacted words, encrypted with ``PARLEY_VAULT_KEYS``, for keys with "
+        "the scope ``reveal`` (docs/explanation/privacy.md#the-vault); null: they are gone",
+    )
+
     @field_validator("names")
     @classmethod
     def _are_words(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -80,6 +97,12 @@ class PrivacySettings(StrictModel):
             raise ValueError("redact: the kind name hides the names of ``names``, which is empty: list them")
         if self.names and not hides:
             raise ValueError("names: nothing hides them; add name to ``redact``")
+        return self
+
+    @model_validator(mode="after")
+    def _vault_has_words(self) -> "PrivacySettings":
+        if self.vault is not None and not self.redact:
+            raise ValueError("vault: nothing is redacted; list kinds in ``redact``, or leave the vault out")
         return self
 
     @property

@@ -74,6 +74,19 @@ class DigitRun:
         return "".join(self.groups)
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenPart:
+    """Words that a mark replaces.
+
+    Attributes:
+        kind: kind of personal data.
+        words: the words.
+    """
+
+    kind: PersonalData
+    words: str
+
+
 class PersonalDataRules(Protocol):
     """Rules of one language. Linear in the length of a text."""
 
@@ -183,6 +196,10 @@ class Redactor:
             text = masked(text, found)
         return text
 
+    def parts(self, text: str) -> list[HiddenPart]:
+        """Return what is hidden in the caller's words, in the order of their marks."""
+        return hidden_parts(text, self.found(text, self.settings.redact))
+
     def found(self, text: str, kinds: Collection[PersonalData]) -> list[Found]:
         """Return the personal data of a whole text, without overlaps, in its order."""
         if not kinds:
@@ -213,6 +230,11 @@ def without_overlaps(found: Sequence[Found]) -> list[Found]:
             each = Found(kind, before.start, max(before.end, each.end))
         kept.append(each)
     return kept
+
+
+def hidden_parts(text: str, found: Sequence[Found]) -> list[HiddenPart]:
+    """Return the words that marks replace, in their order."""
+    return [HiddenPart(each.kind, text[each.start : each.end]) for each in found]
 
 
 def masked(text: str, found: Sequence[Found], *, mark: str | None = None) -> str:

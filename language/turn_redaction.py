@@ -21,7 +21,7 @@ Words that cannot be matched with what was said stay as they were shown, hidden.
 of the caller's clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.core.media import WordTime
@@ -31,7 +31,9 @@ from parley.language.personal_data import (
     PENDING,
     DigitRun,
     Found,
+    HiddenPart,
     Redactor,
+    hidden_parts,
     may_begin_card,
     without_overlaps,
 )
@@ -93,10 +95,15 @@ class TurnRedaction:
 
     Args:
         redactor: decides what is hidden.
+        on_hidden: receives the words of a turn as they are shown, and what their marks replace; None: what is
+            hidden is gone.
     """
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(
+        self, redactor: Redactor, on_hidden: Callable[[str, Sequence[HiddenPart]], None] | None = None
+    ) -> None:
         self._redactor = redactor
+        self._on_hidden = on_hidden
         self._kinds = redactor.settings.redact
         self._said: list[tuple[SaidPart, str]] = []
         self._carry, self._carried_ms = "", 0
@@ -125,7 +132,7 @@ class TurnRedaction:
         before = self._carried(at_ms)
         found = self._whole(f"{before}{text}", len(before))
         self._remember(f"{before}{text}", len(before), at_ms)
-        return _masked(text, _within(found, len(before), len(before) + len(text)))
+        return self._hide(text, _within(found, len(before), len(before) + len(text)))
 
     def settle(self, shown: str, at_ms: int) -> str:
         """Return the words of a turn that is over; its parts are forgotten.
@@ -145,7 +152,13 @@ class TurnRedaction:
                     # Later words are judged with their own turn.
                     self._remember(text[:end], before, at_ms)
                     self._said = self._said[last:]
-                    return _masked(text[start:end], _within(found, start, end))
+                    return self._hide(text[start:end], _within(found, start, end))
+        return shown
+
+    def _hide(self, text: str, found: Sequence[Found]) -> str:
+        shown = _masked(text, found)
+        if found and self._on_hidden is not None:
+            self._on_hidden(shown, hidden_parts(text, found))
         return shown
 
     def forget(self, at_ms: int) -> None:

@@ -46,6 +46,7 @@ from parley.session_store.conversation import (
 from parley.session_store.conversations import Conversations
 from parley.session_store.history import ClientToolUse, DisplayedMessage
 from parley.session_store.store import SessionStore
+from parley.session_store.vault import open_vault
 
 # Bound of one typed turn. A reader that is this far late makes the turn wait, and with it the model.
 MAX_UNREAD_EVENTS = 256
@@ -80,10 +81,17 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
             facts=language.facts if deployment.remembering.extract_facts else None,
             language=language,
         )
-        conversations = Conversations(store, settings, compactor=compactor, redactor=deployment.redactor())
+        vault = open_vault(store, deployment.privacy.vault)
+        conversations = Conversations(
+            store, settings, compactor=compactor, redactor=deployment.redactor(), vault=vault
+        )
+        expiring = None if vault is None else asyncio.create_task(vault.run(), name="parley.vault")
         try:
             yield conversations
         finally:
+            if expiring is not None:
+                expiring.cancel()
+                await asyncio.wait({expiring})
             await conversations.close()
     finally:
         await store.close()

@@ -1,8 +1,6 @@
 """Encrypt the files of recordings at rest, and read them, also from the middle.
 
-Keys are in a variable of the environment (``KEYS_ENV``): 32 bytes each in base64, separated by commas. The
-first one encrypts; all of them decrypt, so that recordings from before a change of the key stay readable. A
-key has an id that is derived from it, which every file names: a missing key is recognised as such.
+Keys are in a variable of the environment (``KEYS_ENV``, ``runtime.encryption_keys``).
 
 A file is a header and chunks (AES-256-GCM):
 
@@ -16,28 +14,29 @@ place does not decrypt. A chunk is decrypted at a time, so that a part of a long
 Everything that reads or writes a file blocks.
 """
 
-import base64
-import binascii
 import io
 import os
-from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from parley.core.errors import ConfigError, MediaError
+from parley.runtime.encryption_keys import (
+    ID_BYTES,
+    MAKE_ONE,
+    NONCE_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    EncryptionKeys,
+    derived,
+)
 
 KEYS_ENV = "PARLEY_RECORDING_KEYS"
-KEY_BYTES = 32
 PLAIN_BYTES = 65_536
 MAGIC = b"PARLEYE1"
-_ID_BYTES, _SALT_BYTES, _NONCE_BYTES, _TAG_BYTES = 8, 32, 12, 16
-HEADER_BYTES = len(MAGIC) + _ID_BYTES + _SALT_BYTES
-_CHUNK_BYTES = _NONCE_BYTES + PLAIN_BYTES + _TAG_BYTES
-_MAKE_ONE = "``openssl rand -base64 32`` prints one"
+HEADER_BYTES = len(MAGIC) + ID_BYTES + SALT_BYTES
+_CHUNK_BYTES = NONCE_BYTES + PLAIN_BYTES + TAG_BYTES
 
 
 class RecordingKeyError(MediaError):
@@ -48,33 +47,11 @@ class AlteredFileError(MediaError):
     """A file of an encrypted recording is damaged, was altered, or belongs to another place."""
 
 
-class RecordingKeys:
-    """Keys of recordings.
+class RecordingKeys(EncryptionKeys):
+    """Keys of recordings."""
 
-    Args:
-        keys: 32 bytes each; the first one encrypts.
-    """
-
-    def __init__(self, keys: Sequence[bytes] = ()) -> None:
-        self._keys = {_derived(key, b"", b"parley recording key id")[:_ID_BYTES]: key for key in keys}
-
-    @classmethod
-    def from_environment(cls) -> "RecordingKeys":
-        """Return the keys of the environment; none where the variable is not set.
-
-        Raises:
-            ConfigError: one of them is not 32 bytes in base64.
-        """
-        given = [each.strip() for each in os.environ.get(KEYS_ENV, "").split(",")]
-        return cls([_decoded(each) for each in given if each])
-
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids of the keys, the encrypting one first."""
-        return tuple(each.hex() for each in self._keys)
+    variable = KEYS_ENV
+    purpose = b"parley recording"
 
     def header(self) -> bytes:
         """Return the header of a new file.
@@ -82,8 +59,8 @@ class RecordingKeys:
         Raises:
             RecordingKeyError: there is no key.
         """
-        for key_id in self._keys:
-            return MAGIC + key_id + os.urandom(_SALT_BYTES)
+        if (key_id := self.first_id()) is not None:
+            return MAGIC + key_id + os.urandom(SALT_BYTES)
         raise RecordingKeyError(f"an encrypted recording is written with a key: set {KEYS_ENV}")
 
     def cipher(self, header: bytes) -> AESGCM:
@@ -92,14 +69,14 @@ class RecordingKeys:
         Raises:
             RecordingKeyError: its key is not here.
         """
-        key_id, salt = header[len(MAGIC) : -_SALT_BYTES], header[-_SALT_BYTES:]
-        key = self._keys.get(key_id)
+        key_id, salt = header[len(MAGIC) : -SALT_BYTES], header[-SALT_BYTES:]
+        key = self.find(key_id)
         if key is None:
-            has = f"has only {', '.join(self.ids)}" if self._keys else "is not set"
+            has = f"has only {', '.join(self.ids)}" if self else "is not set"
             raise RecordingKeyError(
                 f"this recording is encrypted with the key {key_id.hex()}: add it to {KEYS_ENV}, which {has}"
             )
-        return AESGCM(_derived(key, salt, b"parley recording file"))
+        return AESGCM(derived(key, salt, b"parley recording file"))
 
 
 def check_encryption() -> RecordingKeys:
@@ -111,7 +88,7 @@ def check_encryption() -> RecordingKeys:
     if keys := RecordingKeys.from_environment():
         return keys
     raise ConfigError(
-        f"recording.encrypted: set {KEYS_ENV} to a key of 32 bytes in base64 ({_MAKE_ONE}). Keep it: without "
+        f"recording.encrypted: set {KEYS_ENV} to a key of 32 bytes in base64 ({MAKE_ONE}). Keep it: without "
         "it the recordings cannot be read"
     )
 
@@ -144,7 +121,7 @@ class EncryptedFile(io.RawIOBase):
             self._header = raw.read(HEADER_BYTES)
             stored = raw.seek(0, os.SEEK_END) - HEADER_BYTES
             self._count = -(-stored // _CHUNK_BYTES)
-            self._size = stored - self._count * (_NONCE_BYTES + _TAG_BYTES)
+            self._size = stored - self._count * (NONCE_BYTES + TAG_BYTES)
             if not self._header.startswith(MAGIC) or self._count < 1:
                 raise AlteredFileError(f"{place}: not encrypted, or cut off, and so not of its recording")
         self._cipher = keys.cipher(self._header)
@@ -219,7 +196,7 @@ class EncryptedFile(io.RawIOBase):
         self._number = number
 
     def _store(self, *, is_last: bool) -> None:
-        nonce = os.urandom(_NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
         sealed = self._cipher.encrypt(nonce, bytes(self._chunk), self._bound(self._number, is_last))
         self._raw.seek(HEADER_BYTES + self._number * _CHUNK_BYTES)
         self._raw.write(nonce + sealed)
@@ -230,7 +207,7 @@ class EncryptedFile(io.RawIOBase):
         stored = self._raw.read(_CHUNK_BYTES)
         bound = self._bound(number, not self._is_new and number == self._count - 1)
         try:
-            return bytearray(self._cipher.decrypt(stored[:_NONCE_BYTES], stored[_NONCE_BYTES:], bound))
+            return bytearray(self._cipher.decrypt(stored[:NONCE_BYTES], stored[NONCE_BYTES:], bound))
         except (InvalidTag, ValueError) as error:
             raise AlteredFileError(
                 f"{self._place}: damaged, altered, or moved here from another place"
@@ -251,19 +228,3 @@ def encrypted(content: bytes, keys: RecordingKeys, place: str) -> bytes:
     file.write(content)
     file.finish()
     return raw.getvalue()
-
-
-def _derived(key: bytes, salt: bytes, purpose: bytes) -> bytes:
-    return HKDF(SHA256(), KEY_BYTES, salt, purpose).derive(key)
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        key = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ConfigError(
-            f"{KEYS_ENV}: a key has 32 bytes in base64, and several have commas between them ({_MAKE_ONE})"
-        )
-    return key

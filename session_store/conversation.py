@@ -49,7 +49,7 @@ from parley.core.media_in_use import MediaInUse
 from parley.core.pictures import MEDIA_TYPES, Picture
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import Medium, SessionTier, TierEvent, read_tier
-from parley.language.personal_data import Redactor
+from parley.language.personal_data import HiddenPart, Redactor
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.commit_queue import CommitLimits, CommitQueue
 from parley.session_store.compaction import CompactionSettings, Compactor
@@ -75,6 +75,7 @@ from parley.session_store.rows import shown_id
 from parley.session_store.store import SessionWriter
 from parley.session_store.tier_board import TierBoard
 from parley.session_store.typed_share import TypedShares
+from parley.session_store.vault import HiddenWords, Vault
 from parley.session_store.writer import LONGEST_PAUSE_S
 
 T = TypeVar("T")
@@ -155,6 +156,7 @@ class Conversation:
         read_key: ReadKey,
         read_newest: ReadNewest,
         redactor: Redactor | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.session_id = writer.session_id
         self._read_key = read_key
@@ -173,7 +175,7 @@ class Conversation:
         self._facts = compactor.facts
         self._turn_deadline_s = turn_deadline_s
         self._board = board
-        self._redactor = redactor
+        self._redactor, self._hidden = redactor, HiddenWords(redactor, vault)
         # Number of calls that are in a private pause.
         self._private = 0
         self._tier = _tier_of(self._events)
@@ -534,6 +536,11 @@ class Conversation:
             return text
         return self._redactor.of_caller(text) if is_caller else self._redactor.of_agent(text)
 
+    def note_hidden(self, shown: str, parts: Sequence[HiddenPart]) -> None:
+        """Note what the marks of words replace that are about to become a turn, for the vault."""
+        if not self._private:
+            self._hidden.note(shown, parts)
+
     @contextmanager
     def private(self) -> Iterator[None]:
         """Store no words of the session while the context lasts."""
@@ -578,22 +585,22 @@ class Conversation:
         """
         if self._private:
             text, rendered, tokens, pictures = private_words(text), "", (), ()
-        if self._redactor is not None:
-            # Before the facts in it are learnt, and before a key is compared with what is stored.
-            text = self._redactor.of_caller(text)
+        hidden = [] if self._private else self._hidden.of_turn(text)
+        # Before the facts in it are learnt, and before a key is compared with what is stored.
+        text = self.words_as_stored(text, is_caller=True)
         shown = [each.key for each in pictures]
         self._check_key(key, text, shown)
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
         if rendered:
             extra["rendered"] = rendered
-        if supersedes:
-            extra["supersedes"] = list(supersedes)
+        extra |= {"supersedes": list(supersedes)} if supersedes else {}
         if pictures:
             extra["pictures"] = self.name_pictures(pictures)
         stored = self.picture_drafts(pictures)
         turn = self.draft(Kind.USER_TURN, "user", {"text": text, "transport": transport, **extra}, key=key)
         if event_us is not None:
             turn = replace(turn, event_us=min(event_us, turn.arrival_us))
+        turn = await self._hidden.kept(self.session_id, turn, hidden)
         learnt = learn(text, self.state, self._facts)
         state = [self.draft(Kind.STATE, "system", learnt, key=f"{turn.key}.state")] if learnt else []
         if key is None:

@@ -39,6 +39,7 @@ from parley.session_store.rows import SHOWN_CHARS, shown_id
 from parley.session_store.store import SessionStore
 from parley.session_store.tier_board import TierBoard
 from parley.session_store.typed_share import TypedShares
+from parley.session_store.vault import Vault
 
 READ_EVENTS = 1_000
 
@@ -73,8 +74,10 @@ class Conversations:
         settings: of the conversations.
         compactor: summarises older turns; facts are extracted by its rules.
         redactor: hides personal data in what is stored; None for none.
+        vault: keeps what is hidden; None: it is gone.
 
     Attributes:
+        vault: as given.
         board: sessions that wait for a human, or that a human has.
     """
 
@@ -85,9 +88,11 @@ class Conversations:
         *,
         compactor: Compactor,
         redactor: Redactor | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.store = store
         self._redactor = redactor
+        self.vault = vault
         self._settings = tuned(ConversationTuning, settings)
         self._compactor = compactor
         self._open: dict[str, _Open] = {}
@@ -312,6 +317,7 @@ class Conversations:
             read_key=partial(self.store.event_of_key, session_id),
             read_newest=partial(self.store.newest_event, session_id),
             redactor=self._redactor,
+            vault=self.vault,
         )
         self.board.put(session_id, conversation.tier)
         return conversation

@@ -36,7 +36,8 @@ class Kind(StrEnum):
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,
     # tokens (enriched tokens as JSON), rendered (the words as the model receives them); where pictures were
     # shown, pictures (of each: key of its PICTURE, width, height, number in the session from 0,
-    # source "screen" for that of a shared screen)
+    # source "screen" for that of a shared screen); where words were redacted and are kept, redacted (names of
+    # their entries in the vault, in the order of the marks)
     USER_TURN = "user_turn"
     # Picture that the person showed; a USER_TURN after it names its key. media_type, width, height, data (the
     # file in base64)

@@ -4,7 +4,8 @@ A claim updates its row of ``session``, and every append locks it; rows of ``eve
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
 caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``), ``share_link``
 the links by which a session is read without a credential (``share_links``), and ``session_comment`` what
-readers noted (``comments``); they are deleted with their session. ``retention`` holds the time by which
+readers noted (``comments``), and ``vault_entry`` what redaction replaced, encrypted (``vault``); they are
+deleted with their session. ``retention`` holds the time by which
 retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and ``tenant_report`` says
 which reports of it are counted (``tenant_use``). ``used_token`` holds the tokens that have begun a
 conversation (``used_tokens``), and ``token_request`` counts the model requests of tokens with a total
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0014"
+HEAD = "0015"
 
 metadata = sa.MetaData()
 
@@ -142,6 +143,20 @@ session_comment_table = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
     sa.Index("session_comment_by_time", "session_id", "at_us", "id"),
+    sqlite_with_rowid=False,
+)
+
+vault_entry_table = sa.Table(
+    "vault_entry",
+    metadata,
+    sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    # The words, encrypted, in base64; the database does not hold the key.
+    sa.Column("sealed", sa.Text, nullable=False),
+    sa.Column("until_us", sa.BigInteger, nullable=False),
+    sa.Index("vault_entry_by_session", "session_id"),
+    sa.Index("vault_entry_by_end", "until_us"),
     sqlite_with_rowid=False,
 )
 

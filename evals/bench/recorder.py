@@ -21,12 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from parley.evals.harness.command import exit_code, machine, positive, quiet_log
-from parley.recording.at_rest import KEY_BYTES, KEYS_ENV
+from parley.recording.at_rest import KEYS_ENV
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import read_recording
 from parley.recording.merge import merge_call
 from parley.recording.recorder import CallRecorder, RecordingSource
 from parley.recording.settings import RecordingSettings
+from parley.runtime.encryption_keys import KEY_BYTES
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 

@@ -35,7 +35,11 @@ class CallPrivacy:
         self.tools: Sequence[Tool] = ()
         self.reveal: Reveal | None = private.reveal if pause is not None and pause.model_hears else None
         if redactor is not None or pause is not None:
-            words = None if redactor is None or not settings.redact else TurnRedaction(redactor)
+            words = (
+                None
+                if redactor is None or not settings.redact
+                else TurnRedaction(redactor, call.conversation.note_hidden)
+            )
             self.stage = [CallerRedaction(words, private, call.events)]
         if pause is not None:
             pauses = PrivatePauses(pause, call.conversation, call.events, private)

@@ -26,7 +26,7 @@ from parley.telemetry.turn_events import TurnLogWriter
 
 
 class OwedAnswer:
-    """What a caller is owed when the service fails, by the events of the call until then.
+    """Answer that a caller is owed when the service fails, by the events of the call until then.
 
     Args:
         events: events of the stages with the service.

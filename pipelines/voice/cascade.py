@@ -46,7 +46,7 @@ from parley.pipelines.voice.echo import CallFrontEnd, open_front_end
 from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.epoch_guard import EpochGuard
-from parley.processors.dialogue.filler_processor import Say
+from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.perception.caller_camera import CallerCamera
@@ -197,8 +197,52 @@ async def cascade_stages(
     ``play`` puts audio into the pipeline, before the output; ``listeners`` receive the caller's audio too;
     ``sees`` is true where pictures have an effect in the call.
     """
+    stt, thinking, tts = await _models_of(engines, call, context, privacy, tools)
+    TurnLogWriter(call.live.turns, call.events)
+    VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
+    call.events.subscribe(AnswerHeard, engines.answers.publish)
+    perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
+    desk = DeskVoice(engines, call, play, transport.output(), sees=sees)
+    turns = turns_of(
+        *(engines, transport, call, context, over_bot, front),
+        detector=detector,
+        listeners=[*listeners, desk.bridge.hear],
+        words_of_turn=privacy.words_of_turn,
+    )
+    dialogue = dialogue_of(
+        *(engines, call, context, perception, thinking, tts),
+        say=thought.push_frame,
+        screening=screening,
+        desk=desk,
+        camera=camera,
+    )
+
+    tasks = [*privacy.background, *backchannels(engines, call, play), *screening.background]
+    return CascadeStages(
+        vad=turns.vad,
+        perception=[stt, AudioStop(), *privacy.stage, perception, *screening.detector],
+        user=turns.user,
+        dialogue=[
+            dialogue.waits,
+            dialogue.gate,
+            *screening.hold,
+            *dialogue.speculation.around(thinking),
+            EpochGuard(call.conversation),
+        ],
+        speech=[thought, tts, *screening.gate],
+        unseen=[*privacy.unseen(stt), dialogue.speculation.head, *thinking],
+        background=[*tasks, desk.run, desk.speak, desk.steps.run],
+        connect=partial(_connect, engines, call, desk, turns.user, dialogue.waits),
+        overhear=turns.overhear,
+    )
+
+
+async def _models_of(
+    engines: Engines, call: Call, context: LLMContext, privacy: CallPrivacy, tools: DurableTools
+) -> tuple[FrameProcessor, list[FrameProcessor], FrameProcessor]:
+    """Return the recogniser, the language model and the voice of a call."""
     events = call.events
-    stt, thinking, tts = await asyncio.gather(
+    return await asyncio.gather(
         engines.build_stt(
             audio_passthrough=False,
             events=events,
@@ -216,52 +260,18 @@ async def cascade_stages(
         ),
         engines.build_tts(events),
     )
-    TurnLogWriter(call.live.turns, events)
-    VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
-    events.subscribe(AnswerHeard, engines.answers.publish)
-    perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
-    desk = DeskVoice(engines, call, play, transport.output(), sees=sees)
-    turns = turns_of(
-        *(engines, transport, call, context, over_bot, front),
-        detector=detector,
-        listeners=[*listeners, desk.bridge.hear],
-        words_of_turn=privacy.words_of_turn,
-    )
-    dialogue = dialogue_of(
-        *(engines, call, context, perception, thinking, tts),
-        say=thought.push_frame,
-        screening=screening,
-        desk=desk,
-        camera=camera,
-    )
 
-    def connect(worker: PipelineWorker) -> None:
-        desk.steps.listen(worker)
-        publish_turns(events, turns.user, call.live.input.flush)
-        reprompt, waits = engines.deployment.bot.reprompt, dialogue.waits
-        Reprompt(events, call.live.floor, call.live.input, reprompt, was_wait_cut_off=lambda: waits.cut_off)
 
-    return CascadeStages(
-        vad=turns.vad,
-        perception=[stt, AudioStop(), *privacy.stage, perception, *screening.detector],
-        user=turns.user,
-        dialogue=[
-            dialogue.waits,
-            dialogue.gate,
-            *screening.hold,
-            *dialogue.speculation.around(thinking),
-            EpochGuard(call.conversation),
-        ],
-        speech=[thought, tts, *screening.gate],
-        unseen=[*privacy.unseen(stt), dialogue.speculation.head, *thinking],
-        background=[
-            *privacy.background,
-            *backchannels(engines, call, play),
-            *screening.background,
-            desk.run,
-            desk.speak,
-            desk.steps.run,
-        ],
-        connect=connect,
-        overhear=turns.overhear,
-    )
+def _connect(
+    engines: Engines,
+    call: Call,
+    desk: DeskVoice,
+    user: LLMUserAggregator,
+    waits: FillerProcessor,
+    worker: PipelineWorker,
+) -> None:
+    """Publish the caller's turns, read the client's messages, and prompt after a noise."""
+    desk.steps.listen(worker)
+    publish_turns(call.events, user, call.live.input.flush)
+    live, phrase = call.live, engines.deployment.bot.reprompt
+    Reprompt(call.events, live.floor, live.input, phrase, was_wait_cut_off=lambda: waits.cut_off)

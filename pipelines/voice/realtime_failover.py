@@ -123,7 +123,7 @@ class AudioListeners:
 
 @dataclass(frozen=True)
 class OuterStages:
-    """Stages that stay in a call whoever answers it.
+    """Stages that stay in a call when others replace the service.
 
     Attributes:
         front: echo control.

@@ -98,6 +98,7 @@ from parley.serving.gateway.sockets.chat_sockets import ChatSockets
 from parley.serving.gateway.sockets.eval_socket import EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
+from parley.serving.gateway.vault_api import vault_api
 from parley.serving.gateway.webrtc.first_media import FirstWord
 from parley.serving.gateway.webrtc.routes import (
     OFFERING,
@@ -425,6 +426,7 @@ def create_app(
             app.include_router(completions.router())
         app.include_router(desk_api(human_desk, conversations, operators))
         app.include_router(privacy_api(conversations, operators, audit))
+        app.include_router(vault_api(conversations, access, audit))
         if annotations is not None:
             app.include_router(annotations_api(annotations, conversations, settings, access))
         if book is not None:

@@ -18,6 +18,7 @@ from pipecat.runner.types import RunnerArguments
 
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.pictures import PictureFile
+from parley.core.privacy import VaultSettings
 from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
@@ -27,6 +28,7 @@ from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
+from parley.session_store.vault import Vault, VaultKeys
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import BEARER, TOKEN
 from tests.served_app import served_app
@@ -90,11 +92,13 @@ async def application(
     annotations: AnnotationEntries | None = None,
     recordings: SessionRecordings | None = None,
     modes: Sequence[str] = (),
+    vault_keys: VaultKeys | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
-    conversations = Conversations(store, compactor=Compactor())
+    vault = None if vault_keys is None else Vault(store, VaultSettings(), vault_keys)
+    conversations = Conversations(store, compactor=Compactor(), vault=vault)
     try:
         app = create_app(
             bounds,

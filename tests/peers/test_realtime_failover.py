@@ -60,7 +60,7 @@ async def test_a_question_that_was_not_transcribed_is_heard_once_and_answered(
     assert [turn.payload["text"] for turn in held.of(Kind.USER_TURN)] == ["one two three four"]
     assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == [ANSWER]
     assert len(model.asked) == 1
-    assert model.asked[0][-1].content == "one two three four"
+    assert model.asked[0][-1].text == "one two three four"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """A call whose caller says the number of a card, on virtual time: nothing keeps it."""
 
 import asyncio
+import base64
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import soundfile
 
 from parley.core.call_events import (
@@ -17,6 +21,7 @@ from parley.core.call_events import (
 )
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.events import Event, Kind
+from parley.session_store.vault import VAULT_KEYS_ENV, VaultKeys
 from tests.fakes.scripted_llm import ScriptedRow, Use
 from tests.fakes.tools import FakeTool
 from tests.sim.call import OFF, RunningCall, SimulatedCall, silence, simulate, voice
@@ -74,6 +79,26 @@ def test_card_is_in_no_event_no_file_and_no_question(tmp_path: Path):
         assert "four two four two" not in text
         assert "4242 4242" not in text
     assert "[card]" in requests_of(call) and "[card]" in repr(seen)
+
+
+def test_a_card_is_in_the_vault_of_a_call_that_has_one_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    key = bytes(range(32))
+    monkeypatch.setenv(VAULT_KEYS_ENV, base64.b64encode(key).decode())
+    call = say_card(tmp_path, privacy={**CARDS, "vault": {}}, records=True)
+    [turn] = of_kind(call.events, Kind.USER_TURN)
+    assert turn.payload["text"] == "my card is [card] thanks"
+    [name] = turn.payload["redacted"]
+    [database] = tmp_path.rglob("sessions.db")
+    with closing(sqlite3.connect(database)) as connection:
+        [(session, kind, sealed)] = connection.execute(
+            "SELECT session_id, kind, sealed FROM vault_entry WHERE name = ?", (name,)
+        )
+    place = f"{session}\n{name}\n{kind}".encode()
+    assert VaultKeys([key]).open(sealed, place) == NUMBER
+    for text in (everything_below(tmp_path).decode("latin-1"), requests_of(call)):
+        assert "four two four two" not in text
 
 
 def test_the_same_call_without_redaction_keeps_it(tmp_path: Path):

@@ -313,6 +313,19 @@ class Access:
                 403, f"this needs the scope {scope}, which the key or the token does not have"
             )
 
+    async def identify_reader_of_vault(self, connection: HTTPConnection) -> ClientIdentity:
+        """Identify an application whose key names the scope of the vault.
+
+        Raises:
+            HTTPException: as ``identify`` does; 403 also for a token, a key without scopes, and the operator.
+        """
+        identity = await self.identify(connection, KeyScope.REVEAL)
+        if identity.grants.scopes is None or not identity.is_application:
+            raise HTTPException(
+                403, f"this needs a key of an application that names the scope {KeyScope.REVEAL}"
+            )
+        return identity
+
     def check_surface(self, identity: ClientIdentity, surface: str) -> None:
         """Check that a client may open a surface.
 

@@ -37,6 +37,8 @@ class Audience(StrEnum):
     """The phone network, by its signature; a media socket also needs the token of its call."""
     OPERATOR = "operator"
     """The operator, by a token or a login."""
+    VAULT = "vault"
+    """A key of an application that names the scope ``reveal``, for its own sessions. No other credential."""
 
 
 Credential = Literal["none", "wrong", "key", "token", "other token", "operator"]
@@ -127,6 +129,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("POST", f"{_SESSION}/messages"): _S,
     ("POST", f"{_SESSION}/annotations"): _S,
     (SOCKET, f"{_SESSION}/annotations/socket"): _S,
+    ("GET", f"{_SESSION}/redacted"): Audience.VAULT,
     ("POST", f"{_SESSION}/call-code"): _S,
     ("DELETE", f"{_SESSION}/caller"): _S,
     ("DELETE", _SESSION): Audience.OWNER,
@@ -215,6 +218,9 @@ def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
             or the operator's.
         keys: true when client keys are set. Without them keys and tokens are wrong.
     """
+    if audience is Audience.VAULT:
+        # None of these names its scope.
+        return False
     if credential == "operator":
         return audience not in (Audience.APPLICATION, Audience.CARRIER)
     if audience in (Audience.PUBLIC, Audience.CAPABILITY):

@@ -1,4 +1,4 @@
-"""What a caller is owed when a realtime service fails."""
+"""Answer that a caller is owed when a realtime service fails."""
 
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
 
