@@ -113,7 +113,8 @@ class MediumSteps:
             return self.accept()
         declined = self.decline()
         # Words about something else decline as well, and are a question like any other.
-        return declined if is_made_of(words, vocabulary.negative | vocabulary.polite) else None
+        says_no = is_made_of(words, vocabulary.negative | vocabulary.polite) or withdraws(words, vocabulary)
+        return declined if says_no else None
 
     def _steps(self, event: TierEvent, to: Medium) -> str:
         self._conversation.change_tier(event, to=to)

@@ -28,7 +28,7 @@ from typing import Any
 
 import aiohttp
 import numpy as np
-from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import RTCBundlePolicy, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from aiortc.codecs.opus import OpusDecoder
 from aiortc.jitterbuffer import JitterBuffer
 from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
@@ -237,7 +237,9 @@ class Line:
         self.wall_offset_us = time.time_ns() // 1000 - now_us()
         self.offered_us = 0
         self.connected_us = 0
-        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        # With aiortc's own policy the second video track is left off the common transport, and never arrives.
+        policy = RTCBundlePolicy.BALANCED if screen is None else RTCBundlePolicy.MAX_BUNDLE
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[], bundlePolicy=policy))
         self._channel: Any = None
         self._ping: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()

@@ -28,8 +28,8 @@ const STEPS = {
   video: "Parley suggests a call with your camera.",
   screen: "Parley suggests a call in which you share your screen.",
 };
-// An answer that the server's rules of the language understand.
-const DECLINE = "No, thanks.";
+// Declines an offer, and takes back what was accepted: the server's rules of the language understand it as both.
+const DECLINE = "No, never mind.";
 const NOT_ANSWERED = "Not answered.";
 const BACK = "The server answers again: press Try again.";
 const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";

@@ -34,7 +34,7 @@ SETTINGS = TierSettings.model_validate(
 
 
 class Session:
-    """One session and the rules of its tiers."""
+    """A session and the rules of its tiers."""
 
     def __init__(self, opened: Conversations, conversation: Conversation, media: frozenset[Medium]) -> None:
         self.conversation = conversation
@@ -92,6 +92,17 @@ def play(
         (
             ["Can I talk to you?", "What does a card cost?", "Never mind"],
             [SETTINGS.go_voice, None, SETTINGS.declined],
+            (Tier.AGENT, Medium.VOICE),
+        ),
+        # What the button of the page says.
+        (
+            ["Verify me", "No, never mind."],
+            [SETTINGS.offer_video, SETTINGS.declined],
+            (Tier.AGENT, Medium.VIDEO),
+        ),
+        (
+            ["Can I talk to you?", "No, never mind."],
+            [SETTINGS.go_voice, SETTINGS.declined],
             (Tier.AGENT, Medium.VOICE),
         ),
         # Already there.
