@@ -8,6 +8,13 @@ const NODE = Object.fromEntries(
   ].map((name) => [name, "readonly"]),
 );
 
+const PAGE = Object.fromEntries(
+  [
+    "Audio", "AudioContext", "Event", "KeyboardEvent", "MediaStream", "clearInterval", "document", "fetch", "navigator", "performance",
+    "setInterval", "setTimeout", "window",
+  ].map((name) => [name, "readonly"]),
+);
+
 export default defineConfig([
   globalIgnores([".*/", "models-cache/", "out/", "build/", "dist/", "parley/"]),
   js.configs.recommended,
@@ -31,6 +38,8 @@ export default defineConfig([
     rules: { "no-undef": "off" },
   },
   { files: ["tests/web/**/*.js", "*.js"], languageOptions: { globals: NODE } },
+  // Modules that are bundled into pages, and not part of what the type checker reads.
+  { files: ["tests/peers/foreign/pages/*.mjs"], languageOptions: { globals: PAGE } },
   // Programs that run in Node.js by themselves.
   {
     files: ["tests/peers/**/*.cjs"],

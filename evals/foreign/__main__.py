@@ -10,9 +10,10 @@ and has to be at most ``AUDIBLE_GAP_MS``.
 complete when one transcript of it has a word for each of its question (``transcripts``). Words that were
 recognised as others are reported, and no failure.
 
-Packages of programs that do not fit those of Parley are installed into ``--environments``; the variables
-``PARLEY_AGENTS_PYTHON`` and ``PARLEY_LIVEKIT_PYTHON`` name interpreters that have them, and
-``PARLEY_AGENTS_NODE_PATH`` modules of Node.js.
+Packages of programs that do not fit those of Parley are installed into ``--environments``. Variables name
+places that have them instead: ``PARLEY_AGENTS_PYTHON``, ``PARLEY_LIVEKIT_PYTHON``, ``PARLEY_SCENARIO_PYTHON``
+and ``PARLEY_VOICEBENCH_PYTHON`` interpreters, ``PARLEY_AGENTS_NODE_PATH``, ``PARLEY_PIPECAT_JS_NODE_PATH``
+and ``PARLEY_CONSOLE_NODE_PATH`` modules of Node.js. Clients for pages need Chromium.
 """
 
 import argparse
@@ -31,10 +32,18 @@ from aiohttp import web
 
 from parley.core.errors import PeerError
 from parley.evals.foreign.model_peer import complete
-from parley.evals.foreign.programs import PROGRAMS, Program, converse, environment, recordings
+from parley.evals.foreign.programs import (
+    PAGE_ORIGIN,
+    PROGRAMS,
+    Program,
+    Site,
+    converse,
+    environment,
+    recordings,
+)
 from parley.evals.foreign.transcripts import missing_words, words_of
 from parley.evals.harness.command import count, exit_code, machine, positive, positive_number
-from parley.evals.harness.launcher import PRODUCT, Server, free_port, launched
+from parley.evals.harness.launcher import PRODUCT, free_port, launched
 from parley.evals.harness.phone_network import AUTH_TOKEN, PUBLIC
 from parley.evals.harness.progress import say
 from parley.evals.harness.socket_caller import QUESTIONS, SocketCaller
@@ -65,8 +74,8 @@ async def busy(processes: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Server]:
-    """Run the server with the language model of the programs."""
+async def serving(folder: Path) -> AsyncIterator[Site]:
+    """Run the server, and the language model of it and of the programs."""
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
     runner, port = web.AppRunner(app), free_port()
@@ -84,6 +93,8 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
                     "waiting": {"filler": "", "trouble": "", "masking": None},
                 },
             },
+            # Callers wait for its end.
+            "bot": {"greeting": "Hello there."},
             "phone": {"public_url": PUBLIC},
             "server": {
                 "clients": {"anonymous": granted},
@@ -92,6 +103,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
                 "sessions_per_minute": SESSIONS_PER_MINUTE,
                 # It has a public name, and its callers have no keys.
                 "open": True,
+                "allowed_origins": [PAGE_ORIGIN],
             },
         }
         config.write_text(yaml.safe_dump(chosen))
@@ -101,19 +113,19 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
         }
         log = folder / "server.log"
         async with launched(PRODUCT, log, "--config", str(config), environment=variables) as server:
-            yield server
+            yield Site(server.url, model["base_url"])
     finally:
         await runner.cleanup()
 
 
 async def repeat(
-    program: Program, at: str, server: Server, sounds: tuple[str, str], repetitions: int
+    program: Program, at: str, site: Site, sounds: tuple[str, str], repetitions: int
 ) -> dict[str, Any]:
     """Run a program several times; return passes, failures and the largest gaps."""
     passed, failed, gaps = 0, list[list[str]](), list[dict[str, Any]]()
     for number in range(1, repetitions + 1):
         try:
-            seen = await converse(program, at, server.url, sounds)
+            seen = await converse(program, at, site, sounds)
         except PeerError as error:
             faults = [str(error)]
         else:
@@ -137,18 +149,18 @@ async def repeat(
     }
 
 
-async def transcripts(server: Server, *, turns: int, callers: int, within_s: float) -> dict[str, Any]:
+async def transcripts(url: str, *, turns: int, callers: int, within_s: float) -> dict[str, Any]:
     """Ask so many spoken turns; return how many of them have all their words.
 
     Args:
-        server: that is asked.
+        url: of the server.
         turns: of all callers together.
         callers: at the same time.
         within_s: time after which no more is asked; turns that are over by then count.
     """
-    url = f"{server.url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
+    address = f"{url.replace('http', 'ws', 1)}/v1/realtime?model=parley-cascade"
     shares = [turns // callers + (number < turns % callers) for number in range(callers)]
-    asking = [SocketCaller(url, share) for share in shares if share]
+    asking = [SocketCaller(address, share) for share in shares if share]
     is_cut = False
     try:
         async with asyncio.timeout(within_s):
@@ -186,18 +198,21 @@ async def _main(arguments: argparse.Namespace) -> int:
         folder = Path(name)
         sounds = await asyncio.to_thread(recordings, folder)
         places = [await environment(each, arguments.environments / each.name) for each in programs]
-        async with serving(folder) as server:
+        async with serving(folder) as site:
             for mode, load in ((IDLE, 0), (LOADED, arguments.load)):
                 if mode in arguments.modes:
                     async with busy(load):
                         for program, at in zip(programs, places, strict=True):
-                            found = await repeat(program, at, server, sounds, arguments.repetitions)
+                            found = await repeat(program, at, site, sounds, arguments.repetitions)
                             failures += found["failed"] + found["audible"]
                             _report(program=program.name, mode=mode, load=load, **found)
             if arguments.turns:
                 async with busy(arguments.load):
                     found = await transcripts(
-                        server, turns=arguments.turns, callers=arguments.callers, within_s=arguments.within_s
+                        site.url,
+                        turns=arguments.turns,
+                        callers=arguments.callers,
+                        within_s=arguments.within_s,
                     )
                     failures += found["turns"] - found["complete"]
                     _report(program="transcripts", mode=LOADED, load=arguments.load, **found)

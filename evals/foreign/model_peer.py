@@ -2,7 +2,8 @@
 
 Its answer depends on the last message of the request alone: it calls the client's tool for a question about
 hours, repeats what the tool has returned, names a price, and has a short answer for the questions of
-``SocketCaller``. Anything else gets an answer of nine seconds.
+``SocketCaller``. Anything else gets an answer of nine seconds. A request to play a user, of a program that
+tests agents, gets that user's next line.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ LONG = (
 )
 PRICE = "It costs five euros."
 SHORT = "Yes, we are open then."
+# Lines of a user; the last one is repeated.
+USER_LINES = ("What are your opening hours?", "Are you open on Saturday?")
 PIECE_S = 0.01
 
 
@@ -38,6 +41,14 @@ def decide(messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> tuple[b
     return (True, "") if "hours" in said and has_tools else (False, LONG)
 
 
+def user_line(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the next line of the user that a request has the model play; None for another request."""
+    if "pretending to be a user" not in text_of(messages[0]):
+        return None
+    said = sum(message["role"] == "assistant" for message in messages)
+    return USER_LINES[min(said, len(USER_LINES) - 1)]
+
+
 def text_of(message: Mapping[str, Any]) -> str:
     """Return the words of a message."""
     content = message.get("content")
@@ -50,7 +61,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """Handle ``POST /v1/chat/completions``; a tool is called in a stream only."""
     body = await request.json()
     if not body.get("stream"):
-        _, text = decide(body["messages"], has_tools=False)
+        text = user_line(body["messages"]) or decide(body["messages"], has_tools=False)[1]
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "peer"}

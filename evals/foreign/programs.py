@@ -3,13 +3,13 @@
 A program gets the address of a server and two recordings: a question for which its tool is called, and words
 that are spoken over the answer. It prints what it has seen as one line of JSON, with the gaps that its player
 had (``tests/peers/foreign/player.py``). The clients are those of the tests. A project whose packages do not
-fit those of Parley has an environment of its own.
+fit those of Parley has an environment of its own. A client for pages is bundled there and runs in Chromium
+(``tests/peers/foreign/page_client.py``).
 """
 
 import asyncio
 import json
 import os
-import shutil
 import sys
 import wave
 from collections.abc import Callable, Mapping, Sequence
@@ -19,17 +19,44 @@ from pathlib import Path
 from typing import Any
 
 from parley.core.errors import PeerError
-from parley.evals.foreign.model_peer import LONG, PRICE
+from parley.evals.foreign.model_peer import LONG, PRICE, SHORT, USER_LINES
 from parley.evals.foreign.transcripts import missing_words
 from parley.evals.harness.launcher import ROOT
 from parley.evals.harness.socket_caller import RATE_HZ, speech
 
 CLIENTS = ROOT / "tests" / "peers" / "foreign"
+PAGES = CLIENTS / "pages"
 # Sample of 16 bit that speech exceeds.
 LOUD = 3_000
 QUESTION, STOP = "What are your opening hours?", "Stop, please tell me the price."
 # Longest run of a program, and of each step that makes its environment: some hundred packages are fetched.
 LONGEST_S, INSTALL_S = 150.0, 600.0
+# Origin of the pages, and the variable that names the folder of their bundle.
+PAGE_ORIGIN, PAGE_VARIABLE = "http://page.localhost", "PARLEY_PAGE"
+PIPECAT_JS = (
+    "@pipecat-ai/client-js@1.13.1",
+    "@pipecat-ai/small-webrtc-transport@1.10.8",
+    "@pipecat-ai/websocket-transport@1.7.1",
+)
+# Names the address of the language model.
+MODEL_VARIABLE = "PARLEY_MODEL_PEER"
+CONSOLE = (
+    *PIPECAT_JS,
+    "@daily-co/daily-js@0.92.2",
+    "@pipecat-ai/client-react@1.8.2",
+    "@pipecat-ai/voice-ui-kit@0.14.0",
+    "react@19.3.1",
+    "react-dom@19.3.1",
+)
+# Transports that the kit would load for another kind of server.
+NOT_BUNDLED = tuple(f"--external:@pipecat-ai/{name}-transport" for name in ("daily", "livekit", "moq"))
+PAGE_CLIENT, BUNDLER = "tests.peers.foreign.page_client", "esbuild@0.28.2"
+# Longest time without any sound in an answer: longer than between its sentences.
+LONGEST_PAUSE_MS = 250.0
+# Full scale of the loudest sound of a page is 1.
+FULL_SCALE = 0x8000
+# Runs npm and Node.js of the environment of Parley, where it has them.
+WITH_NODE = ("sh", str(ROOT / "scripts" / "with_node.sh"), sys.prefix)
 
 
 class Runtime(Enum):
@@ -38,6 +65,15 @@ class Runtime(Enum):
     OURS = "Parley's own interpreter"
     PYTHON = "an interpreter with the packages"
     NODE = "Node.js with the packages"
+    PAGE = "Chromium, with a page into which the packages are bundled"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Addresses of the server and of its language model, which programs may use as well."""
+
+    url: str
+    model_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +82,12 @@ class Program:
 
     Attributes:
         name: of it.
-        file: of the program.
+        file: of the program; of one for pages, the module that is bundled.
         address: returns the address that it gets, of that of the server.
         faults: returns what is wrong with what it has seen.
         runtime: runs it.
         packages: with their versions, of an environment of its own.
-        variable: of the environment, which may name an interpreter that has them.
+        variable: of the environment, which may name an interpreter or a folder of modules that has them.
     """
 
     name: str
@@ -211,6 +247,80 @@ def streamdouble_faults(seen: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def scenario_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of Scenario's simulated user."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    answers = [text for role, text in seen["messages"] if role == "assistant"]
+    # The one that was cut off is not among them.
+    if answers != [PRICE, SHORT]:
+        faults.append(f"answers: {answers}")
+    said = seen["said"]
+    if len(said) != 3 or not LONG.startswith(said[0]) or said[0] == LONG:
+        faults.append(f"said: {said}")
+    heard = seen["heard"]
+    for number, asked in enumerate((USER_LINES[0], STOP, USER_LINES[1])):
+        if missing_words(asked, heard[number : number + 1]):
+            faults.append(f"heard: {heard}")
+            break
+    return faults
+
+
+def voicebench_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of voicebench, by its own judgement."""
+    faults = [
+        f"{name}: {' '.join(notes) or 'failed'} ({trigger})"
+        for name, has_passed, trigger, notes in seen["turns"]
+        # A turn that began after its longest wait is one for which the bot did not speak.
+        if not has_passed or trigger != "anchor"
+    ]
+    return [*faults, "it took too long"] if seen["truncated"] else faults
+
+
+def pipecat_js_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of Pipecat's client for JavaScript."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    if faults:
+        return faults
+    if not seen["microphones"]:
+        faults.append("no microphone is listed")
+    if seen["heard_while_muted"]:
+        faults.append(f"heard while the microphone was off: {seen['heard_while_muted']}")
+    if seen["typed"] != PRICE:
+        faults.append(f"typed: {seen['typed']}")
+    # What of the reply before the call ended had not been heard for certain is said first.
+    if not seen["again"].endswith(PRICE) or seen["again"].removesuffix(PRICE).strip() not in PRICE:
+        faults.append(f"again: {seen['again']}")
+    heard = seen["heard"]
+    # A transcript is final at a pause, of which the interruption has one.
+    if missing_words(QUESTION, heard[:1]) or missing_words(STOP, [" ".join(heard[1:])]):
+        faults.append(f"heard: {heard}")
+    spoken = seen["spoken"]
+    if not seen["interruptions"] or LONG in spoken or not spoken.startswith(LONG[:12]):
+        faults.append(f"the answer that the caller spoke over is {spoken}")
+    if len(seen["sessions"]) != 2 or len(set(seen["sessions"])) != 1:
+        faults.append(f"the sessions of both calls: {seen['sessions']}")
+    if seen["state"] != "disconnected":
+        faults.append(f"at the end the client is {seen['state']}")
+    return faults + _sound_faults(seen)
+
+
+def console_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation in the console of Pipecat's voice UI kit."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    steps = ("question", "answer", "price", "over")
+    faults += [f"not shown: {step}" for step in steps if not seen.get(step)]
+    return faults or _sound_faults(seen)
+
+
+def _sound_faults(seen: Mapping[str, Any]) -> list[str]:
+    faults = []
+    if seen["loudest"] < LOUD / FULL_SCALE:
+        faults.append(f"the loudest sound is {seen['loudest']:.3f}")
+    if seen["pause_ms"] > LONGEST_PAUSE_MS:
+        faults.append(f"no sound for {seen['pause_ms']:.0f} ms in an answer")
+    return faults
+
+
 def _realtime(url: str) -> str:
     return f"{url.replace('http', 'ws', 1)}/v1/realtime"
 
@@ -262,12 +372,57 @@ PROGRAMS: Mapping[str, Program] = {
         ),
         Program("minicpm_half_duplex", CLIENTS / "half_duplex_client.py", str, half_duplex_faults),
         Program("streamdouble", CLIENTS / "streamdouble_client.py", str, streamdouble_faults),
+        Program(
+            "scenario",
+            CLIENTS / "scenario_client.py",
+            str,
+            scenario_faults,
+            Runtime.PYTHON,
+            ("langwatch-scenario==1.6.0",),
+            "PARLEY_SCENARIO_PYTHON",
+        ),
+        Program(
+            "voicebench",
+            CLIENTS / "voicebench_client.py",
+            lambda url: f"{url.replace('http', 'ws', 1)}/ws",
+            voicebench_faults,
+            Runtime.PYTHON,
+            ("voicebench[pipecat]==0.2.0", "pipecat-ai==1.14.0"),
+            "PARLEY_VOICEBENCH_PYTHON",
+        ),
+        Program(
+            "pipecat_js_webrtc",
+            PAGES / "pipecat_page.mjs",
+            str,
+            pipecat_js_faults,
+            Runtime.PAGE,
+            PIPECAT_JS,
+            "PARLEY_PIPECAT_JS_NODE_PATH",
+        ),
+        Program(
+            "pipecat_js_websocket",
+            PAGES / "pipecat_page.mjs",
+            lambda url: f"{url.replace('http', 'ws', 1)}/ws",
+            pipecat_js_faults,
+            Runtime.PAGE,
+            PIPECAT_JS,
+            "PARLEY_PIPECAT_JS_NODE_PATH",
+        ),
+        Program(
+            "pipecat_console",
+            PAGES / "console_page.mjs",
+            str,
+            console_faults,
+            Runtime.PAGE,
+            CONSOLE,
+            "PARLEY_CONSOLE_NODE_PATH",
+        ),
     )
 }
 
 
 async def environment(program: Program, folder: Path, *, within_s: float = INSTALL_S) -> str:
-    """Return what has the packages of a program: an interpreter, or a folder of modules of Node.js.
+    """Return what has the packages of a program: an interpreter, or a folder of modules or of a page.
 
     Args:
         program: the program.
@@ -280,31 +435,49 @@ async def environment(program: Program, folder: Path, *, within_s: float = INSTA
     if program.runtime is Runtime.OURS:
         return sys.executable
     given = os.environ.get(program.variable)
-    if given:
-        return given
-    if program.runtime is Runtime.NODE:
-        npm = shutil.which("npm")
-        if npm is None:
-            raise PeerError("npm is not installed")
-        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder))
-        found, steps = folder / "node_modules", [[npm, "install", *options, *program.packages]]
-    else:
-        found = folder / "bin" / "python"
+    if program.runtime is Runtime.PYTHON:
+        python = str(folder / "bin" / "python")
         steps = [
             [sys.executable, "-m", "venv", str(folder)],
-            [str(found), "-m", "pip", "install", "-q", *program.packages],
+            [python, "-m", "pip", "install", "-q", *program.packages],
         ]
+        if not given:
+            await _install(program.packages, steps, folder, within_s)
+        return given or python
+    is_page = program.runtime is Runtime.PAGE
+    packages = (*program.packages, BUNDLER) if is_page else program.packages
+    options = ("--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder))
+    if not given:
+        await _install(packages, [[*WITH_NODE, "npm", "install", *options, *packages]], folder, within_s)
+    modules = Path(given or folder / "node_modules")
+    if not is_page:
+        return str(modules)
+    # Again each time: the module may have changed.
+    bundle = [
+        str(modules / ".bin" / "esbuild"),
+        str(program.file),
+        "--bundle",
+        f"--outfile={folder / 'page.js'}",
+    ]
+    variables = {"NODE_PATH": str(modules)}
+    await _output_of([*WITH_NODE, *bundle], "the bundler", within_s=within_s, variables=variables)
+    return str(folder)
+
+
+async def _install(
+    packages: Sequence[str], steps: Sequence[Sequence[str]], folder: Path, within_s: float
+) -> None:
+    """Run the commands that make an environment in a folder, unless that was done."""
     done = folder / ".installed"
     if done.exists():
-        return str(found)
+        return
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     for command in steps:
         try:
             await _output_of(command, "the installation", within_s=within_s)
         except PeerError as error:
-            raise PeerError(f"cannot be installed here: {', '.join(program.packages)}: {error}") from error
+            raise PeerError(f"cannot be installed here: {', '.join(packages)}: {error}") from error
     done.touch()
-    return str(found)
 
 
 def recordings(folder: Path) -> tuple[str, str]:
@@ -321,27 +494,31 @@ def _wav(path: Path, text: str) -> str:
     return str(path)
 
 
-async def converse(program: Program, at: str, url: str, sounds: tuple[str, str]) -> dict[str, Any]:
+async def converse(program: Program, at: str, site: Site, sounds: tuple[str, str]) -> dict[str, Any]:
     """Run a program once; return what it has seen.
 
     Args:
         program: the program.
         at: its ``environment``.
-        url: of the server.
+        site: with which it talks.
         sounds: question and interruption.
 
     Raises:
         PeerError: it failed, took too long, or printed something else.
     """
-    variables: dict[str, str] = {}
+    variables = {MODEL_VARIABLE: site.model_url}
     match program.runtime:
         case Runtime.OURS:
             start = [at, "-m", ".".join(program.file.relative_to(ROOT).with_suffix("").parts)]
         case Runtime.PYTHON:
             start = [at, str(program.file)]
         case Runtime.NODE:
-            start, variables = ["node", str(program.file)], {"NODE_PATH": at}
-    command = [*start, program.address(url), *sounds]
+            start = [*WITH_NODE, "node", str(program.file)]
+            variables["NODE_PATH"] = at
+        case Runtime.PAGE:
+            start = [sys.executable, "-m", PAGE_CLIENT]
+            variables[PAGE_VARIABLE] = at
+    command = [*start, program.address(site.url), *sounds]
     out = await _output_of(command, program.name, within_s=LONGEST_S, variables=variables)
     try:
         seen = json.loads(out)

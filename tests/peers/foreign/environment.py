@@ -1,4 +1,4 @@
-"""Environments of Python for other projects' clients, whose packages do not fit those of Parley."""
+"""Environments for other projects' clients, whose packages do not fit those of Parley."""
 
 import wave
 from pathlib import Path
@@ -11,8 +11,8 @@ from tests.peers.realtime_caller import PCM_HZ, at_rate
 from tests.voices import say
 
 
-async def python_with(program: Program, folder: Path) -> str:
-    """Return an interpreter that has a program's packages; skip the test where they cannot be installed."""
+async def installed(program: Program, folder: Path) -> str:
+    """Return the ``environment`` of a program; skip the test where its packages cannot be installed."""
     try:
         return await environment(program, folder)
     except PeerError as error:

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import time
 import wave
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 RATE_HZ = 24_000
@@ -112,10 +113,15 @@ class Player:
             }
             for from_s, to_s, played_s in self._gaps_s
         ]
-        gaps.sort(key=lambda gap: gap["ms"], reverse=True)
-        return {
-            "largest_gap_ms": max((gap["ms"] for gap in gaps), default=0.0),
-            "largest_late_ms": max((gap["ms"] - gap["own_ms"] for gap in gaps), default=0.0),
-            "gaps": gaps[:MOST_GAPS],
-            "longest_stall_ms": round(watch.longest_s * 1000, 1),
-        }
+        return gap_report(gaps, watch)
+
+
+def gap_report(gaps: Sequence[Mapping[str, float]], watch: LoopWatch) -> dict[str, Any]:
+    """Return the report of gaps with their ``ms`` and the program's part of that, ``own_ms``."""
+    longest = sorted(gaps, key=lambda gap: gap["ms"], reverse=True)
+    return {
+        "largest_gap_ms": max((gap["ms"] for gap in gaps), default=0.0),
+        "largest_late_ms": max((gap["ms"] - gap["own_ms"] for gap in gaps), default=0.0),
+        "gaps": longest[:MOST_GAPS],
+        "longest_stall_ms": round(watch.longest_s * 1000, 1),
+    }

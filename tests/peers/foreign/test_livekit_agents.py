@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from parley.evals.foreign.programs import PROGRAMS
-from tests.peers.foreign.environment import python_with, wav
+from tests.peers.foreign.environment import installed, wav
 from tests.peers.server import RunningServer
 from tests.peers.test_openai_realtime import LONG, QUESTION, Asked, Turn, serving
 
@@ -25,7 +25,7 @@ PRICE = "It costs five euros."
 async def python_with_livekit(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an interpreter that has LiveKit's packages."""
     folder = tmp_path_factory.mktemp("livekit")
-    return await python_with(PROGRAMS["livekit"], folder)
+    return await installed(PROGRAMS["livekit"], folder)
 
 
 @pytest.mark.packages

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from parley.evals.foreign.programs import PROGRAMS
-from tests.peers.foreign.environment import python_with, wav
+from tests.peers.foreign.environment import installed, wav
 from tests.peers.realtime_caller import PCM_HZ
 from tests.peers.server import RunningServer
 from tests.peers.test_openai_realtime import QUESTION, forecaster
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def python_with_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return an interpreter that has the SDK."""
     folder = tmp_path_factory.mktemp("agents")
-    return await python_with(PROGRAMS["agents"], folder)
+    return await installed(PROGRAMS["agents"], folder)
 
 
 @pytest.mark.paired

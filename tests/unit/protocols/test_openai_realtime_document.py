@@ -27,7 +27,7 @@ def keywords(source: str, name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", ["openai", "agents", "pipecat", "livekit"])
+@pytest.mark.parametrize("name", ["openai", "agents", "pipecat", "livekit", "scenario"])
 def test_every_client_has_an_example_that_is_python(name: str):
     assert "localhost:7860" in EXAMPLES[name]
     keywords(EXAMPLES[name], "")

@@ -9,10 +9,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from parley.evals.foreign.model_peer import LONG, PRICE, SHORT, complete, decide
+from parley.evals.foreign.model_peer import LONG, PRICE, SHORT, USER_LINES, complete, decide, user_line
 from parley.evals.foreign.programs import PROGRAMS
 from parley.evals.foreign.transcripts import missing_words
 from parley.evals.harness.socket_caller import QUESTIONS, ItemPlayer
+from tests.peers.foreign.page_client import report
 from tests.peers.foreign.player import STEP_S, LoopWatch, Player
 
 QUESTION = "What are your opening hours?"
@@ -86,6 +87,35 @@ STREAMDOUBLE: dict[str, Any] = {
     "clears": 1,
     "said": [["Hello.", False], [LONG[:30], True], [PRICE, False]],
 }
+SCENARIO: dict[str, Any] = {
+    "errors": [],
+    "heard": ["what are your opening hours", "stop please tell me the price", "are you open on saturday"],
+    "said": [LONG[:7], PRICE, SHORT],
+    "messages": [["user", QUESTION], ["assistant", PRICE], ["user", "Saturday?"], ["assistant", SHORT]],
+}
+VOICEBENCH: dict[str, Any] = {
+    "turns": [["question", True, "anchor", []], ["stop", True, "anchor", []]],
+    "truncated": False,
+}
+SOUND: dict[str, Any] = {"loudest": 0.5, "pause_ms": 110.0}
+PIPECAT_JS: dict[str, Any] = {
+    "errors": [],
+    "microphones": 3,
+    "heard_while_muted": [],
+    "typed": PRICE,
+    # With what of the reply before the reconnection had not been heard.
+    "again": f"euros. {PRICE}",
+    # A transcript is final at a pause.
+    "heard": ["what are your opening hours", "stop", "please tell me the price"],
+    "spoken": f"{LONG[:30]} {PRICE}",
+    "interruptions": 1,
+    "sessions": ["a", "a"],
+    "state": "disconnected",
+    **SOUND,
+}
+CONSOLE: dict[str, Any] = {
+    "errors": [], "question": True, "answer": True, "price": True, "over": True, **SOUND
+}  # fmt: skip
 SEEN: dict[str, dict[str, Any]] = {
     "agents": AGENTS,
     "agents_js": AGENTS,
@@ -97,6 +127,11 @@ SEEN: dict[str, dict[str, Any]] = {
     "minicpm_realtime": MINICPM,
     "minicpm_half_duplex": HALF_DUPLEX,
     "streamdouble": STREAMDOUBLE,
+    "scenario": SCENARIO,
+    "voicebench": VOICEBENCH,
+    "pipecat_js_webrtc": PIPECAT_JS,
+    "pipecat_js_websocket": PIPECAT_JS,
+    "pipecat_console": CONSOLE,
 }
 
 
@@ -171,6 +206,29 @@ def test_a_conversation_as_it_should_be_has_no_faults(name: str):
         ("streamdouble", {"heard": ["stop please"]}, "heard: "),
         ("streamdouble", {"clears": 0}, "not interrupted"),
         ("streamdouble", {"said": STREAMDOUBLE["said"][:2]}, "said: "),
+        ("scenario", {"errors": ["gone"]}, "error: gone"),
+        ("scenario", {"messages": SCENARIO["messages"][:3]}, "answers: "),
+        ("scenario", {"said": [LONG, PRICE, SHORT]}, "said: "),
+        ("scenario", {"heard": SCENARIO["heard"][:2]}, "heard: "),
+        ("voicebench", {"turns": [["stop", False, "anchor", ["it went on"]]]}, "stop: it went on (anchor)"),
+        ("voicebench", {"turns": [["stop", True, "timeout", []]]}, "stop: failed (timeout)"),
+        ("voicebench", {"truncated": True}, "it took too long"),
+        ("pipecat_js_webrtc", {"errors": ["gone"]}, "error: gone"),
+        ("pipecat_js_webrtc", {"microphones": 0}, "no microphone"),
+        ("pipecat_js_webrtc", {"heard_while_muted": ["what"]}, "while the microphone was off"),
+        ("pipecat_js_webrtc", {"typed": ""}, "typed: "),
+        ("pipecat_js_webrtc", {"again": f"Welcome back. {PRICE}"}, "again: Welcome back."),
+        ("pipecat_js_webrtc", {"again": "euros."}, "again: euros."),
+        ("pipecat_js_webrtc", {"heard": PIPECAT_JS["heard"][:2]}, "heard: "),
+        ("pipecat_js_webrtc", {"spoken": f"{LONG} {PRICE}"}, "the answer that the caller spoke over"),
+        ("pipecat_js_webrtc", {"interruptions": 0}, "the answer that the caller spoke over"),
+        ("pipecat_js_webrtc", {"sessions": ["a", "b"]}, "the sessions of both calls"),
+        ("pipecat_js_webrtc", {"state": "ready"}, "the client is ready"),
+        ("pipecat_js_webrtc", {"loudest": 0.01}, "the loudest sound is 0.010"),
+        ("pipecat_js_webrtc", {"pause_ms": 400}, "no sound for 400 ms"),
+        ("pipecat_console", {"errors": ["gone"]}, "error: gone"),
+        ("pipecat_console", {"price": None}, "not shown: price"),
+        ("pipecat_console", {"pause_ms": 400}, "no sound for 400 ms"),
     ],
 )
 def test_each_fault_is_named(name: str, changed: dict[str, Any], fault: str):
@@ -219,6 +277,25 @@ async def test_a_watch_records_a_loop_that_stands_still():
     # The watch knows nothing of the time before its next step was due.
     assert watch.longest_s >= stood_s - STEP_S
     assert watch.stalled_s(began_s, began_s + stood_s) >= stood_s - STEP_S - 0.005
+
+
+def test_a_page_reports_the_gaps_of_its_pieces_or_those_that_its_jitter_buffer_concealed():
+    stalls: dict[str, Any] = {"stalls_ms": [[1_200, 1_280]], "ends_ms": [3_000]}
+    pieces = [[1_000, 200], [1_300, 200], [9_000, 200]]
+    found = report({**stalls, "pieces_ms": pieces, "gaps_ms": []})
+    # What came after the end of an answer is no gap in it.
+    assert found["gaps"] == [{"ms": 100.0, "own_ms": 80.0, "after_ms": 200}]
+    found = report({**stalls, "pieces_ms": [], "gaps_ms": [[1_150, 1_250, 30.04], [2_000, 2_050, 12]]})
+    assert found["gaps"] == [{"ms": 30.0, "own_ms": 30.0}, {"ms": 12, "own_ms": 0.0}]
+    assert (found["largest_gap_ms"], found["largest_late_ms"]) == (30.0, 12.0)
+
+
+def test_the_model_plays_a_user_who_asks_one_thing_after_the_other():
+    told = {"role": "system", "content": "You are pretending to be a user, you are testing an AI Agent."}
+    greeting = {"role": "user", "content": "Hello, how can I help you today?"}
+    own = {"role": "assistant", "content": USER_LINES[0]}
+    assert [user_line([told, greeting, *[own] * said]) for said in range(3)] == [*USER_LINES, USER_LINES[-1]]
+    assert user_line([greeting]) is None
 
 
 async def test_the_model_answers_a_request_that_is_no_stream():
