@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from pipecat.frames.frames import InterruptionFrame, LLMContextFrame, OutputAudioRawFrame, TTSSpeakFrame
 from pipecat.processors.frame_processor import FrameProcessor
@@ -61,7 +62,7 @@ class DeskVoice:
         self.bridge = VoiceBridge()
         media = ClientMedia(sees=sees)
         self._tiers = session_tiers(engines.deployment, call.conversation, media.now)
-        self.steps = CallSteps(call, self._tiers.steps, media, self._say_phrase)
+        self.steps = CallSteps(call, self._tiers.steps, media, partial(_say_phrase, call))
         self._human = self._tiers.human
         self._offers = self._tiers.new_offers()
         self._confidence = TurnConfidence()
@@ -180,8 +181,19 @@ class DeskVoice:
         self._is_unclear = confidence is not None and confidence < below
 
     def _say_phrase(self, text: str) -> None:
-        self._call.events.publish(PhraseChosen(self._call.events.now_ms(), text))
-        self._say(text)
+        _say_phrase(self._call, text)
 
     def _say(self, text: str) -> None:
-        self._call.live.input.put(TTSSpeakFrame(text, append_to_context=True))
+        _say(self._call, text)
+
+
+# No methods: a stage that is given one of its owner's would keep the call alive after its end.
+
+
+def _say_phrase(call: Call, text: str) -> None:
+    call.events.publish(PhraseChosen(call.events.now_ms(), text))
+    _say(call, text)
+
+
+def _say(call: Call, text: str) -> None:
+    call.live.input.put(TTSSpeakFrame(text, append_to_context=True))

@@ -226,6 +226,8 @@ DOORS: dict[str, tuple[Depended, ...]] = {
                 "_llm_needs_conversation_setup",
                 "_send_message_item",
                 "_results_awaiting_response",
+                "_receive_task_handler",
+                "_disconnecting",
             ),
         ),
     ),
