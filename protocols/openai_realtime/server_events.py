@@ -220,7 +220,7 @@ class ServerEventWriter:
             reason = "client_cancelled" if response.is_cancelled else "turn_detected"
             status, details = "cancelled", {"type": "cancelled", "reason": reason}
         messages.append(event("response.done", response=state.shown_response(response, status, details)))
-        return messages
+        return [*messages, *state.ended_requests()]
 
     def _asks(self, call_id: str, name: str, arguments: str) -> list[Message]:
         state = self._state

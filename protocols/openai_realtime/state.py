@@ -174,8 +174,8 @@ class Response:
         self.items.append(item)
 
     def cancel(self) -> None:
-        """Record that the client has requested its end."""
-        self.is_cancelled = True
+        """Record that the client has requested its end: a later request is for another response."""
+        self.is_cancelled, self.is_claimable = True, False
 
 
 class Owed(Enum):
@@ -221,6 +221,8 @@ class RealtimeState:
         self.aside: dict[str, Response] = {}
         # Of the answer that is owed, where the client has requested it.
         self._request: ResponseRequest | None = None
+        # Events of requests that ended without an answer while a response was active: they follow it.
+        self._ended: list[Message] = []
         self.caller: Item | None = None
         self.caller_words: list[str] = []
         self.heard_ms = 0.0
@@ -356,12 +358,24 @@ class RealtimeState:
             self.owed = Owed.TURN
 
     def owe_nothing(self, status: str, reason: str = "") -> list[Message]:
-        """Expect no answer any more; return an empty one where the client waits for it."""
+        """Expect no answer any more; return an empty one where the client waits for it.
+
+        There is one response at a time: the empty one follows the active one (``ended_requests``).
+        """
         owed, self.owed = self.owed, Owed.NONE
         request, self._request = self._request, None
-        if owed is not Owed.ASKED or request is None or self.response is not None:
+        if owed is not Owed.ASKED or request is None:
             return []
-        return self._empty_response(request, status, reason)
+        ended = self._empty_response(request, status, reason)
+        if self.response is None:
+            return ended
+        self._ended += ended
+        return []
+
+    def ended_requests(self) -> list[Message]:
+        """Return the empty responses that had to wait for the end of the active one."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def open_response(self) -> Response:
         """Begin the answer that was owed, or unprompted speech of the bot."""

@@ -702,6 +702,63 @@ def test_what_tools_returned_is_answered_with_the_metadata_of_the_request_that_f
     assert created["response"]["metadata"] == {"a": "b"}
 
 
+def responses(talk: Talk) -> list[tuple[str, Any]]:
+    """Return status and metadata of each response's end."""
+    ends = [each["response"] for each in talk.received if each["type"] == "response.done"]
+    return [(end["status"], end["metadata"]) for end in ends]
+
+
+def output(call_id: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": "done"}
+
+
+@pytest.mark.parametrize("ends", ["response.cancel", "output_audio_buffer.clear"])
+def test_what_tools_returned_is_answered_after_the_speech_over_it_was_cancelled(ends: str):
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    # LiveKit's order. The interruption ends the wait for the output, so the answer is a new one.
+    assert talk.say(ends) == [CancelResponse(), ToolsAnswered()]
+    assert talk.say("response.create", response={"metadata": {"a": "b"}}) == [CreateResponse()]
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("completed", {"a": "b"})]
+
+
+def test_a_cancelled_response_ends_the_request_that_follows_it():
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == [ToolsAnswered()]
+    assert talk.say("response.cancel") == [CancelResponse()]
+    assert talk.say("response.create", response={"metadata": {"n": "2"}}) == [CreateResponse()]
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
+def test_a_request_after_a_cancel_does_not_claim_the_response_that_was_cancelled():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    talk.report(ReplyBegan("a"))
+    talk.say("response.cancel")
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == [CreateResponse()]
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("completed", None), ("cancelled", None), ("completed", {"n": "1"})]
+
+
+def test_audio_that_is_still_transcribed_is_answered_after_a_cancel():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.report(ReplyBegan("a"))
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.say("input_audio_buffer.commit")
+    assert talk.say("response.cancel") == [CancelResponse()]
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == []
+    talk.report(ReplyOver("a", was_cut=True), RecognisedWords("tea", True), CallerStopped())
+    talk.report(ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("completed", {"n": "1"})]
+
+
 def test_a_request_that_the_caller_speaks_over_before_its_first_sound_is_over():
     talk = Talk()
     talk.say("response.create", response={"metadata": {"a": "b"}})
