@@ -142,17 +142,20 @@ class Reader:
     def _speaks(self, data: bytes) -> Iterator[Action]:
         """Yield the actions for a whole turn of the caller.
 
-        Such a turn is meant for the bot, so the bot stops speaking for it.
+        Such a turn is meant for the bot, so the bot stops speaking for it. An answer that was requested and
+        has not begun does not come any more.
         """
         state = self._state
         if state.caller is not None:
             raise ProtocolError(
                 "the audio committed before is still being transcribed", code="input_audio_buffer_busy"
             )
-        if state.response is not None:
+        if state.response is not None or state.owed is Owed.ASKED:
             yield CancelResponse()
         yield Speech(data, is_whole=True)
         yield EndTurn(is_quiet=state.settings.detection is None)
+        for message in state.owe_nothing("cancelled", "turn_detected"):
+            yield Send(message)
         state.spoke(data)
 
     def _clear(self, given: Message) -> Iterator[Action]:

@@ -350,7 +350,9 @@ class RealtimeState:
     def answer_tool(self, call_id: str) -> None:
         """Record the output of a tool, which will be answered."""
         self.asked.discard(call_id)
-        self.owed = Owed.TOOL
+        if self.owed is not Owed.ASKED:
+            # A request that came before the output is for the answer to it too.
+            self.owed = Owed.TOOL
 
     def answer_turn(self) -> None:
         """Record that a turn will be answered."""

@@ -777,6 +777,56 @@ def test_a_request_that_the_caller_speaks_over_before_its_first_sound_is_over():
     assert created["response"]["metadata"] is None
 
 
+def test_a_request_that_waits_for_the_active_response_ends_after_it_when_the_caller_speaks():
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    talk.say("response.create", response={"metadata": {"n": "1"}})
+    talk.report(CallerStarted(0), ReplyOver("a", was_cut=True), RecognisedWords("tea", True))
+    talk.report(CallerStopped(100), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", None)]
+    [details] = {
+        each["response"]["status_details"]["reason"]
+        for each in talk.received
+        if each["type"] == "response.done" and each["response"]["status"] == "cancelled"
+    }
+    assert details == "turn_detected"
+
+
+def test_a_commit_over_a_requested_answer_that_has_not_begun_ends_the_request():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    for number in ("1", "2"):
+        talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+        actions = talk.say("input_audio_buffer.commit")
+        talk.report(RecognisedWords("tea", True), CallerStopped())
+        talk.say("response.create", response={"metadata": {"n": number}})
+    # The answer to the first one does not come after its end.
+    assert [type(action) for action in actions] == [CancelResponse, Speech, EndTurn]
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk) == [("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
+def test_a_request_between_the_outputs_of_two_tools_is_for_the_answer_to_both():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}"), ToolCalled("call_2", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    talk.say("response.create", response={"metadata": {"n": "1"}})
+    talk.say("conversation.item.create", item=output("call_2"))
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk)[-1] == ("completed", {"n": "1"})
+
+
+def test_each_of_two_typed_requests_over_the_bots_speech_has_an_end():
+    talk = Talk()
+    talk.report(ReplyBegan("a"))
+    for number in ("1", "2"):
+        talk.say("conversation.item.create", item=message(f"message {number}"))
+        talk.say("response.create", response={"metadata": {"n": number}})
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
 def test_a_response_has_the_modality_of_its_request():
     talk = Talk()
     talk.say("response.create", response={"output_modalities": ["text"]})
