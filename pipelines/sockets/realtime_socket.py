@@ -146,6 +146,8 @@ class _AskedTools:
         try:
             ends: set[asyncio.Future[Any]] = {asked, gone}
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            # The output may have come, and wait for the request to answer it.
+            self.release()
             if asked.done():
                 return asked.result()
             raise EffectUnknownError("the client did not answer", engine=name)
