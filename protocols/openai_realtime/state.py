@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from parley.core.bounded_dict import BoundedDict
 from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
 from parley.protocols.openai_realtime.shapes import (
@@ -28,6 +29,8 @@ MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
 # Answers outside of the conversation that one client may wait for at a time.
 MOST_ASIDE = 4
+# Replies that are not over and whose passages are known.
+MOST_CITING = 8
 
 
 @dataclass(slots=True)
@@ -232,8 +235,8 @@ class RealtimeState:
         self.notes: list[Item] = []
         self.asked: set[str] = set()
         self.takes_instructions = True
-        # The reply that was last reported to rest on passages, and these.
-        self._cited: tuple[str, tuple[CitedPassage, ...]] = ("", ())
+        # Passages that replies rest on: those of the next one may be known before the present one is over.
+        self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITING)
 
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
@@ -396,7 +399,7 @@ class RealtimeState:
 
     def cite(self, reply_id: str, passages: tuple[CitedPassage, ...]) -> None:
         """Note the passages that a reply rests on."""
-        self._cited = (reply_id, passages)
+        self._cited[reply_id] = passages
 
     # Objects as the client receives them.
 
@@ -444,8 +447,8 @@ class RealtimeState:
     def _metadata_of(self, response: Response, *, is_over: bool) -> Message | None:
         """Return the client's metadata of a response, and at its end the passages that it rests on."""
         metadata = dict(response.request.metadata)
-        reply_id, passages = self._cited
-        if is_over and response.speech is not None and response.speech.reply_id == reply_id:
+        if is_over and response.speech is not None:
+            passages = self._cited.get(response.speech.reply_id, ())
             room = MOST_METADATA - len(metadata)
             named = (f"{passage.label} ({passage.number})" for passage in passages[:room])
             for place, name in enumerate(named, start=1):

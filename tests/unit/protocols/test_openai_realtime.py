@@ -1016,6 +1016,15 @@ def test_a_response_names_its_passages_where_the_protocol_has_room_for_them():
     assert second["metadata"] is None
 
 
+def test_a_response_names_its_passages_when_those_of_the_next_are_known_before_its_end():
+    talk = Talk()
+    talk.report(ReplyCites("a", (CitedPassage("fees", "Cards", 3),)), ReplyBegan("a"), ReplyWords("Twelve."))
+    talk.report(ReplyCites("b", (CitedPassage("hours", "", 1),)), ReplyOver("a"), ReplyBegan("b"))
+    talk.report(ReplyOver("b"))
+    named = [metadata["passage_1"] for _, metadata in responses(talk)]
+    assert named == ["fees: Cards (3)", "hours (1)"]
+
+
 @pytest.mark.parametrize("left_out", range(11))
 def test_the_machine_that_watches_the_order_misses_whatever_is_left_out(left_out: int):
     order = Order()
