@@ -158,6 +158,7 @@ class Response:
         items: in order.
         is_claimable: the client has not requested it yet and may be about to.
         is_cancelled: the client has requested its end.
+        is_filler: its speech covers the wait for an answer, which is another response.
     """
 
     request: ResponseRequest
@@ -165,6 +166,7 @@ class Response:
     items: list[Item] = field(default_factory=list)
     is_claimable: bool = False
     is_cancelled: bool = False
+    is_filler: bool = False
 
     @property
     def speech(self) -> Item | None:
@@ -390,6 +392,11 @@ class RealtimeState:
             is_claimable=self.owed in (Owed.COMMIT, Owed.TOOL),
         )
         self.owed = Owed.NONE
+        return self.response
+
+    def open_filler(self) -> Response:
+        """Begin a response with words that cover the wait: the answer that is owed follows it."""
+        self.response = Response(ResponseRequest(modality=self.settings.modality), is_filler=True)
         return self.response
 
     def close_response(self) -> Response | None:

@@ -491,7 +491,7 @@ class SocketOutput(InterruptibleOutput):
             context_id = frame.context_id or ""
             reply_id = self._socket.reply_of(context_id) or context_id
             self._contexts[context_id] = self._replies[context_id] = reply_id
-            self._begin(reply_id)
+            self._begin(reply_id, is_filler=not frame.append_to_context and self._socket.is_answer_awaited())
         elif isinstance(frame, TTSTextFrame):
             self._report_words(frame)
         elif isinstance(frame, LLMFullResponseStartFrame):
@@ -505,14 +505,14 @@ class SocketOutput(InterruptibleOutput):
             self._written.discard(named or "")
             self._end_when_done(named)
 
-    def _begin(self, reply_id: str) -> None:
+    def _begin(self, reply_id: str, *, is_filler: bool = False) -> None:
         if reply_id == self._reply_id:
             return
         if self._reply_id is not None:
             self._mark_end(ReplyEnd(self._reply_id, self._number, is_followed=True))
         self._reply_id = reply_id
         self._opens = True
-        self._number = self._order.begin(ReplyBegan(reply_id))
+        self._number = self._order.begin(ReplyBegan(reply_id, is_filler))
 
     def _report_words(self, frame: TTSTextFrame) -> None:
         words, reply_id = ReplyWords(frame.text), self._replies.get(frame.context_id or "")
@@ -595,6 +595,8 @@ class SocketTransport(BaseTransport):
         receiver: returns the receiver of audio ahead of the pipeline; None when there is none.
         reply_of: returns the reply of a voice's context.
         reply_named: returns the reply that a frame of the model begins or ends.
+        is_answer_awaited: returns true while the caller waits for an answer of which no words have come:
+            speech that is not for the context is a filler then.
 
     Attributes:
         rate_hz: rate of the bot's audio; see ``UnitSink``.
@@ -613,6 +615,7 @@ class SocketTransport(BaseTransport):
         receiver: Callable[[], UnitInput | None],
         reply_of: Callable[[str], str | None],
         reply_named: Callable[[Frame], str | None],
+        is_answer_awaited: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
         self.session = session
@@ -623,6 +626,7 @@ class SocketTransport(BaseTransport):
         self.receiver = receiver
         self.reply_of = reply_of
         self.reply_named = reply_named
+        self.is_answer_awaited = is_answer_awaited
         self.heard_samples = 0
         self.caller_speaks = False
         self._socket_input = SocketInput(self, params)

@@ -124,7 +124,7 @@ happenings = st.one_of(
     st.builds(CallerStarted, st.one_of(st.none(), st.integers(0, 10_000))),
     st.builds(CallerStopped, st.one_of(st.none(), st.integers(0, 10_000))),
     st.builds(RecognisedWords, st.sampled_from(["", "tea", "and milk"]), st.booleans()),
-    st.builds(ReplyBegan, st.sampled_from("abc")),
+    st.builds(ReplyBegan, st.sampled_from("abc"), st.booleans()),
     st.just(ReplyAudio(b"\0\0", 20.0)),
     st.builds(ReplyWords, st.sampled_from(["", "yes", "of course"])),
     st.builds(ReplyOver, st.sampled_from("abc"), st.booleans()),
@@ -825,6 +825,35 @@ def test_each_of_two_typed_requests_over_the_bots_speech_has_an_end():
         talk.say("response.create", response={"metadata": {"n": number}})
     talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
     assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
+def test_a_filler_is_a_response_of_its_own_and_takes_no_request():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"n": "1"}, "output_modalities": ["text"]})
+    talk.report(ReplyBegan("f", is_filler=True), ReplyWords("One moment."), ReplyOver("f"))
+    talk.report(ReplyBegan("a"), ReplyWords("yes"), ReplyOver("a"))
+    assert responses(talk) == [("completed", None), ("completed", {"n": "1"})]
+    filler, answer = (each["response"] for each in talk.received if each["type"] == "response.done")
+    assert (filler["output_modalities"], answer["output_modalities"]) == (["audio"], ["text"])
+
+
+def test_an_answer_that_is_requested_over_a_filler_has_the_metadata_of_its_request():
+    talk = Talk()
+    talk.report(CallerStarted(0), RecognisedWords("tea", True), CallerStopped(100))
+    talk.report(ReplyBegan("f", is_filler=True))
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == []
+    talk.report(ReplyOver("f"), ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk) == [("completed", None), ("completed", {"n": "1"})]
+
+
+def test_a_tool_that_is_called_over_a_filler_ends_the_request():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"n": "1"}})
+    talk.report(ReplyBegan("f", is_filler=True), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    assert talk.say("response.create", response={"metadata": {"n": "2"}}) == [ToolsAnswered()]
+    talk.report(ReplyOver("f"), ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk) == [("completed", None), ("completed", {"n": "1"}), ("completed", {"n": "2"})]
 
 
 def test_a_response_has_the_modality_of_its_request():
