@@ -60,3 +60,21 @@ def test_a_filler_takes_neither_the_request_nor_its_words(tmp_path: Path):
         (None, "One moment, please."),
         ({"n": "typed"}, "The answer is forty two."),
     ]
+
+
+def test_a_committed_recording_has_the_words_of_all_its_phrases(tmp_path: Path):
+    async def scenario() -> Caller:
+        async with call(tmp_path, protocol=OpenAIRealtime("parley"), late_ms=300) as caller:
+            update = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+            caller.say(type="session.update", session=update)
+            await caller.until("session.updated")
+            for _ in range(8):
+                for number in range(15):
+                    speak(caller, loud=number < 6)
+            caller.say(type="input_audio_buffer.commit")
+            await caller.until("response.done")
+        return caller
+
+    caller = virtual_time.run(scenario())
+    [understood] = caller.of("conversation.item.input_audio_transcription.completed")
+    assert understood["transcript"] == " ".join(["one two three"] * 8)
