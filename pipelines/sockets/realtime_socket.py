@@ -35,6 +35,9 @@ from parley.core.call_events import (
     ToolsRenewed,
     TurnEnded,
     TurnEndRequested,
+    Wait,
+    WaitBegan,
+    WaitEnded,
 )
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
@@ -78,6 +81,7 @@ from parley.protocols.client_protocol import (
     Trimmed,
     Typed,
 )
+from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
 from parley.transports.unit_input import UnitEntry
 from parley.transports.websocket.session import Check, SocketCall
@@ -146,12 +150,35 @@ class _AskedTools:
         try:
             ends: set[asyncio.Future[Any]] = {asked, gone}
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            # The output may have come, and wait for the request to answer it.
+            self.release()
             if asked.done():
                 return asked.result()
             raise EffectUnknownError("the client did not answer", engine=name)
         finally:
             gone.cancel()
             self._asked.pop(call_id, None)
+
+
+class _AnswerWait:
+    """State of the caller's wait for an answer, from its question to its first words.
+
+    Args:
+        events: events of the call.
+    """
+
+    def __init__(self, events: CallEvents) -> None:
+        self._is_on = False
+        events.subscribe(WaitBegan, lambda event: self._set(event.reason, is_on=True))
+        events.subscribe(WaitEnded, lambda event: self._set(event.reason, is_on=False))
+
+    def is_on(self) -> bool:
+        """Return whether the caller waits for an answer."""
+        return self._is_on
+
+    def _set(self, reason: Wait, *, is_on: bool) -> None:
+        if reason is Wait.ANSWER:
+            self._is_on = is_on
 
 
 class _ActionHandler:
@@ -384,6 +411,7 @@ async def run_socket_session(
         receiver=entry.receiver,
         reply_of=live.playout.reply_of,
         reply_named=reply_named,
+        is_answer_awaited=_AnswerWait(live.events).is_on,
     )
     asked = _AskedTools(transport)
     requested = RequestedSettings(lambda: session.requested, live.events)

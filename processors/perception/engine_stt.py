@@ -13,7 +13,8 @@ before anything of the next utterance.
 When the engine is slow, partials are skipped, never queued. The engine bounds its own backlog, and audio that
 it dropped is logged at the end of the utterance. When it is full and has no room for an utterance, the words
 come late: the utterance is offered again, with growing pauses, for at most ``busy_wait_ms`` after its end. Of
-more than ``max_waiting`` utterances without a result the oldest is given up. When it is dead, the error is
+more than ``max_waiting`` utterances without a result the oldest is given up, unless they came faster than
+speech, as in a recording of a whole turn, and a stream has them. When it is dead, the error is
 pushed once, a new stream is opened and the utterances without a result are replayed to it from the audio kept
 here. An utterance that three streams failed with is given up, and so is one that has waited ``MOST_DEAD_S``
 since its end while no stream could be opened. The call continues.
@@ -63,6 +64,8 @@ BEGAN_S = FrameFact[float]("began_s")
 MAX_FAILURES = 3
 # Longest wait of a finished utterance for an engine that opens no stream: a turn waits no longer for words.
 MOST_DEAD_S = 10.0
+# Audio that came in less than this part of its own length came faster than speech.
+MOST_OF_SAID = 0.5
 
 
 class EngineSttSettings(StrictModel):
@@ -320,7 +323,7 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         self._partial = None
         if self._stream is not None and utterance.played:
             self._finish(self._stream, utterance)
-        if len(self._waiting) >= self._chosen.max_waiting:
+        if not self._has_room(utterance):
             lost = self._waiting.popleft()
             _discard(lost.final)
             await self._report_lost(f"{len(self._waiting) + 1} wait for the engine")
@@ -329,6 +332,24 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         self._settled.clear()
         await self.report_owed(bool(self._waiting))
         self._wake()
+
+    def _has_room(self, utterance: _Utterance) -> bool:
+        """Return whether one more utterance may wait for its result.
+
+        Those of a recording that comes faster than speech may: a stream works through them, and their audio
+        together is bounded like that of one utterance.
+        """
+        if len(self._waiting) < self._chosen.max_waiting:
+            return True
+        if self._stream is None:
+            return False
+        oldest, *later = self._waiting
+        later_bytes = sum(len(each.audio) for each in later) + len(utterance.audio)
+        if len(oldest.audio) + later_bytes > self._speech_limit:
+            return False
+        # In real time no less has passed since the oldest ended than was said since.
+        said_s = later_bytes / (self._engine.rate_hz * PCM_BYTES_PER_SAMPLE)
+        return asyncio.get_running_loop().time() - oldest.ended_s < said_s * MOST_OF_SAID
 
     def _append_speech(self, audio: bytes) -> None:
         if self._speech is None or not audio:

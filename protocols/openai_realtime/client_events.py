@@ -142,17 +142,20 @@ class Reader:
     def _speaks(self, data: bytes) -> Iterator[Action]:
         """Yield the actions for a whole turn of the caller.
 
-        Such a turn is meant for the bot, so the bot stops speaking for it.
+        Such a turn is meant for the bot, so the bot stops speaking for it. An answer that was requested and
+        has not begun does not come any more.
         """
         state = self._state
         if state.caller is not None:
             raise ProtocolError(
                 "the audio committed before is still being transcribed", code="input_audio_buffer_busy"
             )
-        if state.response is not None:
+        if state.response is not None or state.owed is Owed.ASKED:
             yield CancelResponse()
         yield Speech(data, is_whole=True)
         yield EndTurn(is_quiet=state.settings.detection is None)
+        for message in state.owe_nothing("cancelled", "turn_detected"):
+            yield Send(message)
         state.spoke(data)
 
     def _clear(self, given: Message) -> Iterator[Action]:
@@ -341,7 +344,7 @@ class Reader:
             if is_after_tools:
                 # What they returned waits for this, so that the response has the metadata of the request.
                 yield ToolsAnswered(request.tools, request.choice)
-        elif state.response is not None:
+        elif state.response is not None and not state.response.is_cancelled:
             raise ProtocolError(
                 f"Conversation already has an active response in progress: {state.response.response_id}. "
                 "Wait until the response is finished before creating a new one.",
@@ -425,14 +428,29 @@ class Reader:
                 code="response_cancel_not_active",
                 param="response_id",
             )
-        response.cancel()
+        yield from self._interrupt(response)
+
+    def _interrupt(self, response: Response) -> Iterator[Action]:
+        """Yield the actions that end the active response, and the answer that was to follow it.
+
+        The interruption ends the making of that answer too, such as of the one to what tools have returned: a
+        later request is for a new answer. Audio that is still being transcribed is answered all the same.
+        """
+        state = self._state
+        has_outputs = state.owed is Owed.TOOL
         yield CancelResponse()
+        if has_outputs:
+            # The next answer has them: they wait for no request any more.
+            yield ToolsAnswered()
+        response.cancel()
+        if state.caller is None:
+            for message in state.owe_nothing("cancelled", "client_cancelled"):
+                yield Send(message)
 
     def _clear_output(self, given: Message) -> Iterator[Action]:
         state = self._state
         if state.response is not None:
-            state.response.cancel()
-            yield CancelResponse()
+            yield from self._interrupt(state.response)
         yield Send(event("output_audio_buffer.cleared"))
 
 

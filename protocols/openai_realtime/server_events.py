@@ -50,8 +50,8 @@ class ServerEventWriter:
                 return self._caller_stopped(voice_ms)
             case RecognisedWords(text, is_final):
                 return self._words(text) if is_final else []
-            case ReplyBegan(reply_id):
-                return self._begin(reply_id)
+            case ReplyBegan(reply_id, is_filler):
+                return self._begin(reply_id, is_filler=is_filler)
             case ReplyAudio(data, duration_ms):
                 return self._audio(data, duration_ms)
             case ReplyWords(text):
@@ -136,12 +136,12 @@ class ServerEventWriter:
 
     # The bot.
 
-    def _open(self) -> tuple[Response, list[Message]]:
+    def _open(self, *, is_filler: bool = False) -> tuple[Response, list[Message]]:
         """Return the active response, or a new one with the event about it."""
         state = self._state
         if state.response is not None:
             return state.response, []
-        response = state.open_response()
+        response = state.open_filler() if is_filler else state.open_response()
         return response, [event("response.created", response=state.shown_response(response, "in_progress"))]
 
     def _add(self, response: Response, item: Item) -> list[Message]:
@@ -151,13 +151,13 @@ class ServerEventWriter:
             self._state.items.add(item),
         ]
 
-    def _begin(self, reply_id: str) -> list[Message]:
+    def _begin(self, reply_id: str, *, is_filler: bool) -> list[Message]:
         state = self._state
         speech = state.response.speech if state.response is not None else None
         if speech is not None and speech.reply_id == reply_id:
             return []
         messages = self._close(was_cut=False) if speech is not None else []
-        response, opened = self._open()
+        response, opened = self._open(is_filler=is_filler)
         item = state.items.new(
             {"type": "message", "role": "assistant", "status": "in_progress", "content": []},
             reply_id=reply_id,
@@ -220,12 +220,15 @@ class ServerEventWriter:
             reason = "client_cancelled" if response.is_cancelled else "turn_detected"
             status, details = "cancelled", {"type": "cancelled", "reason": reason}
         messages.append(event("response.done", response=state.shown_response(response, status, details)))
-        return messages
+        return [*messages, *state.ended_requests()]
 
     def _asks(self, call_id: str, name: str, arguments: str) -> list[Message]:
         state = self._state
         is_speaking = state.response is not None
         response, messages = self._open()
+        if response.is_filler:
+            # The call is the answer: the output of the tool is answered on a request of its own.
+            messages += state.owe_nothing("completed")
         state.asked.add(call_id)
         item = state.items.new(
             {

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from parley.core.bounded_dict import BoundedDict
 from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
 from parley.protocols.openai_realtime.shapes import (
@@ -28,6 +29,8 @@ MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
 # Answers outside of the conversation that one client may wait for at a time.
 MOST_ASIDE = 4
+# Replies that are not over and whose passages are known.
+MOST_CITING = 8
 
 
 @dataclass(slots=True)
@@ -155,6 +158,7 @@ class Response:
         items: in order.
         is_claimable: the client has not requested it yet and may be about to.
         is_cancelled: the client has requested its end.
+        is_filler: its speech covers the wait for an answer, which is another response.
     """
 
     request: ResponseRequest
@@ -162,6 +166,7 @@ class Response:
     items: list[Item] = field(default_factory=list)
     is_claimable: bool = False
     is_cancelled: bool = False
+    is_filler: bool = False
 
     @property
     def speech(self) -> Item | None:
@@ -174,8 +179,8 @@ class Response:
         self.items.append(item)
 
     def cancel(self) -> None:
-        """Record that the client has requested its end."""
-        self.is_cancelled = True
+        """Record that the client has requested its end: a later request is for another response."""
+        self.is_cancelled, self.is_claimable = True, False
 
 
 class Owed(Enum):
@@ -221,6 +226,8 @@ class RealtimeState:
         self.aside: dict[str, Response] = {}
         # Of the answer that is owed, where the client has requested it.
         self._request: ResponseRequest | None = None
+        # Events of requests that ended without an answer while a response was active: they follow it.
+        self._ended: list[Message] = []
         self.caller: Item | None = None
         self.caller_words: list[str] = []
         self.heard_ms = 0.0
@@ -230,8 +237,8 @@ class RealtimeState:
         self.notes: list[Item] = []
         self.asked: set[str] = set()
         self.takes_instructions = True
-        # The reply that was last reported to rest on passages, and these.
-        self._cited: tuple[str, tuple[CitedPassage, ...]] = ("", ())
+        # Passages that replies rest on: those of the next one may be known before the present one is over.
+        self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITING)
 
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
@@ -348,7 +355,9 @@ class RealtimeState:
     def answer_tool(self, call_id: str) -> None:
         """Record the output of a tool, which will be answered."""
         self.asked.discard(call_id)
-        self.owed = Owed.TOOL
+        if self.owed is not Owed.ASKED:
+            # A request that came before the output is for the answer to it too.
+            self.owed = Owed.TOOL
 
     def answer_turn(self) -> None:
         """Record that a turn will be answered."""
@@ -356,12 +365,24 @@ class RealtimeState:
             self.owed = Owed.TURN
 
     def owe_nothing(self, status: str, reason: str = "") -> list[Message]:
-        """Expect no answer any more; return an empty one where the client waits for it."""
+        """Expect no answer any more; return an empty one where the client waits for it.
+
+        There is one response at a time: the empty one follows the active one (``ended_requests``).
+        """
         owed, self.owed = self.owed, Owed.NONE
         request, self._request = self._request, None
-        if owed is not Owed.ASKED or request is None or self.response is not None:
+        if owed is not Owed.ASKED or request is None:
             return []
-        return self._empty_response(request, status, reason)
+        ended = self._empty_response(request, status, reason)
+        if self.response is None:
+            return ended
+        self._ended += ended
+        return []
+
+    def ended_requests(self) -> list[Message]:
+        """Return the empty responses that had to wait for the end of the active one."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def open_response(self) -> Response:
         """Begin the answer that was owed, or unprompted speech of the bot."""
@@ -373,6 +394,11 @@ class RealtimeState:
         self.owed = Owed.NONE
         return self.response
 
+    def open_filler(self) -> Response:
+        """Begin a response with words that cover the wait: the answer that is owed follows it."""
+        self.response = Response(ResponseRequest(modality=self.settings.modality), is_filler=True)
+        return self.response
+
     def close_response(self) -> Response | None:
         """End the active response and return it."""
         response, self.response = self.response, None
@@ -380,7 +406,7 @@ class RealtimeState:
 
     def cite(self, reply_id: str, passages: tuple[CitedPassage, ...]) -> None:
         """Note the passages that a reply rests on."""
-        self._cited = (reply_id, passages)
+        self._cited[reply_id] = passages
 
     # Objects as the client receives them.
 
@@ -428,8 +454,8 @@ class RealtimeState:
     def _metadata_of(self, response: Response, *, is_over: bool) -> Message | None:
         """Return the client's metadata of a response, and at its end the passages that it rests on."""
         metadata = dict(response.request.metadata)
-        reply_id, passages = self._cited
-        if is_over and response.speech is not None and response.speech.reply_id == reply_id:
+        if is_over and response.speech is not None:
+            passages = self._cited.get(response.speech.reply_id, ())
             room = MOST_METADATA - len(metadata)
             named = (f"{passage.label} ({passage.number})" for passage in passages[:room])
             for place, name in enumerate(named, start=1):

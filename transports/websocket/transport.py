@@ -5,8 +5,9 @@ decoded in a thread. Output: audio leaves up to ``lead_ms`` before it is due, an
 due. An interruption therefore leaves the rest unheard: such clients drop the audio they hold when it is
 reported. A client plays what comes at once, so a reply is held for a moment until ``OPENING_MS`` of it have
 been made, and no audio leaves between the report of the caller's turn and the interruption by it. Replies
-are reported by their frames in the order of playing; the end of one is reported when it has been played, or
-cut off. Where the frames that end one are lost, the playout record reports its end (``end_reply``).
+are reported by their frames in the order of playing, one after the other (``ReplyOrder``); the end of one is
+reported when it has been played, or cut off. Where the frames that end one are lost, the playout record
+reports its end (``end_reply``).
 
 The caller's words take a longer way here than the end of the turn that they decide: RTVI's messages pass the
 whole pipeline. So the end of a turn, and every later event, is reported after RTVI has reported that very end
@@ -21,7 +22,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from PIL import Image
 from pipecat.frames.frames import (
@@ -48,6 +48,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 from parley.audio.gain import RampedGain
+from parley.core.bounded_dict import BoundedDict
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.core.pictures import CAMERA, SHOWN
 from parley.protocols.client_protocol import (
@@ -60,7 +61,6 @@ from parley.protocols.client_protocol import (
     Happening,
     Pictures,
     ProtocolError,
-    QueueUpdate,
     RecognisedWords,
     ReplyAudio,
     ReplyBegan,
@@ -73,6 +73,8 @@ from parley.transports.interruptible_output import InterruptibleOutput
 from parley.transports.pipecat_internals import declare_events, emit, queue_whole
 from parley.transports.unit_input import UnitInput
 from parley.transports.websocket.codecs import PcmEncoder
+from parley.transports.websocket.reply_order import ReplyEnd, ReplyOrder
+from parley.transports.websocket.rtvi_events import event_of_rtvi
 from parley.transports.websocket.session import SocketCall
 
 _US_PER_S = 1_000_000
@@ -95,6 +97,8 @@ OPENING_MS, OPENING_S = 200, 0.1
 WORDS_S = 1.0
 # Audio that a client may still hold after the time at which it would have played it.
 BUFFERED_US = 500_000
+# Contexts of the voice whose words may still come.
+MOST_CONTEXTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +222,17 @@ class SocketOutput(InterruptibleOutput):
         self.gain = RampedGain()
         # Time at which the next audio is played, and the queue of unplayed items: PCM, or the end of a reply.
         self._next_us = 0
-        self._ahead: deque[tuple[int, bytes | str]] = deque()
+        self._ahead: deque[tuple[int, bytes | ReplyEnd]] = deque()
         self._sent = asyncio.Event()
         self._player: asyncio.Task[None] | None = None
-        # The reply that is being sent; the contexts of the replies; replies whose model still writes.
+        # The reply that is being sent, and the number of its begin; what the client learns of the replies, in
+        # their order; the contexts of the replies; replies whose model still writes.
         self._reply_id: str | None = None
+        self._number = 0
+        self._order = ReplyOrder(self.happen, self._may_be_cut)
         self._contexts: dict[str, str] = {}
+        # The replies of contexts, also of those that are over: words come as they are spoken.
+        self._replies: BoundedDict[str, str] = BoundedDict(MOST_CONTEXTS)
         self._written: set[str] = set()
         # Last begin and end of the caller's voice, in the audio received.
         self._voice_ms: tuple[int | None, int | None] = (None, None)
@@ -307,6 +316,10 @@ class SocketOutput(InterruptibleOutput):
         now_us = self._clock.now_us()
         self._may_cut_until_us = min(self._next_us - LEFT_US, now_us + MOST_HELD_US)
 
+    def _may_be_cut(self) -> bool:
+        """Return whether the caller's turn, which has begun, may still cut off the reply."""
+        return self._clock.now_us() < self._may_cut_until_us
+
     def _count(self, frame: OutputAudioRawFrame) -> None:
         self._came_us += len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
         self._came.set()
@@ -341,7 +354,7 @@ class SocketOutput(InterruptibleOutput):
                 end_id = TURN_END.of(frame)
                 self._on_words_reported(-1 if end_id is None else end_id)
                 return
-            happening = _of_rtvi(message)
+            happening = event_of_rtvi(message)
             if isinstance(happening, ProtocolError):
                 self._socket.session.refuse(happening)
             elif happening is not None:
@@ -374,7 +387,7 @@ class SocketOutput(InterruptibleOutput):
         self._is_sent = ALREADY_SENT.is_on(frame)
         if not self._is_sent:
             pcm = self.gain.apply(pcm)
-            self._report_audio(pcm, frame.sample_rate)
+            self._report_audio(pcm, frame.sample_rate, self._reply_id)
         piece_bytes = frame.sample_rate * PLAYED_MS // 1000 * PCM_BYTES_PER_SAMPLE
         for place in range(0, len(pcm), piece_bytes):
             due_us = start_us + place // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
@@ -396,10 +409,15 @@ class SocketOutput(InterruptibleOutput):
         if is_on or (until_us and until_us + BUFFERED_US > self._clock.now_us()):
             self.happen(ReplyOver(self._reply_id or "", was_cut=True))
 
-    def _report_audio(self, pcm: bytes, rate_hz: int) -> None:
+    def _report_audio(self, pcm: bytes, rate_hz: int, reply_id: str | None = None) -> None:
         data = self._encoder.encode(pcm, rate_hz, self._socket.session.protocol.output_format)
-        if data:
-            self.happen(ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz))
+        if not data:
+            return
+        audio = ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz)
+        if reply_id is None:
+            self.happen(audio)
+        else:
+            self._order.add(reply_id, audio)
 
     @property
     def unplayed_ms(self) -> float:
@@ -421,7 +439,7 @@ class SocketOutput(InterruptibleOutput):
         self._contexts = {each: named for each, named in self._contexts.items() if named != reply_id}
         if was_cut:
             self._cut()
-        elif not any(what == reply_id for _, what in self._ahead):
+        elif not any(isinstance(what, ReplyEnd) and what.number == self._number for _, what in self._ahead):
             self._end_when_done(reply_id)
 
     def _ago_ms(self, secs: float) -> int:
@@ -472,10 +490,10 @@ class SocketOutput(InterruptibleOutput):
         if isinstance(frame, TTSStartedFrame):
             context_id = frame.context_id or ""
             reply_id = self._socket.reply_of(context_id) or context_id
-            self._contexts[context_id] = reply_id
-            self._begin(reply_id)
+            self._contexts[context_id] = self._replies[context_id] = reply_id
+            self._begin(reply_id, is_filler=not frame.append_to_context and self._socket.is_answer_awaited())
         elif isinstance(frame, TTSTextFrame):
-            self.happen(ReplyWords(frame.text))
+            self._report_words(frame)
         elif isinstance(frame, LLMFullResponseStartFrame):
             named = self._socket.reply_named(frame)
             if named:
@@ -487,11 +505,26 @@ class SocketOutput(InterruptibleOutput):
             self._written.discard(named or "")
             self._end_when_done(named)
 
-    def _begin(self, reply_id: str) -> None:
-        if reply_id != self._reply_id:
-            self._reply_id = reply_id
-            self._opens = True
-            self.happen(ReplyBegan(reply_id))
+    def _begin(self, reply_id: str, *, is_filler: bool = False) -> None:
+        if reply_id == self._reply_id:
+            return
+        if self._reply_id is not None:
+            self._mark_end(ReplyEnd(self._reply_id, self._number, is_followed=True))
+        self._reply_id = reply_id
+        self._opens = True
+        self._number = self._order.begin(ReplyBegan(reply_id, is_filler))
+
+    def _report_words(self, frame: TTSTextFrame) -> None:
+        words, reply_id = ReplyWords(frame.text), self._replies.get(frame.context_id or "")
+        if reply_id is None:
+            self.happen(words)
+        else:
+            self._order.add(reply_id, words)
+
+    def _mark_end(self, end: ReplyEnd) -> None:
+        """Have the end of a reply follow its audio, so that its last words are reported before."""
+        self._ahead.append((max(self._next_us, self._clock.now_us()), end))
+        self._sent.set()
 
     def _end_when_done(self, reply_id: str | None) -> None:
         if reply_id is None or reply_id != self._reply_id:
@@ -501,13 +534,11 @@ class SocketOutput(InterruptibleOutput):
         tail = self._encoder.flush(self._socket.session.protocol.output_format)
         if tail:
             # Its length was reported with the audio that went in.
-            self.happen(ReplyAudio(tail, 0.0))
-        # After the audio of the reply, so that its last words are reported before.
-        self._ahead.append((max(self._next_us, self._clock.now_us()), reply_id))
-        self._sent.set()
+            self._order.add(reply_id, ReplyAudio(tail, 0.0))
+        self._mark_end(ReplyEnd(reply_id, self._number))
 
     def _cut(self) -> None:
-        reply_id, self._reply_id = self._reply_id, None
+        reply_id, self._reply_id = self._order.cut(), None
         self._contexts.clear()
         self._written.clear()
         if reply_id is None or self._is_sent:
@@ -537,9 +568,17 @@ class SocketOutput(InterruptibleOutput):
             self._ahead.popleft()
             if isinstance(what, bytes):
                 self._socket.on_packet(what)
-            elif what == self._reply_id and what not in self._written:
-                self._reply_id = None
-                self.happen(ReplyOver(what))
+            else:
+                self._on_end(what)
+            self._order.go_on()
+
+    def _on_end(self, end: ReplyEnd) -> None:
+        """Report the end of a reply, unless its model still writes."""
+        if not end.is_followed and end.reply_id in self._written:
+            return
+        if end.number == self._number:
+            self._reply_id = None
+        self._order.end(end.number)
 
 
 class SocketTransport(BaseTransport):
@@ -556,6 +595,8 @@ class SocketTransport(BaseTransport):
         receiver: returns the receiver of audio ahead of the pipeline; None when there is none.
         reply_of: returns the reply of a voice's context.
         reply_named: returns the reply that a frame of the model begins or ends.
+        is_answer_awaited: returns true while the caller waits for an answer of which no words have come:
+            speech that is not for the context is a filler then.
 
     Attributes:
         rate_hz: rate of the bot's audio; see ``UnitSink``.
@@ -574,6 +615,7 @@ class SocketTransport(BaseTransport):
         receiver: Callable[[], UnitInput | None],
         reply_of: Callable[[str], str | None],
         reply_named: Callable[[Frame], str | None],
+        is_answer_awaited: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
         self.session = session
@@ -584,6 +626,7 @@ class SocketTransport(BaseTransport):
         self.receiver = receiver
         self.reply_of = reply_of
         self.reply_named = reply_named
+        self.is_answer_awaited = is_answer_awaited
         self.heard_samples = 0
         self.caller_speaks = False
         self._socket_input = SocketInput(self, params)
@@ -629,26 +672,6 @@ class SocketTransport(BaseTransport):
 
     def output(self) -> SocketOutput:
         return self._socket_output
-
-
-def _of_rtvi(message: dict[str, Any]) -> Happening | ProtocolError | None:
-    """Return the event of a message for RTVI clients, where a protocol reports it too; else None."""
-    data = message.get("data")
-    if not isinstance(data, dict):
-        return None
-    if message.get("type") == "user-transcription":
-        return RecognisedWords(str(data.get("text", "")), bool(data.get("final")))
-    if message.get("type") == "error-response":
-        return ProtocolError(str(data.get("error", "")), code="not_supported")
-    if message.get("type") == "server-message" and data.get("kind") == "queue" and not data.get("refused"):
-        wait_s = data.get("wait_s")
-        return QueueUpdate(
-            int(data.get("position", 0)),
-            wait_s if isinstance(wait_s, (int, float)) else None,
-            str(data.get("ticket_id", "")),
-            int(data.get("length", 0)),
-        )
-    return None
 
 
 def _as_rgb(data: bytes, limits: PictureLimits) -> tuple[tuple[int, int], bytes]:

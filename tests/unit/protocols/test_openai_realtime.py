@@ -124,7 +124,7 @@ happenings = st.one_of(
     st.builds(CallerStarted, st.one_of(st.none(), st.integers(0, 10_000))),
     st.builds(CallerStopped, st.one_of(st.none(), st.integers(0, 10_000))),
     st.builds(RecognisedWords, st.sampled_from(["", "tea", "and milk"]), st.booleans()),
-    st.builds(ReplyBegan, st.sampled_from("abc")),
+    st.builds(ReplyBegan, st.sampled_from("abc"), st.booleans()),
     st.just(ReplyAudio(b"\0\0", 20.0)),
     st.builds(ReplyWords, st.sampled_from(["", "yes", "of course"])),
     st.builds(ReplyOver, st.sampled_from("abc"), st.booleans()),
@@ -702,6 +702,63 @@ def test_what_tools_returned_is_answered_with_the_metadata_of_the_request_that_f
     assert created["response"]["metadata"] == {"a": "b"}
 
 
+def responses(talk: Talk) -> list[tuple[str, Any]]:
+    """Return status and metadata of each response's end."""
+    ends = [each["response"] for each in talk.received if each["type"] == "response.done"]
+    return [(end["status"], end["metadata"]) for end in ends]
+
+
+def output(call_id: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": "done"}
+
+
+@pytest.mark.parametrize("ends", ["response.cancel", "output_audio_buffer.clear"])
+def test_what_tools_returned_is_answered_after_the_speech_over_it_was_cancelled(ends: str):
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    # LiveKit's order. The interruption ends the wait for the output, so the answer is a new one.
+    assert talk.say(ends) == [CancelResponse(), ToolsAnswered()]
+    assert talk.say("response.create", response={"metadata": {"a": "b"}}) == [CreateResponse()]
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("completed", {"a": "b"})]
+
+
+def test_a_cancelled_response_ends_the_request_that_follows_it():
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == [ToolsAnswered()]
+    assert talk.say("response.cancel") == [CancelResponse()]
+    assert talk.say("response.create", response={"metadata": {"n": "2"}}) == [CreateResponse()]
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
+def test_a_request_after_a_cancel_does_not_claim_the_response_that_was_cancelled():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    talk.report(ReplyBegan("a"))
+    talk.say("response.cancel")
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == [CreateResponse()]
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("completed", None), ("cancelled", None), ("completed", {"n": "1"})]
+
+
+def test_audio_that_is_still_transcribed_is_answered_after_a_cancel():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    talk.report(ReplyBegan("a"))
+    talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+    talk.say("input_audio_buffer.commit")
+    assert talk.say("response.cancel") == [CancelResponse()]
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == []
+    talk.report(ReplyOver("a", was_cut=True), RecognisedWords("tea", True), CallerStopped())
+    talk.report(ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("completed", {"n": "1"})]
+
+
 def test_a_request_that_the_caller_speaks_over_before_its_first_sound_is_over():
     talk = Talk()
     talk.say("response.create", response={"metadata": {"a": "b"}})
@@ -718,6 +775,85 @@ def test_a_request_that_the_caller_speaks_over_before_its_first_sound_is_over():
     talk.report(RecognisedWords("tea", True), CallerStopped(500))
     [created, *_] = talk.report(ReplyBegan("a"))
     assert created["response"]["metadata"] is None
+
+
+def test_a_request_that_waits_for_the_active_response_ends_after_it_when_the_caller_speaks():
+    talk = Talk()
+    talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    talk.say("response.create", response={"metadata": {"n": "1"}})
+    talk.report(CallerStarted(0), ReplyOver("a", was_cut=True), RecognisedWords("tea", True))
+    talk.report(CallerStopped(100), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", None)]
+    [details] = {
+        each["response"]["status_details"]["reason"]
+        for each in talk.received
+        if each["type"] == "response.done" and each["response"]["status"] == "cancelled"
+    }
+    assert details == "turn_detected"
+
+
+def test_a_commit_over_a_requested_answer_that_has_not_begun_ends_the_request():
+    talk = Talk()
+    talk.say("session.update", session=OFF)
+    for number in ("1", "2"):
+        talk.say("input_audio_buffer.append", audio=HALF_SECOND)
+        actions = talk.say("input_audio_buffer.commit")
+        talk.report(RecognisedWords("tea", True), CallerStopped())
+        talk.say("response.create", response={"metadata": {"n": number}})
+    # The answer to the first one does not come after its end.
+    assert [type(action) for action in actions] == [CancelResponse, Speech, EndTurn]
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk) == [("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
+def test_a_request_between_the_outputs_of_two_tools_is_for_the_answer_to_both():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}"), ToolCalled("call_2", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    talk.say("response.create", response={"metadata": {"n": "1"}})
+    talk.say("conversation.item.create", item=output("call_2"))
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk)[-1] == ("completed", {"n": "1"})
+
+
+def test_each_of_two_typed_requests_over_the_bots_speech_has_an_end():
+    talk = Talk()
+    talk.report(ReplyBegan("a"))
+    for number in ("1", "2"):
+        talk.say("conversation.item.create", item=message(f"message {number}"))
+        talk.say("response.create", response={"metadata": {"n": number}})
+    talk.report(ReplyOver("a", was_cut=True), ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk) == [("cancelled", None), ("cancelled", {"n": "1"}), ("completed", {"n": "2"})]
+
+
+def test_a_filler_is_a_response_of_its_own_and_takes_no_request():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"n": "1"}, "output_modalities": ["text"]})
+    talk.report(ReplyBegan("f", is_filler=True), ReplyWords("One moment."), ReplyOver("f"))
+    talk.report(ReplyBegan("a"), ReplyWords("yes"), ReplyOver("a"))
+    assert responses(talk) == [("completed", None), ("completed", {"n": "1"})]
+    filler, answer = (each["response"] for each in talk.received if each["type"] == "response.done")
+    assert (filler["output_modalities"], answer["output_modalities"]) == (["audio"], ["text"])
+
+
+def test_an_answer_that_is_requested_over_a_filler_has_the_metadata_of_its_request():
+    talk = Talk()
+    talk.report(CallerStarted(0), RecognisedWords("tea", True), CallerStopped(100))
+    talk.report(ReplyBegan("f", is_filler=True))
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == []
+    talk.report(ReplyOver("f"), ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk) == [("completed", None), ("completed", {"n": "1"})]
+
+
+def test_a_tool_that_is_called_over_a_filler_ends_the_request():
+    talk = Talk()
+    talk.say("response.create", response={"metadata": {"n": "1"}})
+    talk.report(ReplyBegan("f", is_filler=True), ToolCalled("call_1", "order", "{}"))
+    talk.say("conversation.item.create", item=output("call_1"))
+    assert talk.say("response.create", response={"metadata": {"n": "2"}}) == [ToolsAnswered()]
+    talk.report(ReplyOver("f"), ReplyBegan("a"), ReplyOver("a"))
+    assert responses(talk) == [("completed", None), ("completed", {"n": "1"}), ("completed", {"n": "2"})]
 
 
 def test_a_response_has_the_modality_of_its_request():
@@ -907,6 +1043,15 @@ def test_a_response_names_its_passages_where_the_protocol_has_room_for_them():
     assert first["metadata"]["passage_1"] == "fees: Cards (3)"
     assert len(first["metadata"]) == 16 and len(first["metadata"]["passage_2"]) == 512
     assert second["metadata"] is None
+
+
+def test_a_response_names_its_passages_when_those_of_the_next_are_known_before_its_end():
+    talk = Talk()
+    talk.report(ReplyCites("a", (CitedPassage("fees", "Cards", 3),)), ReplyBegan("a"), ReplyWords("Twelve."))
+    talk.report(ReplyCites("b", (CitedPassage("hours", "", 1),)), ReplyOver("a"), ReplyBegan("b"))
+    talk.report(ReplyOver("b"))
+    named = [metadata["passage_1"] for _, metadata in responses(talk)]
+    assert named == ["fees: Cards (3)", "hours (1)"]
 
 
 @pytest.mark.parametrize("left_out", range(11))

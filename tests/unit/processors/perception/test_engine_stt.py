@@ -417,6 +417,40 @@ def test_too_many_utterances_without_a_result_lose_the_oldest() -> None:
     assert finals(down) == ["one two three", "one two three four"]
 
 
+def recorded(duration_ms: int) -> list[Frame]:
+    """Return the frames of an utterance in few pieces, which come faster than speech."""
+    pcm, onset = tone(duration_ms), 4 * FRAME_BYTES * 2
+    pieces = [InputAudioRawFrame(part, 16_000, 1) for part in (pcm[:onset], pcm[onset:] + silence(200))]
+    started, stopped = (
+        VADUserStartedSpeakingFrame(start_secs=0.128),
+        VADUserStoppedSpeakingFrame(stop_secs=0.2),
+    )
+    return [pieces[0], started, pieces[1], stopped]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_recording_loses_nothing_to_an_engine_that_is_slower_than_it_comes(at_once: bool) -> None:
+    """In real time such an engine would fall behind for good, and the oldest words are given up."""
+    settings = EngineSttSettings(max_waiting=2, drain_ms=10_000)
+    # The stream is open before the first words.
+    frames: list[Frame] = [SleepFrame(0.2)]
+    for duration_ms in (200, 400, 600, 800):
+        frames += recorded(duration_ms) if at_once else utterance(duration_ms)
+    down, _ = call([*frames, SleepFrame(8)], LateEngine(5.0), settings)
+    heard = ["one", "one two", "one two three", "one two three four"]
+    assert finals(down) == (heard if at_once else heard[2:])
+
+
+def test_a_recording_is_kept_up_to_the_length_of_one_utterance() -> None:
+    settings = EngineSttSettings(max_waiting=2, max_utterance_ms=2_000, drain_ms=10_000)
+    frames: list[Frame] = [SleepFrame(0.2)]
+    for duration_ms in (400, 400, 400, 800):
+        frames += recorded(duration_ms)
+    down, up = call([*frames, SleepFrame(8)], LateEngine(5.0), settings)
+    assert finals(down) == ["one two", "one two", "one two three four"]
+    assert len(errors(up)) == 1
+
+
 def test_a_muted_caller_is_not_heard() -> None:
     muted = [STTMuteFrame(mute=True), *utterance(600), STTMuteFrame(mute=False)]
     down, _ = call([*muted, *audio(silence(100)), *utterance(400), SleepFrame(0.2)])

@@ -30,7 +30,12 @@ class TimedClient(Client):
 
 
 def messages_for(*frames: object, protocol: Any = None, **params: Any) -> list[tuple[float, str]]:
-    """Return a client's messages, with their times, when these frames reach the output.
+    """Return a client's messages, with their times, for ``client_after``."""
+    return client_after(*frames, protocol=protocol, **params).read
+
+
+def client_after(*frames: object, protocol: Any = None, **params: Any) -> TimedClient:
+    """Return a client with all that it receives when these frames reach the output.
 
     Args:
         frames: frames, and pauses between them.
@@ -38,7 +43,7 @@ def messages_for(*frames: object, protocol: Any = None, **params: Any) -> list[t
         params: more parameters of the transport.
     """
 
-    async def scenario() -> list[tuple[float, str]]:
+    async def scenario() -> TimedClient:
         client = TimedClient()
         session = SocketCall(client, protocol or OpenAIRealtime("parley"), rate_hz=16_000)
         session.open()
@@ -54,6 +59,6 @@ def messages_for(*frames: object, protocol: Any = None, **params: Any) -> list[t
         )
         await run_test(transport.output(), frames_to_send=frames)
         await session.close("over")
-        return client.read
+        return client
 
     return virtual_time.run(scenario())
