@@ -23,6 +23,9 @@ asked either. Its answer is said in place of the model's, and at once: it waits 
 not need the session for it. A question without new words (the reply was cut off by a noise) repeats the last
 turn's.
 
+Once the bot says its goodbye (``GoodbyeDue``), turns are committed and not asked: an answer would follow the
+goodbye, and be cut by the end of the call.
+
 While a human has the session, or the caller waits for one (``core.tiers``), no model is asked, neither for a
 turn nor ahead of its end.
 
@@ -61,6 +64,7 @@ from pydantic import Field
 from parley.core.call_events import (
     BotTurnEnded,
     FinalWords,
+    GoodbyeDue,
     PhraseChosen,
     QuestionDropped,
     QuestionReopened,
@@ -170,9 +174,10 @@ class CommitGate(FrameProcessor):
         # Set while the caller is silent.
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._over = False
+        self._over = self._is_leaving = False
         self._pinned: list[LLMContextMessage] = []
         self._known = 0
+        events.subscribe(GoodbyeDue, self._on_goodbye_due)
         if asking is not None:
             events.subscribe(FinalWords, self._on_final_words)
             events.subscribe(WordsDiscarded, self._on_words_discarded)
@@ -185,6 +190,9 @@ class CommitGate(FrameProcessor):
         view = [*self._pinned, *messages]
         self._context.set_messages([*view, *(each for each in following if not self._is_foreign(each))])
         self._known = len(view)
+
+    def _on_goodbye_due(self, _event: GoodbyeDue) -> None:
+        self._is_leaving = True
 
     def _on_final_words(self, event: FinalWords) -> None:
         if self._asking is not None:
@@ -208,7 +216,7 @@ class CommitGate(FrameProcessor):
         """
         if not is_whole and not self._conversation.is_written:
             return None
-        if self._over or self._conversation.loss is not None or self._unasked is not None:
+        if self._over or self._is_leaving or self._conversation.loss is not None or self._unasked is not None:
             return None
         if self._camera is not None and self._camera.is_on:
             return None
@@ -258,10 +266,10 @@ class CommitGate(FrameProcessor):
     async def _ask(self, frame: LLMContextFrame) -> None:
         """Let a question pass, or have the caller hear that it is one too many."""
         is_taken = None
-        if self._take_turn is not None and not self._conversation.tier.is_held:
+        if self._take_turn is not None and not self._conversation.tier.is_held and not self._is_leaving:
             is_taken = await self._take_turn(frame)
-        if self._conversation.tier.is_held:
-            # A human took the session while the turn was being committed or counted.
+        if self._conversation.tier.is_held or self._is_leaving:
+            # A human took the session, or the goodbye began, while the turn was being committed or counted.
             self._events.publish(QuestionDropped(self._events.now_ms()))
             return
         if is_taken is not False:
@@ -331,6 +339,11 @@ class CommitGate(FrameProcessor):
         if said:
             self._said = f"{self._said}\n{said}" if commit is not None else said
             self._is_answered = False
+        if self._is_leaving:
+            if said:
+                self._own(self._commit_unasked(said), "commit")
+            self._events.publish(QuestionDropped(self._events.now_ms()))
+            return None
         if await self._is_answered_by_call():
             if said:
                 self._own(self._commit_unasked(said), "commit")

@@ -211,6 +211,24 @@ def test_nothing_interrupts_the_goodbye_of_a_server_that_stops(tmp_path: Path):
     assert length_ms(call) < 20_000
 
 
+@pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "duplex"])
+def test_a_question_that_is_open_at_the_goodbye_is_kept_and_not_answered(tmp_path: Path, omni):
+    caller = [silence(2_500), voice(1_600), silence(60_000)]
+    call = simulate(caller, tmp_path, greeting="Hello.", concurrently=closing_at(4), omni=omni, **PERSON)
+    assert said(call) == [("Hello.", False), (FAREWELL, False)]
+    assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] > 4_100
+    assert length_ms(call) - call.bot_spans_ms(gap_ms=GAP_MS)[-1][1] < 500
+    assert [event.payload["text"] for event in call.events if event.kind is Kind.USER_TURN]
+
+
+@pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "duplex"])
+def test_a_caller_who_speaks_on_does_not_keep_a_server_that_stops_from_its_goodbye(tmp_path: Path, omni):
+    caller = [silence(3_000), voice(6_000), silence(60_000)]
+    call = simulate(caller, tmp_path, greeting="Hello.", concurrently=closing_at(4), omni=omni, **PERSON)
+    assert said(call) == [("Hello.", False), (FAREWELL, False)]
+    assert length_ms(call) < 11_000
+
+
 def test_without_words_a_call_of_a_server_that_stops_ends_at_once(tmp_path: Path):
     more = PERSON | {"bot": {"shutdown_phrase": ""}}
     call = simulate([silence(60_000)], tmp_path, greeting="Hello.", concurrently=closing_at(4), **more)

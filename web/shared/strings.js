@@ -103,6 +103,7 @@ const en = {
   call_closed: "The call was closed.",
   connection_lost: "The connection was lost.",
   reconnecting: "The connection was lost. Trying to go on.",
+  reconnecting_after_restart: "The server is being restarted. This call goes on here as soon as it is back.",
   reconnected: "The connection was lost and is there again",
   no_connection: "The server answered, but no connection could be established. A firewall may be blocking it.",
   may_not_begin: "This page may not begin a call, or its permission has expired. Open it again from the page that linked to it.",
@@ -281,6 +282,7 @@ const de = {
   call_closed: "Der Anruf wurde geschlossen.",
   connection_lost: "Die Verbindung ist abgebrochen.",
   reconnecting: "Die Verbindung ist abgebrochen. Versuche weiterzumachen.",
+  reconnecting_after_restart: "Der Server wird neu gestartet. Dieses Gespräch geht hier weiter, sobald er zurück ist.",
   reconnected: "Die Verbindung war abgebrochen und steht wieder",
   no_connection: "Der Server hat geantwortet, aber es kam keine Verbindung zustande. Vielleicht sperrt eine Firewall sie.",
   may_not_begin:
