@@ -526,6 +526,7 @@ class Conversation:
         event_us: int | None = None,
         supersedes: Sequence[str] = (),
         pictures: Sequence[Picture] = (),
+        is_typed: bool = False,
     ) -> Event:
         """Commit a turn of the person, with the facts extracted from it.
 
@@ -539,6 +540,7 @@ class Conversation:
             supersedes: keys of earlier events that no longer count.
             pictures: that the person showed with it. A picture that the session has already is not stored
                 again.
+            is_typed: the words were typed in a call.
 
         Raises:
             KeyReusedError: none of this turn was written.
@@ -554,6 +556,8 @@ class Conversation:
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
         if rendered:
             extra["rendered"] = rendered
+        if is_typed:
+            extra["typed"] = True
         if supersedes:
             extra["supersedes"] = list(supersedes)
         if pictures:

@@ -141,6 +141,8 @@ def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
     assert texts(call)[:2] == ["At ten.", CHOSEN.prompts[0]]
     # A person who reads and writes takes longer than one who listens and speaks.
     assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
+    [turn] = [event.payload for event in call.events if event.kind is Kind.USER_TURN]
+    assert turn["typed"] is True
 
 
 def test_a_call_in_which_the_caller_said_goodbye_ends_after_the_answer(tmp_path: Path):

@@ -25,6 +25,8 @@ export interface UserTurn {
   text: string;
   pictures?: { key: string }[];
   transport?: string;
+  /** It was typed in a call. */
+  typed?: boolean;
   /** Text that the model reads, with what was perceived in brackets. */
   rendered?: string;
 }
