@@ -106,7 +106,8 @@ const en = {
   reconnecting_after_restart: "The server is being restarted. This call goes on here as soon as it is back.",
   reconnected: "The connection was lost and is there again",
   no_connection: "The server answered, but no connection could be established. A firewall may be blocking it.",
-  may_not_begin: "This page may not begin a call, or its permission has expired. Open it again from the page that linked to it.",
+  may_not_begin: "This page may not begin a call, or its permission has expired. Open it again from the page that linked to it. Operators log in at {login} first.",
+  may_not_chat: "This page may not begin a conversation, or its permission has expired. Open it again from the page that linked to it. Operators log in first.",
   you_hung_up: "You hung up after {time}",
   parley_ended: "Parley ended the call after {time}",
   call_broke_off: "The call broke off after {time}",
@@ -286,7 +287,9 @@ const de = {
   reconnected: "Die Verbindung war abgebrochen und steht wieder",
   no_connection: "Der Server hat geantwortet, aber es kam keine Verbindung zustande. Vielleicht sperrt eine Firewall sie.",
   may_not_begin:
-    "Diese Seite darf keinen Anruf beginnen, oder ihre Erlaubnis ist abgelaufen. Öffnen Sie sie neu von der Seite, die auf sie verwies.",
+    "Diese Seite darf keinen Anruf beginnen, oder ihre Erlaubnis ist abgelaufen. Öffnen Sie sie neu von der Seite, die auf sie verwies. Betreiber melden sich zuerst unter {login} an.",
+  may_not_chat:
+    "Diese Seite darf kein Gespräch beginnen, oder ihre Erlaubnis ist abgelaufen. Öffnen Sie sie neu von der Seite, die auf sie verwies. Betreiber melden sich zuerst an.",
   you_hung_up: "Sie haben nach {time} aufgelegt",
   parley_ended: "Parley hat den Anruf nach {time} beendet",
   call_broke_off: "Der Anruf brach nach {time} ab",
