@@ -194,7 +194,8 @@ class IdleMonitor:
         logger.info("the server is stopping: saying goodbye and ending the conversation")
         spoken = TTSSpeakFrame(farewell, append_to_context=True)
         spoken.interruptible = False
-        self._since = since = []
+        since: list[str] = []
+        self._since = since
         await say(spoken)
         now_ms = self._clock.now_ms()
         await self._until(lambda: bool(since), by_ms=now_ms + BEGINS_MS)
