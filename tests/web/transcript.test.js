@@ -168,6 +168,15 @@ test("a reply whose words came too late returns to its place when the server has
   assert.deepEqual([...root.children].map(({ dataset }) => dataset.role), ["user-turn", "bot-turn", "user-turn"]);
 });
 
+test("a word that left the server and was not heard any more is not shown as heard", () => {
+  const { heard, sentence, spoken, say, words } = call();
+  sentence(1, "Are you still there?");
+  spoken(1, "Are you still there?");
+  say("bot-interrupted");
+  heard("Are you still", "there?");
+  assert.deepEqual([words("spoken"), words("unheard")], [["Are", "you", "still"], ["there?"]]);
+});
+
 test("a reply that was shown and heard whole is not shown again by its record", () => {
   const { heard, replies, root, sentence, spoken, say, turn } = call();
   sentence(1, "It is red.");

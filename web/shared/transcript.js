@@ -114,21 +114,21 @@ export class Transcript {
   #settle({ text, unheard, truncated, in_context: inContext }) {
     const said = text.split(/\s+/).filter(Boolean);
     if (!said.length) return;
+    const isOver = truncated && inContext;
     let reply = this.#latest;
     if (!reply || reply.settled >= wordsOf(reply).length) {
       // Its sentence was dropped by the interruption, before it was shown.
-      if (!truncated || !inContext) return;
+      if (!isOver) return;
       reply = this.#newReply(this.#user?.item);
       this.#latest = reply;
       this.#write(reply, undefined, `${text} ${unheard}`);
     }
-    if (!settleWords(reply, said)) return;
+    if (!settleWords(reply, said, { isOver })) return;
     if (reply.left) {
       const { root, after } = reply.left;
       this.#bubbles.put(reply.item, after === null ? root.firstChild : after.parentNode ? after.nextSibling : null);
       delete reply.left;
     }
-    if (truncated && inContext) reply.settled = Infinity;
     if (reply !== this.#reply) markCut(reply);
     this.#bubbles.follow();
   }
@@ -295,15 +295,19 @@ function markCut(reply) {
  *
  * @param {Reply} reply
  * @param {string[]} said
+ * @param {{ isOver: boolean }} options `isOver`: no other word of the reply was heard, whatever was reported as it left the server
  */
-function settleWords(reply, said) {
+function settleWords(reply, said, { isOver }) {
   const words = wordsOf(reply).slice(reply.settled);
-  const first = words.findIndex((word) => plain(word.textContent ?? "") === plain(said[0]));
+  /** @type {(at: number, word: string | undefined) => boolean} */
+  const isAt = (at, word) => word === undefined || plain(words[at]?.textContent ?? "") === plain(word);
+  const first = words.findIndex((_, at) => isAt(at, said[0]) && isAt(at + 1, said[1]));
   if (first < 0) return false;
   const heard = { words, next: first };
   for (const word of said) brighten(heard, word);
   for (const word of words) if (word.classList.contains("spoken")) word.classList.remove("unheard");
-  reply.settled += heard.next;
+  if (isOver) words.slice(heard.next).forEach((word) => word.classList.remove("spoken"));
+  reply.settled = isOver ? Infinity : reply.settled + heard.next;
   return true;
 }
 
