@@ -868,6 +868,11 @@ class CallEnding(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class GoodbyeDue(CallEvent):
+    """The bot says its last words now: a turn that ends from here on is kept, and not answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorListened(CallEvent):
     """An operator listens to the call from here on, or no longer.
 

@@ -565,6 +565,7 @@ class Conversation:
         event_us: int | None = None,
         supersedes: Sequence[str] = (),
         pictures: Sequence[Picture] = (),
+        is_typed: bool = False,
     ) -> Event:
         """Commit a turn of the person, with the facts extracted from it.
 
@@ -578,6 +579,7 @@ class Conversation:
             supersedes: keys of earlier events that no longer count.
             pictures: that the person showed with it. A picture that the session has already is not stored
                 again.
+            is_typed: the words were typed in a call.
 
         Raises:
             KeyReusedError: none of this turn was written.
@@ -593,6 +595,7 @@ class Conversation:
         extra: dict[str, object] = {"tokens": list(tokens)} if tokens else {}
         if rendered:
             extra["rendered"] = rendered
+        extra |= {"typed": True} if is_typed else {}
         extra |= {"supersedes": list(supersedes)} if supersedes else {}
         if pictures:
             extra["pictures"] = self.name_pictures(pictures)

@@ -23,6 +23,9 @@ asked either. Its answer is said in place of the model's, and at once: it waits 
 not need the session for it. A question without new words (the reply was cut off by a noise) repeats the last
 turn's.
 
+Once the bot says its goodbye (``GoodbyeDue``), turns are committed and not asked: an answer would follow the
+goodbye, and be cut by the end of the call.
+
 While a human has the session, or the caller waits for one (``core.tiers``), no model is asked, neither for a
 turn nor ahead of its end.
 
@@ -40,6 +43,7 @@ question (``foreseen``).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, cast
 
@@ -61,10 +65,12 @@ from pydantic import Field
 from parley.core.call_events import (
     BotTurnEnded,
     FinalWords,
+    GoodbyeDue,
     PhraseChosen,
     QuestionDropped,
     QuestionReopened,
     QuestionSent,
+    TextTyped,
     WordsDiscarded,
 )
 from parley.core.errors import AgentError
@@ -85,6 +91,8 @@ Perceive = Callable[[str], Awaitable[Perceived]]
 LATER_S = 1.0
 # For the last words of a call on their way to the session, which keeps them while the store is away.
 LAST_WORDS_S = 0.5
+# Typed texts on their way here; more of them than a client types in a moment.
+TYPED_TEXTS = 32
 
 
 class Answers(Protocol):
@@ -166,13 +174,18 @@ class CommitGate(FrameProcessor):
         # The words of the next question, and whether the call has answered them before.
         self._said = ""
         self._is_answered = False
+        # Texts that were typed, and whether all words of the newest question are among them.
+        self._typed: deque[str] = deque(maxlen=TYPED_TEXTS)
+        self._is_typed = False
         self._later: asyncio.Task[None] | None = None
         # Set while the caller is silent.
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._over = False
+        self._over = self._is_leaving = False
         self._pinned: list[LLMContextMessage] = []
         self._known = 0
+        events.subscribe(GoodbyeDue, self._on_goodbye_due)
+        events.subscribe(TextTyped, self._on_text_typed)
         if asking is not None:
             events.subscribe(FinalWords, self._on_final_words)
             events.subscribe(WordsDiscarded, self._on_words_discarded)
@@ -185,6 +198,12 @@ class CommitGate(FrameProcessor):
         view = [*self._pinned, *messages]
         self._context.set_messages([*view, *(each for each in following if not self._is_foreign(each))])
         self._known = len(view)
+
+    def _on_goodbye_due(self, _event: GoodbyeDue) -> None:
+        self._is_leaving = True
+
+    def _on_text_typed(self, event: TextTyped) -> None:
+        self._typed.append(event.text)
 
     def _on_final_words(self, event: FinalWords) -> None:
         if self._asking is not None:
@@ -208,7 +227,7 @@ class CommitGate(FrameProcessor):
         """
         if not is_whole and not self._conversation.is_written:
             return None
-        if self._over or self._conversation.loss is not None or self._unasked is not None:
+        if self._over or self._is_leaving or self._conversation.loss is not None or self._unasked is not None:
             return None
         if self._camera is not None and self._camera.is_on:
             return None
@@ -221,7 +240,7 @@ class CommitGate(FrameProcessor):
             # Its answer decides which turn is asked.
             return None
         context = self._context
-        if self._words_of(context.messages[self._known :]):
+        if self._texts_of(context.messages[self._known :]):
             # Words of another turn are on their way.
             return None
         view = self._conversation.foreseen(said, transport=self._transport, is_whole=is_whole, pictures=True)
@@ -258,10 +277,10 @@ class CommitGate(FrameProcessor):
     async def _ask(self, frame: LLMContextFrame) -> None:
         """Let a question pass, or have the caller hear that it is one too many."""
         is_taken = None
-        if self._take_turn is not None and not self._conversation.tier.is_held:
+        if self._take_turn is not None and not self._conversation.tier.is_held and not self._is_leaving:
             is_taken = await self._take_turn(frame)
-        if self._conversation.tier.is_held:
-            # A human took the session while the turn was being committed or counted.
+        if self._conversation.tier.is_held or self._is_leaving:
+            # A human took the session, or the goodbye began, while the turn was being committed or counted.
             self._events.publish(QuestionDropped(self._events.now_ms()))
             return
         if is_taken is not False:
@@ -331,12 +350,17 @@ class CommitGate(FrameProcessor):
         if said:
             self._said = f"{self._said}\n{said}" if commit is not None else said
             self._is_answered = False
+        if self._is_leaving:
+            if said:
+                self._own(self._commit_unasked(said, is_typed=self._is_typed), "commit")
+            self._events.publish(QuestionDropped(self._events.now_ms()))
+            return None
         if await self._is_answered_by_call():
             if said:
-                self._own(self._commit_unasked(said), "commit")
+                self._own(self._commit_unasked(said, is_typed=self._is_typed), "commit")
             return None
         if said:
-            commit = self._own(self._commit(said), "commit")
+            commit = self._own(self._commit(said, is_typed=self._is_typed), "commit")
         # Without new words a turn whose wait was interrupted is asked again, after another wait.
         if commit is not None and not commit.cancelled():
             try:
@@ -356,7 +380,12 @@ class CommitGate(FrameProcessor):
         self._pinned.extend(
             message for message in new if _is_instruction(message) and not self._is_foreign(message)
         )
-        return self._words_of(new)
+        texts = self._texts_of(new)
+        self._is_typed = bool(texts) and all(text in self._typed for text in texts)
+        for text in texts:
+            if text in self._typed:
+                self._typed.remove(text)
+        return "\n".join(texts)
 
     def _is_foreign(self, message: LLMContextMessage) -> bool:
         """Return whether a message instructs the model and is not the server's own."""
@@ -367,19 +396,19 @@ class CommitGate(FrameProcessor):
         )
 
     @staticmethod
-    def _words_of(messages: Sequence[LLMContextMessage]) -> str:
-        """Return the caller's words in these messages."""
+    def _texts_of(messages: Sequence[LLMContextMessage]) -> list[str]:
+        """Return the caller's words in these messages, of each message that has some."""
         texts = (
             text_of(message.get("content"))
             for message in messages
             if isinstance(message, dict) and message.get("role") == "user"
         )
-        return "\n".join(text for text in texts if text)
+        return [text for text in texts if text]
 
     def _keep_last_words(self) -> None:
         said = self._new_words()
         if said:
-            self._own(self._commit_unasked(said), "commit")
+            self._own(self._commit_unasked(said, is_typed=self._is_typed), "commit")
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         # Not Pipecat's ``create_task``, which logs an error and returns None in its place.
@@ -424,19 +453,24 @@ class CommitGate(FrameProcessor):
         self.rebuild(self._context.messages[self._known :])
         await self._ask(LLMContextFrame(self._context))
 
-    async def _commit_unasked(self, said: str) -> None:
+    async def _commit_unasked(self, said: str, *, is_typed: bool) -> None:
         """Commit words about which no model is asked."""
         try:
-            await self._commit(said)
+            await self._commit(said, is_typed=is_typed)
         except AgentError as error:
             logger.warning(
                 f"{self}: words could not be written to the session: {type(error).__name__}: {error}"
             )
 
-    async def _commit(self, said: str) -> None:
+    async def _commit(self, said: str, *, is_typed: bool) -> None:
         seen, pictures = await asyncio.gather(self._perceived(said), self._pictures())
         await self._conversation.user_turn(
-            said, transport=self._transport, rendered=seen.text, tokens=seen.tokens, pictures=pictures
+            said,
+            transport=self._transport,
+            rendered=seen.text,
+            tokens=seen.tokens,
+            pictures=pictures,
+            is_typed=is_typed,
         )
 
     async def _perceived(self, said: str) -> Perceived:

@@ -26,6 +26,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from parley.core.call_events import (
+    GoodbyeDue,
     PhraseInserted,
     QuestionReopened,
     ResponseEnded,
@@ -103,9 +104,12 @@ class FillerProcessor(FrameProcessor):
         self.cut_off = False
         # A model was asked in this wait, and the state of its response.
         self._asked = self._responding = self._tools = False
+        # No question is asked any more.
+        self._is_leaving = False
         self._timer: asyncio.Task[None] | None = None
         events.subscribe(TurnEndDecided, self._on_turn_end_decided)
         events.subscribe(QuestionReopened, self._on_question_reopened)
+        events.subscribe(GoodbyeDue, self._on_goodbye_due)
         events.subscribe(ResponseStarted, self._on_response_started)
         events.subscribe(ResponseText, self._on_response_text)
         events.subscribe(ResponseEnded, self._on_response_ended)
@@ -115,7 +119,7 @@ class FillerProcessor(FrameProcessor):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if direction is FrameDirection.DOWNSTREAM:
-            if isinstance(frame, LLMContextFrame) and not frame.speculation and self._is_asked(frame):
+            if isinstance(frame, LLMContextFrame) and not frame.speculation and self._will_be_asked(frame):
                 self._said = _last_words(frame.context)
                 self._begin(self._mask_ms())
             elif isinstance(frame, (InterruptionFrame, EndFrame, CancelFrame)):
@@ -129,7 +133,11 @@ class FillerProcessor(FrameProcessor):
             self._quiet_since_ms = event.at_ms - event.silence_ms
 
     def _on_question_reopened(self, _event: QuestionReopened) -> None:
-        self._begin()
+        if not self._is_leaving:
+            self._begin()
+
+    def _on_goodbye_due(self, _event: GoodbyeDue) -> None:
+        self._is_leaving = True
 
     def _on_response_started(self, event: ResponseStarted) -> None:
         if self._watch is not None:
@@ -173,6 +181,9 @@ class FillerProcessor(FrameProcessor):
         if self._masking is None or quiet_since_ms is None or not self._masking.covers(self._said):
             return None
         return self._masking.due_ms(quiet_since_ms=quiet_since_ms, asked_ms=self._clock.now_ms())
+
+    def _will_be_asked(self, frame: LLMContextFrame) -> bool:
+        return not self._is_leaving and self._is_asked(frame)
 
     def _begin(self, mask_ms: int | None = None) -> None:
         self._end()

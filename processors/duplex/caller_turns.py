@@ -68,15 +68,16 @@ class CallerTurns:
         self._voice_us = None
 
     def _on_text_typed(self, event: TextTyped) -> None:
-        self._take(event.text, None)
+        self._take(event.text, None, is_typed=True)
 
     def _on_turn_transcribed(self, event: TurnTranscribed) -> None:
         began_us, self._words_us = self._words_us, None
         self._take(event.text, began_us)
 
-    def _take(self, text: str, began_us: int | None) -> None:
+    def _take(self, text: str, began_us: int | None, *, is_typed: bool = False) -> None:
         if text.strip():
-            task = asyncio.create_task(self._commit(text, began_us), name="caller_turns.commit")
+            commit = self._commit(text, began_us, is_typed=is_typed)
+            task = asyncio.create_task(commit, name="caller_turns.commit")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -89,7 +90,7 @@ class CallerTurns:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _commit(self, text: str, began_us: int | None) -> None:
+    async def _commit(self, text: str, began_us: int | None, *, is_typed: bool) -> None:
         try:
             seen = await self._perceive(text)
             await self._conversation.user_turn(
@@ -98,6 +99,7 @@ class CallerTurns:
                 rendered=seen.text,
                 tokens=seen.tokens,
                 event_us=began_us,
+                is_typed=is_typed,
             )
         except AgentError as error:
             # The service answers by itself: its answer cannot be held back, and the caller is not informed.

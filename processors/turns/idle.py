@@ -15,8 +15,9 @@ overlaps the bot's other speech.
 Without settings there are no prompts, for calls in which the caller cannot answer or prompts are not wanted.
 The call then ends when neither side has made a sound for ``timeout_ms``, as every call does.
 
-A server that is about to stop ends the call by ``leave``. Current speech of the bot has ``PATIENCE_MS`` to
-end; then the farewell is said, which cannot be interrupted, and the call ends after it.
+A server that is about to stop ends the call by ``leave``. From then on no turn of the caller is answered
+(``GoodbyeDue``). Current speech of the bot and an answer that is owed have ``PATIENCE_MS`` to end; then the
+farewell is said, which cannot be interrupted. The call ends after it, and cuts whatever else began meanwhile.
 
 The object owns no task: ``run`` is one that its caller owns. Event handlers never block.
 """
@@ -36,6 +37,7 @@ from pipecat.frames.frames import (
 from parley.core.call_events import (
     CallEnding,
     CallerJoined,
+    GoodbyeDue,
     ReplyAnnounced,
     ReplyFinished,
     ReplyOpened,
@@ -119,6 +121,8 @@ class IdleMonitor:
         self._owed_until_ms = 0
         # Text that is said before the call ends; None: the call continues.
         self._farewell: str | None = None
+        # The replies that have begun since it was sent to the voice, the farewell's first; None before that.
+        self._since: list[str] | None = None
         self._not_before_ms = 0
         # The caller had no reason to make a sound until then.
         self._waited_until_ms = 0
@@ -174,23 +178,30 @@ class IdleMonitor:
         """
         if self._farewell is None:
             self._farewell = farewell
+            self._events.publish(GoodbyeDue(self._events.now_ms()))
             self._wake.set()
 
     async def _say_farewell(self, farewell: str, say: Say) -> None:
         patience_ms = self._clock.now_ms() + PATIENCE_MS
-        await self._until(lambda: not self._speaks_now(), by_ms=patience_ms)
+        await self._until(lambda: not (self._speaks_now() or self._in_turn), by_ms=patience_ms)
+        if self._in_turn:
+            # Its words are kept. In full duplex the bot says nothing while a turn is open.
+            self._events.publish(TurnEndRequested(self._clock.now_ms(), waits_for_words=False))
         if self._speaks_now():
             await say(InterruptionFrame())
         if not farewell:
             return
         logger.info("the server is stopping: saying goodbye and ending the conversation")
-        before = frozenset(self._open)
         spoken = TTSSpeakFrame(farewell, append_to_context=True)
         spoken.interruptible = False
+        since: list[str] = []
+        self._since = since
         await say(spoken)
         now_ms = self._clock.now_ms()
-        await self._until(lambda: bool(self._open - before), by_ms=now_ms + BEGINS_MS)
-        await self._until(lambda: not self._open - before, by_ms=now_ms + FAREWELL_MS)
+        await self._until(lambda: bool(since), by_ms=now_ms + BEGINS_MS)
+        await self._until(lambda: not self._open.intersection(since[:1]), by_ms=now_ms + FAREWELL_MS)
+        if self._speaks_now():
+            await say(InterruptionFrame())
 
     def _speaks_now(self) -> bool:
         # An owed answer would begin after the farewell, and be cut.
@@ -290,6 +301,8 @@ class IdleMonitor:
     # Events of the bot.
 
     def _on_reply_begins(self, event: ReplyOpened | ReplyAnnounced | ReplyStarted) -> None:
+        if self._since is not None and event.reply_id not in self._open:
+            self._since.append(event.reply_id)
         self._open.add(event.reply_id)
         self._speaks()
 

@@ -67,7 +67,7 @@ MOST_RECORDING_EVENTS = 1_000
 # The clock of a session may be ahead of that of the process that made the link.
 MOST_SKEW_US = 60_000_000
 # Fields of turns, and of events of a recorded call, that a link shows.
-_TURN_FIELDS = ("text", "transport", "reply_id", "truncated", "unheard", "by")
+_TURN_FIELDS = ("text", "transport", "typed", "reply_id", "truncated", "unheard", "by")
 _CALL_EVENTS = frozenset(
     {
         *("VoiceStarted", "VoiceEnded", "TurnStarted", "TurnEndDecided", "TurnEnded", "TurnTranscribed"),

@@ -44,6 +44,11 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             lines = person.part("captions").locator("li")
             await expect(lines).to_have_count(5)
             await expect(lines.nth(2).locator("s")).not_to_be_empty()
+            # The transcript stays in view, and nothing is below the window.
+            below_px, shown_px = await person.part("conversation").evaluate(
+                "node => [document.documentElement.scrollHeight - innerHeight, node.clientHeight]"
+            )
+            assert (below_px <= 0, shown_px > 150) == (True, True), (below_px, shown_px)
             await expect(lines.nth(2).locator(".latency")).to_contain_text(" ms")
             # The second question is played from its beginning, and the page reads along.
             await lines.nth(3).locator("button").click()

@@ -141,6 +141,8 @@ def test_a_caller_who_writes_is_not_idle(tmp_path: Path):
     assert texts(call)[:2] == ["At ten.", CHOSEN.prompts[0]]
     # A person who reads and writes takes longer than one who listens and speaks.
     assert silences_ms(call)[0] == pytest.approx(CHOSEN.patience_ms, abs=TOLERANCE_MS)
+    [turn] = [event.payload for event in call.events if event.kind is Kind.USER_TURN]
+    assert turn["typed"] is True
 
 
 def test_a_call_in_which_the_caller_said_goodbye_ends_after_the_answer(tmp_path: Path):
@@ -209,6 +211,24 @@ def test_nothing_interrupts_the_goodbye_of_a_server_that_stops(tmp_path: Path):
     call = simulate(caller, tmp_path, greeting="Hello.", concurrently=closing_at(4), **PERSON)
     assert said(call)[:2] == [("Hello.", False), (FAREWELL, False)]
     assert length_ms(call) < 20_000
+
+
+@pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "duplex"])
+def test_a_question_that_is_open_at_the_goodbye_is_kept_and_not_answered(tmp_path: Path, omni):
+    caller = [silence(2_500), voice(1_600), silence(60_000)]
+    call = simulate(caller, tmp_path, greeting="Hello.", concurrently=closing_at(4), omni=omni, **PERSON)
+    assert said(call) == [("Hello.", False), (FAREWELL, False)]
+    assert call.bot_spans_ms(gap_ms=GAP_MS)[-1][0] > 4_100
+    assert length_ms(call) - call.bot_spans_ms(gap_ms=GAP_MS)[-1][1] < 500
+    assert [event.payload["text"] for event in call.events if event.kind is Kind.USER_TURN]
+
+
+@pytest.mark.parametrize("omni", [None, ()], ids=["cascade", "duplex"])
+def test_a_caller_who_speaks_on_does_not_keep_a_server_that_stops_from_its_goodbye(tmp_path: Path, omni):
+    caller = [silence(3_000), voice(6_000), silence(60_000)]
+    call = simulate(caller, tmp_path, greeting="Hello.", concurrently=closing_at(4), omni=omni, **PERSON)
+    assert said(call) == [("Hello.", False), (FAREWELL, False)]
+    assert length_ms(call) < 11_000
 
 
 def test_without_words_a_call_of_a_server_that_stops_ends_at_once(tmp_path: Path):

@@ -6,7 +6,7 @@ import { SessionRecord, lastTurns } from "../../web/shared/record.js";
 
 const AT_US = 1_700_000_000_000_000;
 const event = (kind, seq, payload, { key = `k${seq}`, offsetUs = seq } = {}) => ({ kind, seq, key, event_us: AT_US + offsetUs, payload });
-const user = (seq, text, options) => event("user_turn", seq, { text, transport: "text" }, options);
+const user = (seq, text, { payload = {}, ...options } = {}) => event("user_turn", seq, { text, transport: "text", ...payload }, options);
 const bot = (seq, id, text, more = {}) => event("bot_turn", seq, { reply_id: id, text, ...more });
 
 function shown() {
@@ -51,6 +51,14 @@ test("an interrupted reply shows the words that were not heard", () => {
   assert.equal(root.querySelector("s.unheard").textContent, "two three");
   assert.equal(root.querySelector(".cut").textContent, "cut off");
   assert.equal(root.querySelector('[data-role="via"]').textContent, "phone");
+});
+
+test("a turn that was typed in a call does not claim to be spoken", () => {
+  const { record, root } = shown();
+  record.take(user(1, "spoken", { payload: { transport: "webrtc" } }));
+  record.take(user(2, "typed", { payload: { transport: "webrtc", typed: true } }));
+  const badges = [...root.querySelectorAll('[data-role="user-turn"]')].map((item) => item.querySelector(".via")?.textContent);
+  assert.deepEqual(badges, ["voice", undefined]);
 });
 
 const FEES = { document: "Fee schedule", heading: "Cards abroad", number: 4 };

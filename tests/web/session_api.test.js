@@ -109,6 +109,14 @@ test("a session is deleted, exported and given a code by its own paths", async (
   assert.equal(api.exportPath, `${PATH}/export`);
 });
 
+test("a page that may not begin a conversation says what to do, in words for people", async (t) => {
+  await serve(t, (request, response) => answerJson(response, { detail: "a key or a token is needed: Authorization: Bearer" }, 401));
+  const error = await failure(SessionApi.create());
+  assert.deepEqual([error.status, error.refused], [401, true]);
+  assert.match(error.message, /Operators log in first\.$/);
+  assert.doesNotMatch(error.message, /Bearer/);
+});
+
 for (const { status, body, text, gone = false, denied = false, refused = false } of [
   { status: 404, body: { error: "no such session" }, text: "The server reports: no such session.", gone: true },
   { status: 401, body: { detail: "a token is required" }, text: "The server reports: a token is required.", denied: true, refused: true },

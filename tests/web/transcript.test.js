@@ -16,6 +16,8 @@ function call() {
     hear: (text, final = false) => say("user-input", { text, final }),
     sentence: (id, text) => say("bot-output", { text, spoken: false, segment_id: id }),
     spoken: (id, text) => say("bot-output", { text, spoken: true, segment_id: id }),
+    heard: (text, unheard = "", more = {}) =>
+      say("server-message", { kind: "heard", text, unheard, truncated: Boolean(unheard), in_context: true, ...more }),
     turn: (record) => say("server-message", { kind: "turn", ...record }),
     users: () => [...root.querySelectorAll('[data-role="user-turn"] .bubble')].map(({ textContent }) => textContent),
     replies: () => [...root.querySelectorAll('[data-role="bot-turn"] .bubble')].map(({ textContent }) => textContent.trim()),
@@ -125,6 +127,66 @@ test("a reply of which nothing was heard was not said", () => {
   sentence(1, "Never mind.");
   say("bot-interrupted");
   assert.deepEqual(replies(), []);
+});
+
+test("a filler that was heard before a reply that was cut counts as heard", () => {
+  const { heard, sentence, spoken, say, words } = call();
+  sentence(1, "Okay.");
+  sentence(2, "The zebra counter is open from nine to five.");
+  spoken(2, "The zebra counter is");
+  say("bot-interrupted");
+  assert.deepEqual(words("unheard"), ["Okay.", "open", "from", "nine", "to", "five."]);
+  heard("Okay.", "", { in_context: false });
+  heard("The zebra counter is open", "from nine to five.");
+  assert.deepEqual(words("unheard"), ["from", "nine", "to", "five."]);
+  assert.deepEqual(words("spoken"), ["Okay.", "The", "zebra", "counter", "is", "open"]);
+});
+
+test("a sentence that the page did not hear of before it was cut is shown as far as it was heard", () => {
+  const { heard, hear, replies, root, say, turn, words } = call();
+  say("user-started-speaking");
+  hear("Wait");
+  say("bot-interrupted");
+  heard("Hello,", "I am Bea.");
+  assert.deepEqual(replies(), ["Hello, I am Bea."]);
+  assert.deepEqual([words("spoken"), words("unheard")], [["Hello,"], ["I", "am", "Bea."]]);
+  assert.deepEqual([...root.children].map(({ dataset }) => dataset.role), ["bot-turn", "user-turn"]);
+  assert.equal(root.firstElementChild.dataset.cut, "true");
+  turn({ user_text: "", interrupted: true, spans: {} });
+  assert.deepEqual(words("unheard"), ["I", "am", "Bea."]);
+});
+
+test("a reply whose words came too late returns to its place when the server has heard some", () => {
+  const { heard, hear, replies, root, say, sentence, words } = call();
+  say("user-input", { text: "typed", input_type: "chat" });
+  sentence(1, "Hello, I am Bea.");
+  say("bot-interrupted");
+  hear("Wait.", true);
+  assert.deepEqual(replies(), []);
+  heard("Hello,", "I am Bea.");
+  assert.deepEqual(words("unheard"), ["I", "am", "Bea."]);
+  assert.deepEqual([...root.children].map(({ dataset }) => dataset.role), ["user-turn", "bot-turn", "user-turn"]);
+});
+
+test("a word that left the server and was not heard any more is not shown as heard", () => {
+  const { heard, sentence, spoken, say, words } = call();
+  sentence(1, "Are you still there?");
+  spoken(1, "Are you still there?");
+  say("bot-interrupted");
+  heard("Are you still", "there?");
+  assert.deepEqual([words("spoken"), words("unheard")], [["Are", "you", "still"], ["there?"]]);
+});
+
+test("a reply that was shown and heard whole is not shown again by its record", () => {
+  const { heard, replies, root, sentence, spoken, say, turn } = call();
+  sentence(1, "It is red.");
+  spoken(1, "It is");
+  say("bot-interrupted");
+  heard("It is red.");
+  turn({ user_text: "What colour?", interrupted: false, spans: {} });
+  heard("Hm.", "", { in_context: false });
+  assert.deepEqual(replies(), ["It is red."]);
+  assert.equal(root.querySelector(".cut"), null);
 });
 
 test("a reply that was heard to its end is not cut off by a late interruption", () => {

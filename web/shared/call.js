@@ -415,7 +415,7 @@ export class Call {
     const texts = [answer.error, answer.detail].filter((text) => typeof text === "string");
     const reason = texts[0] ?? t("server_answered", { status: response.status });
     if (response.status === 401) {
-      throw new CallError(t("may_not_begin"), 401);
+      throw new CallError(t("may_not_begin", { login: "/admin" }), 401);
     }
     const refusal = response.status === 503 ? "server_busy" : "call_refused";
     throw new CallError(t(refusal, { why: reason }), response.status);

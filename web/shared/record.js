@@ -258,14 +258,14 @@ export class SessionRecord {
    * @param {UserTurn} payload
    * @param {Place} place
    */
-  #userTurn(key, { text, transport, rendered, pictures = [] }, place) {
+  #userTurn(key, { text, transport, typed = false, rendered, pictures = [] }, place) {
     const said = this.#entry(key, "user", place);
     const shown = pictures.flatMap((each) => this.#pictures.get(each.key) ?? []);
     said.bubble.replaceChildren(...shown.map(pictureOf), text);
     said.item.dataset.final = "true";
     // It may be durable and unanswered: the reason of the failure stays.
     if (place === PENDING || !said.under.childElementCount) {
-      said.under.replaceChildren(...(this.#perceived ? tags(rendered) : []), ...via(transport));
+      said.under.replaceChildren(...(this.#perceived ? tags(rendered) : []), ...(typed ? [] : via(transport)));
     }
     this.#bubbles.follow();
   }

@@ -16,7 +16,7 @@ import { Unsent } from "./unsent.js";
 
 /** @import { Attached, MediumName, SessionEvent, TierName } from "../types/server.js" */
 
-const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", gone: "Gone" };
+const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", locked: "Locked", gone: "Gone" };
 /** @type {Partial<Record<TierName, string>>} */
 const SPEAKERS = {
   waiting: "You are waiting for a colleague. Write “never mind” to go on with Parley.",
@@ -66,7 +66,7 @@ const parts = {
   end: part("end", HTMLElement),
   endTitle: part("end-title", HTMLElement),
   endText: part("end-text", HTMLElement),
-  endLink: part("end-link", HTMLElement),
+  endLink: part("end-link", HTMLAnchorElement),
   id: part("session-id", HTMLElement),
 };
 
@@ -349,9 +349,9 @@ class SessionPage {
  *
  * @param {string} title
  * @param {string} text
- * @param {{ state?: string, link?: string }} [options]
+ * @param {{ state?: string, link?: string, href?: string }} [options]
  */
-function showEnd(title, text, { state = LABELS.gone, link = "Begin a new conversation" } = {}) {
+function showEnd(title, text, { state = LABELS.gone, link = "Begin a new conversation", href = "/s/new" } = {}) {
   document.body.dataset.state = "gone";
   document.title = `${title} – Parley`;
   write(parts.state, state);
@@ -361,6 +361,7 @@ function showEnd(title, text, { state = LABELS.gone, link = "Begin a new convers
   parts.endTitle.textContent = title;
   parts.endText.textContent = text;
   parts.endLink.textContent = link;
+  parts.endLink.href = href;
   parts.end.hidden = false;
   parts.endTitle.focus();
 }
@@ -377,7 +378,9 @@ async function open() {
     api = await SessionApi.create();
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    showEnd("A conversation could not be started", error.message, { state: LABELS.away, link: "Try again" });
+    const isLocked = error.status === 401;
+    const next = isLocked ? { state: LABELS.locked, link: "Log in", href: "/admin" } : { state: LABELS.away, link: "Try again" };
+    showEnd("A conversation could not be started", error.message, next);
     return;
   }
   // Going back must not begin another one.

@@ -72,7 +72,10 @@ export class SessionApi {
   static async create() {
     await signedIn();
     /** @type {SessionInfo & NextToken} */
-    const made = await requestJson("POST", "/api/sessions", { headers: authorization() });
+    const made = await requestJson("POST", "/api/sessions", { headers: authorization() }).catch((error) => {
+      // The server's own reason is for clients that are programs.
+      throw error instanceof ApiError && error.status === 401 ? new ApiError(t("may_not_chat"), 401) : error;
+    });
     keepNext(made);
     return new SessionApi(made.id);
   }

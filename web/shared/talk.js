@@ -177,12 +177,13 @@ class TalkPage {
   async #reconnect() {
     const lostAt = performance.now();
     this.#go("lost");
+    const isRestart = this.#isStopping;
     this.#isStopping = false;
     clearTimeout(this.#silent);
     transcript.close();
     this.#beacon?.close();
     this.#beacon = this.#voice = null;
-    this.#say(t("reconnecting"));
+    this.#say(t(isRestart ? "reconnecting_after_restart" : "reconnecting"));
     let requestMs = AGAIN_MS;
     for (;;) {
       const call = this.#newCall();

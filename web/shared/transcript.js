@@ -1,18 +1,23 @@
 // The conversation of a call as bubbles. Decides which words belong to which bubble and which of the bot's words were heard:
 // RTVI messages in, DOM out. A sentence of the bot arrives before it is spoken and is shown dim; its words arrive one by one at
-// the moment they are heard.
+// the moment they are heard. Messages about words may come late, or be dropped by an interruption: the server's record of what was
+// heard of a reply settles its bubble.
 
 import { element } from "./element.js";
 import { t } from "./language.js";
 import { heardLater } from "./latency.js";
 import { citing } from "./passages.js";
 
-/** @import { BotOutput, CitedPassage, HeardLatency, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
+/** @import { BotOutput, CitedPassage, HeardLatency, HeardReply, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
 /** @import { Key } from "./language.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
 
 /** @typedef {{ words: HTMLElement[], next: number }} Segment sentence of the bot; `next` is its first word not yet heard */
-/** @typedef {Bubble & { segments: Map<BotOutput["segment_id"], Segment> }} Reply */
+/** @typedef {{ root: ParentNode & Node, after: ChildNode | null }} Left where a bubble was before it was removed */
+/**
+ * @typedef {Bubble & { segments: Map<BotOutput["segment_id"], Segment>, settled: number, left?: Left }} Reply `settled` is the number
+ *   of its first words about which the server has reported
+ */
 /** @typedef {Bubble & { settled: HTMLElement, interim: HTMLElement, stopped: boolean }} Spoken */
 
 // In the order in which the time passes; names of `spans` in the server's turn record.
@@ -61,6 +66,7 @@ export class Transcript {
         break;
       case "server-message":
         if (message.data?.kind === "turn") this.#turn(message.data);
+        if (message.data?.kind === "heard") this.#settle(message.data);
         if (message.data?.kind === "passages") this.#cite(message.data.passages);
         break;
       default:
@@ -90,17 +96,40 @@ export class Transcript {
     const reply = this.#reply;
     this.#reply = null;
     if (!reply) return;
-    const words = [...reply.segments.values()].flatMap((segment) => segment.words);
-    const unheard = words.filter((word) => !word.classList.contains("spoken"));
-    if (unheard.length === words.length) {
-      reply.item.remove(); // nothing of it was heard: it was not said
-      if (this.#latest === reply) this.#latest = null;
-      return;
+    const { parentNode: root, previousSibling: after } = reply.item;
+    if (wordsOf(reply).some((word) => word.classList.contains("spoken"))) {
+      markCut(reply);
+      this.#bubbles.follow();
+    } else if (root) {
+      reply.left = { root, after };
+      reply.item.remove(); // as far as is known nothing of it was heard: it was not said
     }
-    if (!unheard.length) return;
-    for (const word of unheard) word.classList.add("unheard");
-    reply.item.dataset.cut = "true";
-    reply.under.prepend(element("span", "cut", t("cut_off")));
+  }
+
+  /**
+   * Mark the words of a reply that were heard, by the server's record.
+   *
+   * @param {HeardReply} heard
+   */
+  #settle({ text, unheard, truncated, in_context: inContext }) {
+    const said = text.split(/\s+/).filter(Boolean);
+    if (!said.length) return;
+    const isOver = truncated && inContext;
+    let reply = this.#latest;
+    if (!reply || reply.settled >= wordsOf(reply).length) {
+      // Its sentence was dropped by the interruption, before it was shown.
+      if (!isOver) return;
+      reply = this.#newReply(this.#user?.item);
+      this.#latest = reply;
+      this.#write(reply, undefined, `${text} ${unheard}`);
+    }
+    if (!settleWords(reply, said, { isOver })) return;
+    if (reply.left) {
+      const { root, after } = reply.left;
+      this.#bubbles.put(reply.item, after === null ? root.firstChild : after.parentNode ? after.nextSibling : null);
+      delete reply.left;
+    }
+    if (reply !== this.#reply) markCut(reply);
     this.#bubbles.follow();
   }
 
@@ -176,17 +205,37 @@ export class Transcript {
     if (!this.#reply) {
       if (this.#user) this.#dropInterim();
       this.#user = null;
-      this.#reply = { ...this.#bubble("bot"), segments: new Map() };
+      this.#reply = this.#newReply();
       this.#latest = this.#reply;
     }
-    const { bubble, segments } = this.#reply;
+    const segment = this.#write(this.#reply, id, text);
+    this.#bubbles.follow();
+    return segment;
+  }
+
+  /**
+   * @param {HTMLElement} [before]
+   * @returns {Reply}
+   */
+  #newReply(before) {
+    const made = this.#bubbles.make("bot");
+    this.#bubbles.put(made.item, before);
+    return { ...made, segments: new Map(), settled: 0 };
+  }
+
+  /**
+   * @param {Reply} reply
+   * @param {BotOutput["segment_id"]} id
+   * @param {string} text
+   * @returns {Segment}
+   */
+  #write({ bubble, segments }, id, text) {
     const words = text.split(/\s+/).filter(Boolean).map((word) => element("span", "word", word));
     const line = element("span", "segment");
     for (const word of words) line.append(word, " ");
     bubble.append(line);
     const segment = { words, next: 0 };
     segments.set(id, segment);
-    this.#bubbles.follow();
     return segment;
   }
 
@@ -217,6 +266,49 @@ export class Transcript {
     this.#bubbles.put(made.item);
     return made;
   }
+}
+
+/** @param {Reply} reply */
+function wordsOf(reply) {
+  return [...reply.segments.values()].flatMap((segment) => segment.words);
+}
+
+/**
+ * Show which words of a reply that is over were not heard.
+ *
+ * @param {Reply} reply
+ */
+function markCut(reply) {
+  const unheard = wordsOf(reply).filter((word) => !word.classList.contains("spoken"));
+  for (const word of unheard) word.classList.add("unheard");
+  reply.under.querySelector(".cut")?.remove();
+  if (unheard.length) {
+    reply.item.dataset.cut = "true";
+    reply.under.prepend(element("span", "cut", t("cut_off")));
+  } else {
+    delete reply.item.dataset.cut;
+  }
+}
+
+/**
+ * Mark words as heard that follow those which the server has reported; return false where they are not in the reply.
+ *
+ * @param {Reply} reply
+ * @param {string[]} said
+ * @param {{ isOver: boolean }} options `isOver`: no other word of the reply was heard, whatever was reported as it left the server
+ */
+function settleWords(reply, said, { isOver }) {
+  const words = wordsOf(reply).slice(reply.settled);
+  /** @type {(at: number, word: string | undefined) => boolean} */
+  const isAt = (at, word) => word === undefined || plain(words[at]?.textContent ?? "") === plain(word);
+  const first = words.findIndex((_, at) => isAt(at, said[0]) && isAt(at + 1, said[1]));
+  if (first < 0) return false;
+  const heard = { words, next: first };
+  for (const word of said) brighten(heard, word);
+  for (const word of words) if (word.classList.contains("spoken")) word.classList.remove("unheard");
+  if (isOver) words.slice(heard.next).forEach((word) => word.classList.remove("spoken"));
+  reply.settled = isOver ? Infinity : reply.settled + heard.next;
+  return true;
 }
 
 /**

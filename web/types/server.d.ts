@@ -25,6 +25,8 @@ export interface UserTurn {
   text: string;
   pictures?: { key: string }[];
   transport?: string;
+  /** It was typed in a call. */
+  typed?: boolean;
   /** Text that the model reads, with what was perceived in brackets. */
   rendered?: string;
 }
@@ -321,6 +323,7 @@ export type ServerMessage =
   | LineQueue
   | Votes
   | StepChange
+  | HeardReply
   | { kind: "session"; id: string }
   | { kind: "session_lost"; reason?: string }
   | { kind: "server_shutdown" }
@@ -331,6 +334,16 @@ export interface UserInput {
   /** "chat" for typed text. */
   input_type?: string;
   final?: boolean;
+}
+
+/** What was heard of a reply that is over; it comes before the record of its turn. */
+export interface HeardReply {
+  kind: "heard";
+  text: string;
+  unheard: string;
+  truncated: boolean;
+  /** False for a filler. */
+  in_context: boolean;
 }
 
 export interface BotOutput {

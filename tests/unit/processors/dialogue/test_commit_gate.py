@@ -23,7 +23,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import QuestionReopened
+from parley.core.call_events import GoodbyeDue, QuestionDropped, QuestionReopened, TextTyped
 from parley.core.pictures import OF_SCREEN, SCREEN, SHOWN, UNSEEN, Picture, picture_key, referred_key
 from parley.language import find_language
 from parley.models.pictures import VisionSettings
@@ -68,7 +68,7 @@ class Bench:
         self, conversation: Conversation, opened: Conversations, folder: Path, gate: CommitGate
     ) -> None:
         self.conversation, self.opened, self.folder, self.gate = conversation, opened, folder, gate
-        self.context = gate._context
+        self.context, self.events = gate._context, gate._events
         self.model = Model()
         self.worker = PipelineWorker(
             Pipeline([gate, self.model]),
@@ -180,6 +180,40 @@ def test_a_turn_for_which_there_is_no_room_is_refused_aloud_and_the_model_is_not
     bench = play(tmp_path, scenario, max_pending=10)
     assert bench.model.asked == []
     assert bench.model.spoken == [SETTINGS.refusal]
+
+
+def test_once_the_goodbye_is_due_turns_are_kept_and_neither_asked_nor_answered_by_the_call(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        dropped: list[QuestionDropped] = []
+        bench.events.subscribe(QuestionDropped, dropped.append)
+        with bench.away():
+            await bench.say("What time is it?")
+            await asyncio.sleep(1)
+            bench.events.publish(GoodbyeDue(bench.events.now_ms()))
+        await asyncio.sleep(5)
+        assert len(dropped) == 1
+        await bench.say(PERSON)
+        await asyncio.sleep(1)
+        assert len(dropped) == 2
+        assert await bench.turns() == ["What time is it?", PERSON]
+        assert bench.gate.foreseen("What is it?") is None
+
+    bench = play(tmp_path, scenario, answers=Transfer())
+    assert (bench.model.asked, bench.model.spoken) == ([], [])
+
+
+def test_a_turn_that_was_typed_in_a_call_is_kept_as_typed(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        for text, is_typed in (("I see.", True), ("I see.", False), ("And then?", True)):
+            if is_typed:
+                bench.events.publish(TextTyped(bench.events.now_ms(), text))
+            await bench.say(text)
+            await asyncio.sleep(1)
+        events = await bench.opened.store.events(bench.conversation.session_id, limit=100)
+        turns = [event.payload for event in events if event.kind is Kind.USER_TURN]
+        assert [turn.get("typed") for turn in turns] == [True, None, True]
+
+    play(tmp_path, scenario)
 
 
 def test_a_session_that_someone_else_claimed_asks_nothing(tmp_path: Path):

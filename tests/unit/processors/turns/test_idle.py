@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from pipecat.frames.frames import EndFrame, Frame, TTSSpeakFrame
+from pipecat.frames.frames import EndFrame, Frame, InterruptionFrame, TTSSpeakFrame
 
 from parley.core.call_events import (
     CallEnding,
@@ -12,6 +12,7 @@ from parley.core.call_events import (
     CallEvent,
     FloorLeft,
     FloorTaken,
+    GoodbyeDue,
     ReplyAnnounced,
     ReplyFinished,
     ReplyOpened,
@@ -260,3 +261,49 @@ def test_a_voice_that_never_ends_has_its_turn_ended_again_and_again():
     bench = held(Bench, voice, for_s=1)
     assert ended_ms == [120_000, 240_000]
     assert bench.said == []
+
+
+def test_what_begins_during_the_farewell_ends_with_it_and_does_not_postpone_the_end():
+    """Speech of a source that does not know of the goodbye, such as a colleague's sentence."""
+
+    class Slow(Bench):
+        async def say(self, frame: Frame) -> None:
+            self.said.append((self.clock.now_ms() - self.began_ms, frame))
+            if isinstance(frame, TTSSpeakFrame):
+                self.opens("farewell")
+
+    async def leaves(bench: Bench) -> None:
+        due: list[GoodbyeDue] = []
+        bench.events.subscribe(GoodbyeDue, due.append)
+        bench.keeper.leave("Goodbye.")
+        bench.keeper.leave("Goodbye again.")
+        assert len(due) == 1
+        await asyncio.sleep(1)
+        bench.opens("late")
+        await asyncio.sleep(1)
+        bench.finishes("Goodbye.", "farewell")
+
+    made = held(Slow, leaves, for_s=30)
+    assert [type(frame) for _, frame in made.said] == [TTSSpeakFrame, InterruptionFrame, EndFrame]
+    assert made.at_ms == [0, 2_000, 2_000]
+
+
+def test_a_farewell_waits_a_moment_for_the_end_of_the_callers_turn_and_then_ends_it():
+    async def leaves(bench: Bench, ends_after_s: float) -> list[TurnEndRequested]:
+        requested: list[TurnEndRequested] = []
+        bench.events.subscribe(TurnEndRequested, requested.append)
+        bench.publish(TurnStarted)
+        bench.keeper.leave("Goodbye.")
+        await asyncio.sleep(ends_after_s)
+        bench.publish(TurnEnded, "I have a question.")
+        return requested
+
+    async def ends_soon(bench: Bench) -> None:
+        assert await leaves(bench, 1.2) == []
+
+    async def goes_on(bench: Bench) -> None:
+        [end] = await leaves(bench, 9)
+        assert not end.waits_for_words
+
+    assert held(Bench, ends_soon, for_s=20).at_ms == [1_200, 1_200]
+    assert held(Bench, goes_on, for_s=20).at_ms == [2_000, 2_000]
