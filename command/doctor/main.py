@@ -38,6 +38,7 @@ from parley.command.log import configure_log
 from parley.configs.load import load_deployment
 from parley.core.errors import ConfigError
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.runtime.event_loop import run_asyncio
 from parley.serving.gateway.webrtc.turn_credentials import TurnServer
 from parley.serving.gateway.webrtc.turn_settings import TurnSettings
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     configure_log(given.verbose)
-    return status_of(parser.prog, lambda: asyncio.run(_doctor(given)))
+    return status_of(parser.prog, lambda: run_asyncio(_doctor(given)))
 
 
 def build_parser() -> argparse.ArgumentParser:
