@@ -20,7 +20,7 @@ from typing import Any
 
 from loguru import logger
 
-from parley.command.exit_status import EXIT_INTERRUPTED, EXIT_USAGE
+from parley.command.exit_status import EXIT_USAGE
 from parley.command.log import configure_log
 from parley.command.worker_options import HOSTED, KINDS, KNOWN
 from parley.configs.engines import checked_settings
@@ -30,6 +30,7 @@ from parley.core.registry import is_target
 from parley.core.yaml_text import named_values
 from parley.protocols.worker_tokens import LEAST_SECRET_BYTES
 from parley.runtime.event_loop import run_asyncio
+from parley.runtime.interrupts import EXIT_INTERRUPTED
 from parley.runtime.worker_secret import secret_in
 from parley.serving.worker.hosting import Hosted, HostedOmni, Load
 from parley.serving.worker.server import WorkerServer
