@@ -3,9 +3,10 @@
 import runpy
 import sys
 
-from parley.runtime.interrupts import EXIT_INTERRUPTED, end_at_once_during_imports
+from parley.runtime.interrupts import EXIT_INTERRUPTED, end_at_once, end_at_once_during_imports
 
 if __name__ == "__main__":
+    end_at_once()
     end_at_once_during_imports()
     module = sys.argv.pop(1)
     try:

@@ -41,9 +41,9 @@ def ended(tmp_path: Path, script: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("begin", ["end_at_once", "end_at_once_during_imports"])
+@pytest.mark.parametrize("begin", ["end_at_once()", "end_at_once(), end_at_once_during_imports()"])
 def test_an_interrupt_during_an_import_ends_the_process(begin: str, tmp_path: Path):
-    script = f"{begin}()\nprint('begun', end='')\nimport swallows\nprint('lost')"
+    script = f"{begin}\nprint('begun', end='')\nimport swallows\nprint('lost')"
     assert ended(tmp_path, script) == (130, "begun", "")
 
 
