@@ -5,6 +5,12 @@
 ``parley serve``, ``parley call`` and ``parley text`` do the same.
 """
 
+from parley.runtime.interrupts import end_at_once
+
+if __name__ == "__main__":
+    # Before the other imports, during which Ctrl-C would be an exception inside other packages.
+    end_at_once()
+
 from parley.command.bot_line import main
 from parley.command.pipecat_bot import bot
 from parley.runtime.process_exit import exit_process

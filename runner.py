@@ -6,6 +6,12 @@ starts the workers that the deployment names; ``all`` does the same, for a deplo
 command is ``parley.command.runner_line``.
 """
 
+from parley.runtime.interrupts import end_at_once
+
+if __name__ == "__main__":
+    # Before the other imports, during which Ctrl-C would be an exception inside other packages.
+    end_at_once()
+
 from parley.command.runner_line import main
 from parley.runtime.process_exit import exit_process
 

@@ -73,10 +73,11 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument(
         "--specialists",
-        nargs="+",
-        default=(),
+        action="append",
+        default=[],
         metavar="NAME",
-        help="speakers: name speakers by their voices where channels are mixed; prosody: manner of speaking",
+        help="speakers: name speakers by their voices where channels are mixed; prosody: manner of speaking; "
+        "may be repeated",
     )
     root.add_argument(
         "--sessions", action="store_true", help="write each transcript as a session too, for an import"

@@ -24,6 +24,9 @@ def callers_pcm(source: Path | None, output: Path | None) -> bytes:
     targets = () if output is None else (output, output.with_suffix(".json"))
     try:
         data = None if source is None else source.read_bytes()
+        # A folder that is missing is created, and not those above it: the path may be misspelt.
+        if output is not None and not (above := output.absolute().parent.parent).is_dir():
+            raise ConfigError(f"--output {output}: there is no folder {above}")
         for target in targets:
             if source is not None and target.exists() and target.samefile(source):
                 raise ConfigError(f"--output {output} would overwrite the caller's recording {source}")

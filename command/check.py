@@ -28,7 +28,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="parley check",
         description="Check a deployment: its settings, and the keys, packages and files that it needs.",
-        epilog="Exit status: 0 when nothing is missing, 2 otherwise. The session store is not opened.",
+        epilog="Exit status: 0 when nothing is missing, 2 otherwise. The documents are read. The session "
+        "store is not opened.",
     )
     options.add_mode(parser, (CASCADE, DUPLEX))
     options.add_config(parser)
@@ -52,6 +53,7 @@ def _check(program: str, config: str, mode: str) -> int:
 
 def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     """Yield what would keep a server of a deployment from starting."""
+    from parley.command.deployment_files import checks_of_files
     from parley.command.server import check_server
     from parley.pipelines.call_recording import check_recording
     from parley.pipelines.engines.plan import plan
@@ -80,6 +82,8 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
         yield from _complaint(lambda: pool_secret(tuned(PoolTuning, deployment.workers)))
     if (shared := deployment.workers.shared) is not None:
         yield from _complaint(partial(SharedLines, shared, deployment.remembering.store))
+    for check in checks_of_files(deployment):
+        yield from _complaint(check)
     whole = list(_complaint(partial(plan, deployment, duplex=True)))
     parts = _problems_of_parts(deployment) if whole else []
     # The whole has a problem of its own when its parts do not fit each other.

@@ -12,6 +12,7 @@ from parley.core.errors import ConfigError
 
 PROGRAM = "parley eval"
 EVALS = "parley.evals"
+MEASUREMENT = "parley.command.measurement"
 
 
 def main(arguments: list[str]) -> int:
@@ -43,4 +44,4 @@ def _run(name: str | None, arguments: list[str]) -> NoReturn:
         raise ConfigError(f"there is no measurement {name!r}; `{PROGRAM}` lists them")
     sys.stdout.flush()
     safe_path = ("-P",) if sys.flags.safe_path else ()
-    os.execv(sys.executable, (sys.executable, *safe_path, "-m", module, *arguments))
+    os.execv(sys.executable, (sys.executable, *safe_path, "-m", MEASUREMENT, module, *arguments))

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable
 
 from parley.core.errors import ConfigError, EngineError, MediaError, StoreError
+from parley.runtime.interrupts import EXIT_INTERRUPTED
 
 EXIT_ENGINE = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 MEANING = (
     "Exit status: 0 when the conversation or the server has ended, 1 when an engine fails to "
     "load or to work, 2 when the command, the deployment or one of the user's files is "

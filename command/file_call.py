@@ -1,6 +1,5 @@
 """Hold a call with audio of a file as the caller."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from parley.command.call_files import FILE_RATE_HZ, callers_pcm, write_document
 from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.errors import ConfigError
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.runtime.event_loop import run_asyncio
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
@@ -37,7 +37,7 @@ def call_from_file(
         EngineError: an engine does not load.
     """
     pcm = callers_pcm(source, output)
-    document = asyncio.run(_call_from_pcm(deployment, pcm, output, session_id, mode))
+    document = run_asyncio(_call_from_pcm(deployment, pcm, output, session_id, mode))
     write_document(document, output)
     return 0
 

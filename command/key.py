@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--scope",
         action="append",
-        choices=tuple(KeyScope),
+        choices=[scope.value for scope in KeyScope],
         help="what the key permits; may be repeated (default: everything)",
     )
     parser.add_argument(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
+from parley.runtime.interrupts import end_at_once, end_at_once_during_imports
 from parley.runtime.process_exit import exit_process
 
 PROGRAM = "parley"
@@ -24,10 +25,12 @@ class Subcommand:
     Attributes:
         target: ``"package.module:function"``; the function takes arguments and returns the exit status.
         summary: one line for ``parley --help``.
+        undoes: the function removes or finishes on Ctrl-C what it has begun, without an event loop.
     """
 
     target: str
     summary: str
+    undoes: bool = False
 
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {
@@ -39,7 +42,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "replay": Subcommand("parley.command.calls:replay", "hold recorded calls again and print what changed"),
     "worker": Subcommand("parley.command.worker_line:main", "host one engine for other processes"),
     "transcribe": Subcommand(
-        "parley.batch.transcribe:main", "transcribe audio files and recorded calls, apart from live calls"
+        "parley.batch.transcribe:main",
+        "transcribe audio files and recorded calls, apart from live calls",
+        undoes=True,
     ),
     "init": Subcommand("parley.command.init:main", "write a deployment to start from, parley.yaml"),
     "check": Subcommand(
@@ -51,7 +56,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "config": Subcommand("parley.command.config:main", "print every setting of a deployment, or the schema"),
     "key": Subcommand("parley.command.key:main", "make a key for an application, and its hash for a server"),
-    "models": Subcommand("parley.command.fetch_models:main", "fetch the weights of better local engines"),
+    "models": Subcommand(
+        "parley.command.fetch_models:main", "fetch the weights of better local engines", undoes=True
+    ),
     "eval": Subcommand("parley.command.evaluate:main", "run a measurement, or list them all"),
 }
 
@@ -89,11 +96,16 @@ def main(arguments: list[str] | None = None) -> int:
     if given[0] not in SUBCOMMANDS:
         # Shows the help or the version, or refuses the word.
         build_parser().parse_args(given)
-    module, _, function = SUBCOMMANDS[given[0]].target.partition(":")
-    status: int = getattr(import_module(module), function)(given[1:])
+    command = SUBCOMMANDS[given[0]]
+    module, _, function = command.target.partition(":")
+    run = getattr(import_module(module), function)
+    if command.undoes:
+        end_at_once_during_imports()
+    status: int = run(given[1:])
     return status
 
 
 def console_script() -> None:
     """Run ``parley`` and end the process; an installed command calls it."""
+    end_at_once()
     exit_process(main())

@@ -114,12 +114,12 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_hear_again(parser: argparse.ArgumentParser) -> None:
-    """Add ``--hear-again``."""
+def add_hear_again(parser: argparse.ArgumentParser, *, where: str = "") -> None:
+    """Add ``--hear-again``; ``where`` begins its meaning."""
     parser.add_argument(
         "--hear-again",
         action="store_true",
-        help="with --replay: recognise the caller anew, also where the recording has this recogniser's words",
+        help=f"{where}recognise the caller anew, also where the recording has this recogniser's words",
     )
 
 

@@ -1,6 +1,5 @@
 """A call of a simulated telephone: a server on this machine, and a caller who reaches it as Twilio would."""
 
-import asyncio
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from parley.command.listener import claim_port
 from parley.command.server import check_phone
 from parley.core.errors import ConfigError, PeerError
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.runtime.event_loop import run_asyncio
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
@@ -45,7 +45,7 @@ def call_by_telephone(
     deployment = simulated(deployment)
     check_phone(deployment, mode)
     listener = claim_port(deployment.server.host, port)
-    document = asyncio.run(_call_by_telephone(deployment, listener, pcm, output, mode))
+    document = run_asyncio(_call_by_telephone(deployment, listener, pcm, output, mode))
     for turn in document["turns"]:
         print(
             *(

@@ -89,10 +89,10 @@ def replay_session(
         bucket = None if settings.s3 is None else RecordingBucket(settings.s3)
         recordings = recordings_of(settings.folder, session_id, bucket)
     except MediaError as error:
-        raise ConfigError(f"--replay: {error}") from error
+        raise ConfigError(str(error)) from error
     if not recordings:
         where = session_folder(deployment.recording.folder, session_id)
-        raise ConfigError(f"--replay: nothing was recorded in {where}")
+        raise ConfigError(f"nothing was recorded in {where}")
     replaying = replay_calls(deployment, recordings, output, mode=mode, hears_again=hears_again)
     replayed = unhurried_loop.run(replaying)
     page = write_page(replayed, output / PAGE, deployment.name)

@@ -1,7 +1,6 @@
 """Work of a command whose options are read: a server, a call, or a conversation in this terminal."""
 
 import argparse
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from parley.command.flags import check_flags, with_flags
 from parley.command.log import configure_log
 from parley.command.options import command_of
 from parley.configs.load import load_deployment
+from parley.runtime.event_loop import run_asyncio
 from parley.runtime.heap import without_collection
 from parley.transports.registry import Command
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.mode == "text":
         from parley.pipelines.text.terminal import talk_in_terminal
 
-        return asyncio.run(talk_in_terminal(deployment, session_id=options.session))
+        return run_asyncio(talk_in_terminal(deployment, session_id=options.session))
     return hold(deployment, options)
 
 
@@ -67,11 +67,11 @@ def hold(deployment: "Deployment", options: argparse.Namespace) -> int:
         case Command.DEVICES:
             from parley.command.microphone_call import call_from_microphone
 
-            return asyncio.run(call_from_microphone(deployment, session_id=session_id, mode=mode))
+            return run_asyncio(call_from_microphone(deployment, session_id=session_id, mode=mode))
         case Command.ROOM:
             from parley.command.room_call import call_in_room
 
-            return asyncio.run(call_in_room(deployment, options.transport, session_id=session_id, mode=mode))
+            return run_asyncio(call_in_room(deployment, options.transport, session_id=session_id, mode=mode))
         case _:
             from parley.command.server import serve
 

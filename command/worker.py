@@ -20,7 +20,7 @@ from typing import Any
 
 from loguru import logger
 
-from parley.command.exit_status import EXIT_INTERRUPTED, EXIT_USAGE
+from parley.command.exit_status import EXIT_USAGE
 from parley.command.log import configure_log
 from parley.command.worker_options import HOSTED, KINDS, KNOWN
 from parley.configs.engines import checked_settings
@@ -29,6 +29,8 @@ from parley.core.errors import ConfigError
 from parley.core.registry import is_target
 from parley.core.yaml_text import named_values
 from parley.protocols.worker_tokens import LEAST_SECRET_BYTES
+from parley.runtime.event_loop import run_asyncio
+from parley.runtime.interrupts import EXIT_INTERRUPTED
 from parley.runtime.worker_secret import secret_in
 from parley.serving.worker.hosting import Hosted, HostedOmni, Load
 from parley.serving.worker.server import WorkerServer
@@ -67,7 +69,7 @@ def serve_engine(given: argparse.Namespace, *, program: str) -> int:
         load = _load(kind, given.engine, named_values(given.set), settings)
         with _traces(settings, given.engine) as traces:
             server = WorkerServer(settings, load=load, secret=secret, kind=kind, traces=traces)
-            status = asyncio.run(_run(server, prints_url=given.print_url))
+            status = run_asyncio(_run(server, prints_url=given.print_url))
     except ConfigError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from parley.configs.merging import absolute_store, anchored, merged
 from parley.configs.replaced import instead_of
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, reason_of
 from parley.core.installation import SHIPPED_DIR, written_dir
 from parley.core.yaml_text import parse_yaml_value
 
@@ -58,7 +58,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(f"cannot read {path}: {reason_of(error)}") from error
     return parse_yaml(text, where=str(path))
 
 
@@ -165,23 +165,42 @@ def parse_settings(model: type[Settings], data: dict[str, Any], *, where: str) -
             if fault["type"] == "extra_forbidden":
                 known = ", ".join(_fields_at(model, fault["loc"][:-1]))
                 said = f"unknown field {place!r} (known: {known})"
+            elif fault["type"] in ("model_type", "model_attributes_type"):
+                said = f"{place}: {_expected_section(model, fault['loc'], fault['input'])}"
             else:
                 said = f"{place}: {fault['msg']}"
             faults.append(said + instead_of(place, where=where))
         raise ConfigError(f"{where}: {'; '.join(faults)}") from error
 
 
+def _expected_section(model: type[BaseModel], place: tuple[int | str, ...], given: object) -> str:
+    """Return what to write where another value stands in place of a section of settings."""
+    known = _fields_at(model, place)
+    listed = f" (known: {', '.join(known)})" if known else ""
+    if given is None:
+        return f"the section is empty: give it a setting, or leave it out{listed}"
+    if isinstance(given, str) and "name" in known:
+        return f"write {{name: {given}}}"
+    return f"expected a section with settings, not {given!r}{listed}"
+
+
 def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
-    current: Any = model
+    """Return the settings of a section; none where the place is in no model."""
+    current: type[BaseModel] | None = model
     for part in place:
         if isinstance(part, int):
             # An index of a list: all its items are of one kind.
             continue
+        if current is None or part not in current.model_fields:
+            return []
         annotation = current.model_fields[part].annotation
         candidates = [annotation, *get_args(annotation)]
         current = next(
-            candidate
-            for candidate in candidates
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel)
+            (
+                candidate
+                for candidate in candidates
+                if isinstance(candidate, type) and issubclass(candidate, BaseModel)
+            ),
+            None,
         )
-    return sorted(current.model_fields)
+    return [] if current is None else sorted(current.model_fields)

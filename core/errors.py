@@ -24,6 +24,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def reason_of(error: OSError | ValueError) -> str:
+    """Return why a file cannot be read, for a message that names it: without the path and the number."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 class ConfigError(AgentError):
     """The deployment is wrong: correct it and start again.
 

@@ -32,7 +32,8 @@ def pip_command(extra: str) -> str:
     That of a wheel names the packages: the public index has another project by the name of ours.
     """
     if IS_CHECKOUT:
-        return f"pip install -e '.[{extra}]'"
+        folder = "." if Path.cwd() == IMPORT_DIR else str(IMPORT_DIR)
+        return f"pip install -e '{folder}[{extra}]'"
     marked = f'extra == "{extra}"'
     packages = [each.partition(";")[0].strip() for each in requires("parley") or () if marked in each]
     return f"pip install {shlex.join(packages)}"

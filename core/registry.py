@@ -94,7 +94,13 @@ class Registry(Generic[T]):
         for entry in self._installed():
             if entry.name == name:
                 return Row(entry.value, f"of the package {entry.dist.name}" if entry.dist else "")
-        raise ConfigError(f"unknown {self.stage} {name!r}", known=self.names())
+        known = self.names()
+        if not known and self._is_extensible:
+            raise ConfigError(
+                f"unknown {self.stage} {name!r}: no package registers one; name your own as "
+                "package.module:Class"
+            )
+        raise ConfigError(f"unknown {self.stage} {name!r}", known=known)
 
     def factory(self, name: str) -> Callable[..., T]:
         """Import and return the factory of a name.

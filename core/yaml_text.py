@@ -9,6 +9,10 @@ import yaml
 from parley.core.errors import ConfigError
 
 
+class DuplicateKeyError(yaml.YAMLError):
+    """A mapping has a key twice."""
+
+
 class _Yaml(yaml.SafeLoader):
     """Loader with the booleans of YAML 1.2: "on", "off", "yes" and "no" are words."""
 
@@ -16,6 +20,21 @@ class _Yaml(yaml.SafeLoader):
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Refuse a key that a mapping has twice; PyYAML would keep the last one (PyYAML)."""
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line, name = key.start_mark.line + 1, (key.tag, key.value)
+            if name in lines:
+                raise DuplicateKeyError(
+                    f"line {line}: the key {key.value!r} is there already, in line {lines[name]}"
+                )
+            lines[name] = line
+        return node
 
 
 _Yaml.add_implicit_resolver(
@@ -32,6 +51,8 @@ def parse_yaml_value(text: str, *, where: str) -> Any:
     try:
         # A safe loader: it creates plain values and nothing else.
         return yaml.load(text, Loader=_Yaml)  # noqa: S506
+    except DuplicateKeyError as error:
+        raise ConfigError(f"{where}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: an impossible date. RecursionError: brackets nested too deeply.
         raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}") from error

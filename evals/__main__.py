@@ -44,7 +44,7 @@ def instruments() -> list[str]:
 
 
 def summary(name: str) -> str:
-    """Return the first sentence of a module's docstring, without importing it or what it needs.
+    """Return the first sentence of a module's docstring as plain text, without importing the module.
 
     Raises:
         LookupError: there is no such module, or it has no docstring.
@@ -56,7 +56,7 @@ def summary(name: str) -> str:
     if not documented:
         raise LookupError(f"{name} has no docstring")
     paragraph = " ".join(documented.partition("\n\n")[0].split())
-    line = COMMAND.sub("", paragraph).partition(". ")[0].rstrip(".")
+    line = COMMAND.sub("", paragraph).partition(". ")[0].rstrip(".").replace("``", "")
     return line[:1].upper() + line[1:]
 
 

@@ -8,14 +8,22 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from parley.runtime.interrupts import stopping_in_order
+
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` to completion, as ``asyncio.run`` does, and return its result."""
+    """Run ``main`` to completion, as ``asyncio.run`` does, and return its result; Ctrl-C cancels it."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return run_asyncio(main)
+    with stopping_in_order(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
+
+
+def run_asyncio(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` as ``run`` does, on asyncio's own loop: for what is no server."""
+    with stopping_in_order():
+        return asyncio.run(main)

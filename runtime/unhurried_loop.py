@@ -18,6 +18,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from parley.runtime.interrupts import stopping_in_order
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -82,5 +84,5 @@ class UnhurriedLoop(asyncio.SelectorEventLoop):
 
 def run(main: Coroutine[Any, Any, T], *, most_held_s: float = MOST_HELD_S) -> T:
     """Run ``main`` to completion on such a loop, and return its result."""
-    with asyncio.Runner(loop_factory=lambda: UnhurriedLoop(most_held_s)) as runner:
+    with stopping_in_order(), asyncio.Runner(loop_factory=lambda: UnhurriedLoop(most_held_s)) as runner:
         return runner.run(main)

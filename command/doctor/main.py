@@ -22,7 +22,6 @@ from parley.command.doctor.machine import (
     local_address,
     runs_here,
 )
-from parley.command.doctor.phone import check_call
 from parley.command.doctor.results import (
     CheckResult,
     DoctorCheck,
@@ -32,12 +31,11 @@ from parley.command.doctor.results import (
     run_checks,
     warn,
 )
-from parley.command.doctor.storage import check_store, folders_of
 from parley.command.exit_status import status_of
 from parley.command.log import configure_log
 from parley.configs.load import load_deployment
-from parley.core.errors import ConfigError
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.runtime.event_loop import run_asyncio
 from parley.serving.gateway.webrtc.turn_credentials import TurnServer
 from parley.serving.gateway.webrtc.turn_settings import TurnSettings
 
@@ -53,7 +51,7 @@ def main(arguments: list[str]) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     configure_log(given.verbose)
-    return status_of(parser.prog, lambda: asyncio.run(_doctor(given)))
+    return status_of(parser.prog, lambda: run_asyncio(_doctor(given)))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -69,8 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--server",
         metavar="URL",
-        help="running server to call; default: the one that holds the deployment's port, if any. With the "
-        "public address the proxy is checked, too",
+        help="running server to call, by phone; default: the one that holds the deployment's port, if "
+        "any. With the public address the proxy is checked, too",
     )
     parser.add_argument(
         "--clock",
@@ -110,6 +108,8 @@ async def _doctor(given: argparse.Namespace) -> int:
 
 def checks_of(deployment: "Deployment", given: argparse.Namespace) -> list[DoctorCheck]:
     """Return the checks that a deployment needs, the quick ones first."""
+    from parley.command.doctor.storage import check_store, folders_of
+
     server, phone = deployment.server, deployment.phone
     clock = given.clock or (None if phone is None else phone.public_url)
     checks = [
@@ -165,10 +165,13 @@ async def _check_engines(deployment: "Deployment") -> Sequence[CheckResult]:
 
 
 async def _check_call(deployment: "Deployment", server: str | None) -> Sequence[CheckResult]:
+    from parley.command.doctor.phone import check_call
+
     if deployment.phone is None:
-        if server is not None:
-            raise ConfigError("--server is called by phone, and the deployment has no phone")
-        return []
+        if server is None:
+            return []
+        step = "add the section phone, or leave out --server"
+        return [warn(f"no call was placed at {server}: the deployment has no phone", step)]
     if server is None:
         if not await runs_here(deployment.server):
             step = "start the server and check again, or name one with --server URL"

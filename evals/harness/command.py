@@ -12,6 +12,7 @@ from typing import Any
 from loguru import logger
 
 from parley.core.errors import AgentError
+from parley.runtime.interrupts import stopping_in_order
 
 
 def positive(text: str) -> int:
@@ -63,7 +64,8 @@ def exit_code(run: Callable[[], int]) -> int:
     """
     terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return run()
+        with stopping_in_order():
+            return run()
     except (AgentError, OSError, ExceptionGroup) as error:
         reason = _of_user(error)
         if reason is None:

@@ -10,6 +10,7 @@ same: the size of a file, of what an archive unpacks to, and the pages of a PDF.
 file needs them.
 """
 
+import logging
 import re
 import zipfile
 from collections.abc import Callable
@@ -150,6 +151,8 @@ def _read_word(path: Path) -> str:
 def _read_pdf(path: Path) -> str:
     from pypdf import PdfReader
 
+    # Its warnings about a damaged file come before the error and name no file.
+    logging.getLogger("pypdf").setLevel(logging.ERROR)
     reader = PdfReader(path)
     if reader.is_encrypted and not reader.decrypt(""):
         raise ConfigError(f"the document {path} is encrypted; save it without a password")

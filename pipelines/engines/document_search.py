@@ -1,6 +1,8 @@
 """Search in the deployment's documents for models that do not hold them: its plan and its loading."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -12,6 +14,7 @@ from parley.core.installation import SHIPPED_DIR
 from parley.language import Language
 from parley.models.llm import LanguageModel
 from parley.models.llm.documents import DocumentLlm, user_cache
+from parley.models.retrieval.files import document_files, read_document
 from parley.models.retrieval.finder import FinderTuning, PassageFinder
 from parley.models.retrieval.library import DocumentLibrary
 from parley.models.retrieval.minilm import MiniLm, MiniLmSettings, weights_folder
@@ -120,6 +123,17 @@ def answers_from_documents(deployment: Deployment) -> bool:
     thinking = deployment.thinking
     names = {thinking.llm.name, thinking.fallback.name if thinking.fallback else ""}
     return DOCUMENTS in names or not is_example(deployment.bot.knowledge)
+
+
+def checks_of_documents(deployment: Deployment) -> Iterator[Callable[[], object]]:
+    """Yield a check of each document of a deployment; each reads it and raises ConfigError where it cannot.
+
+    The documents that are shipped need none. A missing folder has no documents (``check_folder``).
+    """
+    folder = deployment.bot.knowledge
+    if not is_example(folder) and answers_from_documents(deployment):
+        for path in document_files(folder):
+            yield partial(read_document, path)
 
 
 def is_example(folder: Path) -> bool:

@@ -133,7 +133,16 @@ def _tool_settings(choice: Choice, *, where: str) -> ToolSettings:
     model = tool_settings_model(factory)
     if not issubclass(model, ToolSettings):
         raise ConfigError(f"{where}: its settings are not derived from parley.models.tools:ToolSettings")
-    settings = parse_settings(model, {**tool_defaults(choice.name, factory), **choice.settings}, where=where)
+    given = {**tool_defaults(choice.name, factory), **choice.settings}
+    if not is_tool_class(factory) and "description" not in given and _needs_description(model):
+        raise ConfigError(
+            f"{where}: the model needs a description of the tool: write a docstring, or settings.description"
+        )
+    settings = parse_settings(model, given, where=where)
     if isinstance(settings, Checked):
         settings.check()
     return settings
+
+
+def _needs_description(model: type[BaseModel]) -> bool:
+    return model.model_fields["description"].is_required()

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,18 +36,13 @@ from parley.core.errors import AgentError, MediaError
 from parley.core.pictures import Picture
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.text.commands import COMMANDS, IMAGE, QUIT, is_command, response_to
 from parley.pipelines.text.printed_answer import print_answer, printable
 from parley.runtime.atomic_file import replace_file
 from parley.session_store.conversation import Conversation
 
 # In colour, so that typed lines stand out from answers in a long conversation.
 PROMPT = FormattedText([("ansigreen", "> ")])
-COMMANDS: Mapping[str, str] = {
-    "/help": "list the commands",
-    "/image": "show the picture in a file with the next line: /image PATH",
-    "/session": "print the id of the session, with which --session resumes it",
-    "/quit": "end the conversation",
-}
 KEYS = "Up and Down recall earlier lines, Ctrl-C interrupts an answer, Ctrl-D ends the conversation."
 
 # Entries of the history that stay when it is opened.
@@ -162,9 +157,9 @@ class Console:
                 line = (await self._prompt.prompt_async()).strip()
             except EOFError:
                 return
-            if line == "/quit":
+            if line == QUIT:
                 return
-            if line.startswith("/"):
+            if is_command(line):
                 await self._run(line)
             elif line:
                 await self._answer(line)
@@ -178,16 +173,12 @@ class Console:
 
     async def _run(self, command: str) -> None:
         name, _, argument = command.partition(" ")
-        if name == "/image":
+        if name == IMAGE:
             await self._show(argument.strip())
-        elif command == "/help":
-            for name, effect in COMMANDS.items():
-                self.write(f"{name:<10}{effect}\n")
+            return
+        self.write(response_to(command, COMMANDS, self._conversation.session_id))
+        if command == "/help":
             self.write(f"{KEYS}\n")
-        elif command == "/session":
-            self.write(f"{self._conversation.session_id}\n")
-        else:
-            self.write(f"Unknown command {command}; /help lists the commands.\n")
 
     async def _show(self, path: str) -> None:
         """Read a picture, which the next line shows."""

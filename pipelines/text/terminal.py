@@ -1,9 +1,9 @@
 """A conversation typed in the terminal: turns of a session, no audio.
 
 In a terminal this is a console (``console``). Elsewhere lines come in, and answers are printed as they
-stream. End of input, or a farewell ("quit" is one), ends the conversation after the last answer. A question
-is asked when the previous answer is complete. One that takes longer than its deadline is given up with one
-line of output, and the conversation goes on.
+stream; ``commands`` work in both. End of input, or a farewell ("quit" is one), ends the conversation after
+the last answer. A question is asked when the previous answer is complete. One that takes longer than its
+deadline is given up with one line of output, and the conversation goes on.
 
 The reader waits on the loop, which is notified when there is something to read. A thread that waits for a
 terminal cannot be ended, and would hold up the end of the process.
@@ -22,6 +22,7 @@ from parley.core.errors import ConfigError
 from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime, plan_answering
 from parley.pipelines.sessions import open_conversations
+from parley.pipelines.text.commands import COMMANDS_OF_LINES, QUIT, is_command, response_to
 from parley.pipelines.text.printed_answer import print_answer
 from parley.serving.pool.pool import Pool
 from parley.session_store.conversation import Conversation
@@ -96,7 +97,11 @@ async def _ask_all(
 
     prompt()
     async for line in _lines(source.fileno()):
-        if line:
+        if line == QUIT:
+            return
+        if is_command(line):
+            _write(out, response_to(line, COMMANDS_OF_LINES, conversation.session_id))
+        elif line:
             await print_answer(
                 conversation, answering, line, partial(_write, out), answer_timeout_s=answer_timeout_s
             )

@@ -137,7 +137,9 @@ def add_share_routes(router: APIRouter, reading: ShareReading, *, in_use: Sequen
         if not most_days:
             raise HTTPException(409, "this server makes no links (server.max_share_days)")
         if for_s > most_days * DAY_S:
-            raise HTTPException(422, f"expires_s: at most {most_days * DAY_S:g} here (server.max_share_days)")
+            raise HTTPException(
+                422, f"expires_s: at most {most_days * DAY_S:.15g} here (server.max_share_days)"
+            )
         address = reading.client(request)
         rate.take(address)
         try:

@@ -66,7 +66,7 @@ class TenantLimitError(ShareError):
 
     def __init__(self, tenant: str, name: str, limit: float, *, retry_s: float, frees: str) -> None:
         super().__init__(
-            f"tenant {tenant} has used up its limit {name} ({limit:g}); {frees}",
+            f"tenant {tenant} has used up its limit {name} ({limit:.15g}); {frees}",
             limit=int(limit),
             retry_s=retry_s,
         )

@@ -169,7 +169,8 @@ async def test_a_recorded_call_has_its_sides_as_speakers(tmp_path: Path):
 def test_manner_of_speaking_is_reported_on_request(tmp_path: Path):
     write_audio(tmp_path / "a.wav", two_cities())
     out = tmp_path / "out"
-    assert main([str(tmp_path / "a.wav"), "--out", str(out), "--specialists", "prosody", "--sessions"]) == 0
+    # The source may follow the option.
+    assert main(["--specialists", "prosody", str(tmp_path / "a.wav"), "--out", str(out), "--sessions"]) == 0
     assert len((out / "a.wav.session.jsonl").read_text().splitlines()) >= 3
     last = transcribed(out, "a.wav").segments[-1]
     assert last.prosody is not None

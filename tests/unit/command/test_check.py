@@ -15,6 +15,7 @@ KEYS = (
     "DEEPGRAM_API_KEY",
     "PARLEY_CALL_KEYS",
     "PARLEY_CALLER_KEY",
+    "PARLEY_STORE_URL",
     "PARLEY_WORKER_SECRET",
     "TWILIO_ACCOUNT_SID",
     "TWILIO_AUTH_TOKEN",
@@ -89,3 +90,59 @@ def test_missing_weights_of_the_sentence_embedder_are_a_problem(
     assert problems == ["the sentence embedder needs its weights: make models ARGS=minilm"]
     (tmp_path / "weights" / PINNED_MODELS["minilm"].folder).mkdir(parents=True)
     assert checked(tmp_path, text, capsys) == (0, [])
+
+
+def test_every_unreadable_document_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "a.md").write_text("# Hours\n\nWe are open from ten to two.\n")
+    (documents / "b.pdf").write_bytes(b"junk")
+    (documents / "c.txt").write_bytes(b"caf\xe9")
+    text = "bot: {knowledge: documents}\nhearing: {stt: {name: pocketsphinx}}\n"
+    status, [pdf, latin] = checked(tmp_path, text, capsys)
+    assert status == 2
+    assert pdf.startswith(f"cannot read the document {documents / 'b.pdf'}: ")
+    assert latin.startswith(f"cannot read the document {documents / 'c.txt'}: ")
+    assert not [record for record in caplog.records if record.name.startswith("pypdf")]
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        (
+            "remembering: {store: {url: 'mysql://x'}}",
+            "remembering.store.url (or PARLEY_STORE_URL): the session",
+        ),
+        (
+            "remembering: {store: {url: sessions.db}}",
+            "remembering.store.url (or PARLEY_STORE_URL): the address",
+        ),
+        (
+            "recording: {enabled: true, folder: /proc/xx}",
+            "recording.folder: cannot write into /proc: ",
+        ),
+        ("operations: {data_dir: /proc/xx}", "operations.data_dir: cannot write into /proc: "),
+        ("operations: {data_dir: own.yaml/data}", "operations.data_dir: {path}/own.yaml is not a folder"),
+        ("operations: {presets_dir: none}", "operations.presets_dir: there is no folder '{path}/none'"),
+        (
+            "operations: {voices: {default: none.wav}}",
+            "operations.voices.default: cannot read {path}/none.wav: No such file or directory",
+        ),
+    ],
+)
+def test_a_folder_or_file_that_a_server_cannot_use_is_a_problem(
+    section: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    status, [found] = checked(tmp_path, f"hearing: {{stt: {{name: pocketsphinx}}}}\n{section}\n", capsys)
+    assert status == 2
+    assert found.startswith(problem.format(path=tmp_path))
+
+
+def test_the_environments_store_address_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PARLEY_STORE_URL", "nonsense")
+    status, [problem] = checked(tmp_path, "hearing: {stt: {name: pocketsphinx}}\n", capsys)
+    assert status == 2 and "PARLEY_STORE_URL" in problem

@@ -4,6 +4,8 @@ import asyncio
 import json
 import resource
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -299,3 +301,19 @@ def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_deployment_that_cannot_be_read_ends_with_status_2(tmp_path: Path):
     assert main(["doctor", "--config", str(tmp_path / "missing.yaml")]) == 2
+
+
+def test_a_deployment_without_a_phone_is_not_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    config = write(tmp_path)
+    arguments = ["doctor", "--config", config, "--only", "call", "--server", "http://127.0.0.1:1"]
+    assert main(arguments) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == (
+        "WARN call     no call was placed at http://127.0.0.1:1: the deployment has no phone; "
+        "add the section phone, or leave out --server"
+    )
+
+
+def test_reading_the_command_line_imports_no_pipecat():
+    code = "import sys, parley.command.doctor.main; print('pipecat' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -7,6 +7,7 @@ import pytest
 
 from parley.command.main import main
 from parley.configs.load import PROJECT_DIR, load_deployment
+from parley.core.installation import pip_command
 
 
 def test_the_written_deployment_is_the_embedded_one_with_a_name(
@@ -41,3 +42,10 @@ def test_a_file_that_is_there_is_left_as_it_is(
     assert main(["init"]) == 2
     assert capsys.readouterr().err == "parley init: parley.yaml exists already; it is left as it is\n"
     assert (tmp_path / "parley.yaml").read_text() == "name: precious\n"
+
+
+def test_an_installation_from_a_checkout_is_named_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(PROJECT_DIR)
+    assert pip_command("anthropic") == "pip install -e '.[anthropic]'"
+    monkeypatch.chdir(tmp_path)
+    assert pip_command("anthropic") == f"pip install -e '{PROJECT_DIR}[anthropic]'"

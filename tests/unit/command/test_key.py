@@ -36,3 +36,10 @@ def test_a_key_from_standard_input_is_not_printed(given: str, status: int, print
     command = [sys.executable, "-m", "parley", "key", "--stdin"]
     done = subprocess.run(command, input=f"{given}\n", cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout + done.stderr) == (status, printed)
+
+
+def test_an_unknown_scope_lists_the_known_ones_as_they_are_written(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["key", "--scope", "bogus"])
+    error = capsys.readouterr().err
+    assert all(repr(scope.value) in error for scope in KeyScope) and "<" not in error

@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from parley.command.bot_line import main
+from parley.command.main import main as parley
 from parley.command.replay import FirstAudio, first_audio_of
 from parley.recording.timeline import RecordedTimeline
 
@@ -34,7 +35,10 @@ def test_hearing_again_belongs_to_a_replay(capsys: pytest.CaptureFixture[str]):
 def test_a_session_without_recordings_is_one_line(capsys: pytest.CaptureFixture[str], session: str):
     assert main(["--replay", session]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("bot.py: --replay: ") and error.count("\n") == 1
+    assert error.startswith("bot.py: ") and error.count("\n") == 1
+    assert parley(["replay", session]) == 2
+    assert capsys.readouterr().err == error.replace("bot.py: ", "parley replay: ")
+    assert "--replay" not in error
 
 
 def timeline(first_sample: int, arrival_ms: int) -> RecordedTimeline:

@@ -54,6 +54,13 @@ def test_an_unknown_deployment_lists_the_known_ones():
         ("thinking: {tools: [{nmae: x}]}", "unknown field 'thinking.tools.0.nmae' .known: name, settings"),
         ("server: {port: 99999}", "server.port: Input should be less than"),
         ("hearing: {stt: {}}", "hearing.stt.name: Field required"),
+        ("thinking: {llm: documents}", "thinking.llm: write {name: documents}"),
+        ("bot:", "bot: the section is empty: give it a setting, or leave it out .known: greeting, "),
+        ("server: 7860", "server: expected a section with settings, not 7860 .known: "),
+        (
+            "bot: {name: a}\nbot: {name: b}",
+            "deployment.yaml: line 2: the key 'bot' is there already, in line 1",
+        ),
         ("- a\n- b", "must hold a mapping"),
         ("a: [1, 2", "is not YAML"),
     ],
@@ -69,8 +76,9 @@ def test_an_empty_file_is_the_default_deployment(tmp_path: Path):
 
 
 def test_a_missing_file_is_said(tmp_path: Path):
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(ConfigError) as raised:
         load_deployment(tmp_path / "no.yaml")
+    assert str(raised.value) == f"cannot read {tmp_path / 'no.yaml'}: No such file or directory"
 
 
 def test_no_secret_stands_in_a_shipped_deployment():

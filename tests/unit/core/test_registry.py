@@ -112,3 +112,8 @@ def test_a_table_that_is_closed_takes_no_other_rows(own_module: str):
     with pytest.raises(ConfigError, match="unknown thing"):
         registry.row(f"{own_module}:Parrot")
     assert registry.own_names() == registry.names() == ("a",)
+
+
+def test_a_registry_without_rows_says_how_a_class_of_ones_own_is_named():
+    with pytest.raises(ConfigError, match="unknown gadget 'x': no package registers one; name your own as "):
+        Registry("gadget", {}).row("x")

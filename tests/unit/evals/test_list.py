@@ -24,3 +24,7 @@ def test_every_instrument_is_listed_with_one_line() -> None:
 def test_a_name_that_is_no_module_is_reported(name: str) -> None:
     with pytest.raises(LookupError, match=name):
         summary(name)
+
+
+def test_a_line_has_no_markup() -> None:
+    assert "``" not in "".join(map(summary, instruments()))

@@ -228,12 +228,16 @@ async def test_with_keys_only_a_reader_of_the_session_makes_links(
         assert (await client.get(f"/api/sessions/{session}")).status_code == 401
 
 
-@pytest.mark.parametrize(("days", "seconds", "status"), [(0, 60, 409), (1, 86_401, 422), (1, 86_400, 201)])
+@pytest.mark.parametrize(
+    ("days", "seconds", "status"), [(0, 60, 409), (30, 2_592_001, 422), (1, 86_400, 201)]
+)
 async def test_a_deployment_bounds_the_time_of_links(tmp_path: Path, days: int, seconds: int, status: int):
     async with application(tmp_path, Turns(), max_share_days=days) as (app, _), client_of(app) as client:
         session = (await client.post("/api/sessions")).json()["id"]
         made = await client.post(f"/api/sessions/{session}/shares", json={"expires_s": seconds})
         assert made.status_code == status
+        if status == 422:
+            assert made.json()["detail"].startswith("expires_s: at most 2592000 here")
 
 
 @pytest.mark.parametrize("damage", ["altered", "key"])

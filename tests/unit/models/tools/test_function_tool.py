@@ -382,7 +382,7 @@ def test_a_hanging_run_does_not_keep_the_process_from_exiting():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("undescribed", {}, "description: Field required"),
+        ("undescribed", {}, "write a docstring, or settings.description"),
         ("takes_any", {}, "the parameter 'days' cannot be given by name"),
         ("takes_a_private_name", {}, "a parameter cannot be named '_x'"),
         ("takes_a_name_of_pydantic", {}, "a parameter cannot be named 'model_config'"),
