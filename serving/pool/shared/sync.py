@@ -13,7 +13,8 @@ life to a database that does not answer.
 Slow or away: the changes wait, in their order, and one step brings them all. Requests are refused after
 ``no_worker_ms`` without the database. Frozen: the database ends a transaction that this process left open
 after ``STEP_S``, so that no other gateway waits for it. Back after the others have removed it, or after the
-tables were lost: everything that it has is put there again, requests with the numbers that they had.
+tables were lost: everything that it has is put there again, requests with the numbers that they had. Lost
+tables are granted again after ``lease_s``, when the other gateways have put their leases back or have ended.
 """
 
 import asyncio
@@ -71,7 +72,9 @@ class LineSync:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._connection: Any = None
-        self._is_joined = False
+        self._is_joined = self._has_joined = False
+        # End of the time in which this gateway holds a line whose rows were lost; None: it does not.
+        self._held_until_s: float | None = None
         # Id in the tables, and number of the last grant that was read.
         self._member = secrets.token_hex(8)
         self._granted = 0
@@ -230,6 +233,10 @@ class LineSync:
                     self._granted, is_due = 0, True
                 changes = scheduler.take_changes(self._offset.us)
                 numbers = await self._put(changes)
+                # When the other gateways had the time to be back in it.
+                opens = self._held_until_s is not None and self._now_s() >= self._held_until_s
+                if opens:
+                    await tables.open_line(connection, self._member)
                 expired = is_due and await self._expire_others()
                 granted = await tables.grant(connection, self._line)
                 full = await self._refuse_overflow(numbers)
@@ -242,7 +249,9 @@ class LineSync:
         except BaseException:
             scheduler.put_back(changes)
             raise
-        self._is_joined = True
+        self._is_joined = self._has_joined = True
+        if opens:
+            self._held_until_s = None
         self._beat_s = self._now_s()
         if is_due:
             self._polled_s = self._beat_s
@@ -260,7 +269,10 @@ class LineSync:
         theirs_us = await tables.beat(self._connection, self._member)
         was_joined = theirs_us is not None
         if theirs_us is None:
-            theirs_us = await tables.join(self._connection, self._line, self._member)
+            theirs_us, is_held = await tables.join(
+                self._connection, self._line, self._member, restores=self._has_joined
+            )
+            self._held_until_s = self._now_s() + self._settings.lease_s if is_held else None
         # Rounded up: the bounds have to be true.
         self._offset.add(asked_us=asked_us, theirs_us=theirs_us, answered_us=self._now_ms() * 1_000 + 1_000)
         return was_joined

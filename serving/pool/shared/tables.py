@@ -27,6 +27,8 @@ CHANNEL = "parley_pool"
 LOCK = 727540
 NOW_US = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 LATE_US = 5_000_000
+# Below zero for all signs of life that a member gives before it opens a line whose rows were lost.
+RESTORING = 1 << 40
 # Requests that are looked at in one go: bounds the time in which the loop does nothing else.
 HEADS = 64
 # Rows of a long line that are read at once, for the same reason.
@@ -126,12 +128,28 @@ async def beat(connection: Any, member: str) -> int | None:
     return found
 
 
-async def join(connection: Any, line: str, member: str) -> int:
-    """Add a member, which is not in the line; return the time of the database."""
-    return int(
-        await connection.fetchval(
-            f"INSERT INTO pool_member (id, line, beats) VALUES ($1, $2, 0) RETURNING {NOW_US}", member, line
-        )
+async def join(connection: Any, line: str, member: str, *, restores: bool) -> tuple[int, bool]:
+    """Add a member, which is not in the line; return the time of the database, and whether the line is held.
+
+    Where it was in the line before (``restores``) and no member is in it now, the rows of all were lost.
+    Nothing is granted then until this member opens the line: leases of others are not there yet.
+    """
+    row = await connection.fetchrow(
+        "INSERT INTO pool_member (id, line, beats) SELECT $1, $2, CASE WHEN $3 AND NOT EXISTS"
+        " (SELECT 1 FROM pool_member WHERE line = $2 AND beats >= 0) THEN -$4::bigint ELSE 0 END"
+        f" RETURNING {NOW_US} AS now_us, beats < 0 AS is_held",
+        member,
+        line,
+        restores,
+        RESTORING,
+    )
+    return row["now_us"], row["is_held"]
+
+
+async def open_line(connection: Any, member: str) -> None:
+    """Let a line be granted again that a member holds."""
+    await connection.execute(
+        "UPDATE pool_member SET beats = beats + $2 WHERE id = $1 AND beats < 0", member, RESTORING
     )
 
 
@@ -299,7 +317,14 @@ async def put_refusals(connection: Any, line: str, tickets: Mapping[str, Refusal
 
 
 async def grant(connection: Any, line: str) -> set[str]:
-    """Give free slots to the first requests of the line; return the members that got one."""
+    """Give free slots to the first requests of the line; return the members that got one.
+
+    Nothing is given while a member holds the line.
+    """
+    if await connection.fetchval(
+        "SELECT EXISTS (SELECT 1 FROM pool_member WHERE line = $1 AND beats < 0)", line
+    ):
+        return set()
     rows = await connection.fetch(
         "SELECT r.member, r.worker, r.incarnation, r.slots, r.kv_bytes, coalesce(t.taken, 0) AS taken,"
         " coalesce(t.used, 0)::bigint AS used_bytes FROM pool_report r LEFT JOIN"
