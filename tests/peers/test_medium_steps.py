@@ -52,6 +52,8 @@ async def test_a_session_goes_on_by_every_medium_and_back(chromium: str, tmp_pat
                 await ask_until(person, model, lambda request: bool(shown(request)))
                 await person.part("camera").click()
                 await expect(person.part("preview")).to_be_hidden()
+                # The server notices the end of a picture when none has come for a while.
+                await recorded(served.address, ("left", "camera"))
 
                 await show(person, "It is on my screen.", PHRASES.offer_screen, PHRASES.go_screen)
                 await ask_until(person, model, lambda request: OF_SCREEN in shown(request))
@@ -80,6 +82,13 @@ async def test_a_session_goes_on_by_every_medium_and_back(chromium: str, tmp_pat
                 ("step_requested", "text"),
                 ("reached", "text"),
             ]
+
+
+async def recorded(address: str, step: tuple[str, str]) -> None:
+    """Wait until the session has the coming or going of a transport."""
+    async with asyncio.timeout(60):
+        while step not in await transports(address):
+            await asyncio.sleep(0.05)
 
 
 async def call_from_writing(person: Visit) -> None:
