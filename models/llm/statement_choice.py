@@ -24,6 +24,8 @@ _SHARED_WORDS_BONUS = 0.3
 # answer for the K200.
 _WITHOUT_NAME = 0.5
 _ALSO_WORDS = 4
+# A pronoun among the first words of a statement stands for something in the one before it.
+_LEANING_WORDS = 3
 _MISSING_SHARE = 0.3
 # About twelve seconds of speech.
 _SHORT_WORDS = 34
@@ -249,7 +251,11 @@ class StatementChoice:
 
     def _leans(self, number: int) -> bool:
         words = self._index.words(self._index.sentences[number])
-        return bool(words) and words[0] in self._asking.leaning
+        # "Apply for it in the app" depends on the statement before as "It is sent by post" does.
+        pronouns = self._asking.leaning & self._asking.pointing
+        return bool(words) and (
+            words[0] in self._asking.leaning or not pronouns.isdisjoint(words[:_LEANING_WORDS])
+        )
 
     def _exceptions(self, best: int, numbers: Sequence[int], question: Question) -> list[int]:
         """Return statements that deny or restrict the best one on the same subject."""

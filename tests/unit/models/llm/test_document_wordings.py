@@ -22,6 +22,10 @@ Lost things are kept at the cloakroom for a month.
 
 Never run on board. Children under six wear a life jacket on board. Dogs are not allowed on board.
 
+## Audio guide
+
+An audio guide costs three dollars. Ask for it at the desk in the hall.
+
 ## Annual card
 
 An annual card can be given back within a week. It is sent by post. You need no annual card for a guided tour.
@@ -69,6 +73,11 @@ async def test_a_denial_on_another_subject_is_no_part_of_an_answer(
     model: DocumentLlm, said: str, expected: str
 ):
     assert await answer(model, said) == expected
+
+
+async def test_a_statement_with_a_pronoun_comes_with_the_one_before_it(model: DocumentLlm):
+    said = "Where is the desk in the hall?"
+    assert await answer(model, said) == "An audio guide costs three dollars. Ask for it at the desk in the hall."
 
 
 async def test_a_heading_that_is_a_name_keeps_its_capital(model: DocumentLlm):
