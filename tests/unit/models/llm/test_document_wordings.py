@@ -77,7 +77,9 @@ async def test_a_denial_on_another_subject_is_no_part_of_an_answer(
 
 async def test_a_statement_with_a_pronoun_comes_with_the_one_before_it(model: DocumentLlm):
     said = "Where is the desk in the hall?"
-    assert await answer(model, said) == "An audio guide costs three dollars. Ask for it at the desk in the hall."
+    assert (
+        await answer(model, said) == "An audio guide costs three dollars. Ask for it at the desk in the hall."
+    )
 
 
 async def test_a_heading_that_is_a_name_keeps_its_capital(model: DocumentLlm):
