@@ -183,7 +183,7 @@ class _Line:
     async def fill(self, waiting: int) -> None:
         """Put the requests into the line."""
         connection = self._connection
-        await tables.join(connection, self.line, self._member)
+        await tables.join(connection, self.line, self._member, restores=False)
         await self._ask([self._holder])
         await tables.put_reports(
             connection, self.line, self._member, [WorkerCapacity(f"w of {self._member}", "1", 1)]
