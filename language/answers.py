@@ -23,6 +23,7 @@ class QuestionWords:
         joining: words that join a statement and a question.
         amounts: words that ask for one statement of a passage, in any question.
         leaning: first words of a statement that depends on the one before it.
+        objects: pronouns near the beginning of a statement that stand for something in the one before it.
         also: words near the beginning of a statement that adds to the main one.
         exceptions: words of a statement that restricts another one.
         denying: beginnings of words that negate another word.
@@ -56,6 +57,7 @@ class QuestionWords:
     joining: frozenset[str] = frozenset()
     amounts: frozenset[str] = frozenset()
     leaning: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
     also: frozenset[str] = frozenset()
     exceptions: frozenset[str] = frozenset()
     denying: tuple[str, ...] = ()

@@ -86,6 +86,7 @@ QUESTIONS = QuestionWords(
         "it they this that these those then he she both otherwise anything also its their none but "
         "however".split()
     ),
+    objects=_words("it them"),
     also=_words("also"),
     exceptions=_words("but except unless however only"),
     denying=("un", "in", "im", "il", "ir", "dis", "non", "mis"),

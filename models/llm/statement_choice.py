@@ -251,11 +251,11 @@ class StatementChoice:
 
     def _leans(self, number: int) -> bool:
         words = self._index.words(self._index.sentences[number])
+        if not words:
+            return False
         # "Apply for it in the app" depends on the statement before as "It is sent by post" does.
-        pronouns = self._asking.leaning & self._asking.pointing
-        return bool(words) and (
-            words[0] in self._asking.leaning or not pronouns.isdisjoint(words[:_LEANING_WORDS])
-        )
+        objects = self._asking.objects.intersection(words[:_LEANING_WORDS])
+        return words[0] in self._asking.leaning or bool(objects)
 
     def _exceptions(self, best: int, numbers: Sequence[int], question: Question) -> list[int]:
         """Return statements that deny or restrict the best one on the same subject."""
