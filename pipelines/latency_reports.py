@@ -7,8 +7,6 @@ for observers. Nothing of the call depends on it: a report that is invalid, late
 dropped.
 """
 
-from typing import Any
-
 from loguru import logger
 from pipecat.pipeline.worker import PipelineWorker
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from parley.core.call_events import LatencyHeard
 from parley.core.token_bucket import TokenBucket
 from parley.pipelines.call import LiveCall
+from parley.pipelines.client_messages import on_client_message
 from parley.runtime.loop_clock import LoopClock
 
 TYPE = "latency"
@@ -50,11 +49,7 @@ class LatencyReports:
 
     def listen(self, worker: PipelineWorker) -> None:
         """Receive the messages of the client of a pipeline."""
-
-        @worker.rtvi.event_handler("on_client_message")
-        async def on_message(_rtvi: Any, message: Any) -> None:
-            if message.type == TYPE:
-                self.take(message.data)
+        on_client_message(worker, TYPE, self.take)
 
     def take(self, data: object) -> None:
         """Publish a report with the turn that it is about, or drop it."""

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 from parley.recording.folder import META, PINNED, SESSIONS, is_call, is_session
 from parley.recording.settings import S3Settings
-from parley.runtime.object_store import ObjectStore, StoredObject, check_package
+from parley.runtime.object_store import LIMITS, ObjectStore, RequestLimits, StoredObject, check_package
 
 OPTION = "recording.s3"
 # Read together: a player reads on from where it is.
@@ -105,14 +105,19 @@ class RecordingBucket:
 
     Args:
         settings: of the deployment.
+        limits: of a request.
 
     Raises:
         ConfigError: the package is not installed, or a setting is none of S3.
     """
 
-    def __init__(self, settings: S3Settings) -> None:
+    def __init__(self, settings: S3Settings, limits: RequestLimits = LIMITS) -> None:
         self._store = ObjectStore(
-            settings.bucket, endpoint=settings.endpoint, region=settings.region, option=OPTION
+            settings.bucket,
+            endpoint=settings.endpoint,
+            region=settings.region,
+            option=OPTION,
+            limits=limits,
         )
         self._prefix = f"{settings.prefix}/" if settings.prefix else ""
 

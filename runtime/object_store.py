@@ -1,8 +1,8 @@
 """Objects in a bucket of S3, or of a server that speaks its protocol: list, read, write with conditions.
 
 Credentials are those of AWS's own variables of the environment (``AWS_ACCESS_KEY_ID``, ...), or of the
-machine's role. Slow or away: a request has ``READ_S`` or ``WRITE_S``, is tried ``RETRIES`` times more, and
-fails with an ``ObjectStoreError``. Everything here blocks, without holding the interpreter.
+machine's role. Slow or away: a request has the time of ``RequestLimits``, is tried again, and fails with an
+``ObjectStoreError``. Everything here blocks, without holding the interpreter.
 """
 
 import os
@@ -21,9 +21,6 @@ from parley.core.installation import pip_command
 
 _T = TypeVar("_T")
 EXTRA = "s3"
-CONNECT_S, RETRIES, RETRY_S = 5, 2, 20
-# Longest request: of a reader who waits, and of an upload of 5 MB.
-READ_S, WRITE_S = 10, 60
 # Objects that S3 removes in one request, with room to spare.
 _MOST_REMOVED = 500
 _MOST_SHOWN = 300
@@ -79,6 +76,28 @@ class Expected:
     tag: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Time and tries of a request.
+
+    Attributes:
+        connect_s: longest time to connect.
+        read_s: longest request of a reader, who waits.
+        write_s: longest upload, of 5 MB.
+        retries: number of times that a failed request is tried again.
+        retry_s: time during which it is.
+    """
+
+    connect_s: float = 5
+    read_s: float = 10
+    write_s: float = 60
+    retries: int = 2
+    retry_s: float = 20
+
+
+LIMITS = RequestLimits()
+
+
 class ObjectStore:
     """Bucket. Any thread may use it.
 
@@ -88,8 +107,7 @@ class ObjectStore:
         region: of the bucket; None: that of the environment.
         option: that names the bucket, for messages.
         credentials: id and secret of a key; None: those of the environment or of the machine.
-        retries: number of times that a failed request is tried again; None: ``RETRIES``.
-        retry_s: time during which it is; None: ``RETRY_S``.
+        limits: of a request.
 
     Raises:
         ConfigError: the package is not installed, or a setting is none of S3.
@@ -103,8 +121,7 @@ class ObjectStore:
         endpoint: str | None = None,
         region: str | None = None,
         credentials: tuple[str, str] | None = None,
-        retries: int | None = None,
-        retry_s: float | None = None,
+        limits: RequestLimits = LIMITS,
     ) -> None:
         check_package(option)
         from obstore.exceptions import BaseError
@@ -120,11 +137,11 @@ class ObjectStore:
             config["access_key_id"], config["secret_access_key"] = credentials
         options: Any = {
             "allow_http": (address or "").startswith("http://"),
-            "connect_timeout": timedelta(seconds=CONNECT_S),
+            "connect_timeout": timedelta(seconds=limits.connect_s),
         }
         tries: Any = {
-            "max_retries": RETRIES if retries is None else retries,
-            "retry_timeout": timedelta(seconds=RETRY_S if retry_s is None else retry_s),
+            "max_retries": limits.retries,
+            "retry_timeout": timedelta(seconds=limits.retry_s),
         }
         try:
             self._reading, self._writing = (
@@ -134,7 +151,7 @@ class ObjectStore:
                     client_options=options | {"timeout": timedelta(seconds=most_s)},
                     retry_config=tries,
                 )
-                for most_s in (READ_S, WRITE_S)
+                for most_s in (limits.read_s, limits.write_s)
             )
         except (BaseError, ValueError) as error:
             raise ConfigError(f"{option}: {one_line(error)[:_MOST_SHOWN]}") from error

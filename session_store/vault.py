@@ -198,7 +198,7 @@ class Vault:
 
 
 class HiddenWords:
-    """What redaction hides in the turns of one session, on its way to the vault. In memory alone until then.
+    """Words that redaction hides in the turns of one session, in memory on their way to the vault.
 
     Args:
         redactor: hides words that were not redacted on their way; None for none.

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from parley.core.errors import ConfigError
-from parley.runtime.object_store import ObjectStore
+from parley.runtime.object_store import ObjectStore, RequestLimits
 
 SCHEME = "s3://"
 # Other kinds of a cloud's credentials have such names too: web identity, container roles.
@@ -60,7 +60,7 @@ class ObjectAddress:
         Raises:
             ConfigError: the package is not installed, or a variable of the environment is wrong.
         """
-        return ObjectStore(self.bucket, option=option, retries=RETRIES, retry_s=retry_s)
+        return ObjectStore(self.bucket, option=option, limits=RequestLimits(retries=RETRIES, retry_s=retry_s))
 
 
 def is_address(text: str) -> bool:

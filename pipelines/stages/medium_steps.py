@@ -11,7 +11,7 @@ A step that is not taken within ``tiers.step_s`` is over. ``run`` is a task of t
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, Literal
+from typing import Literal
 
 from loguru import logger
 from pipecat.pipeline.worker import PipelineWorker
@@ -22,6 +22,7 @@ from parley.core.call_events import TierChanged
 from parley.core.tiers import SEEN, Medium, Tier, TierEvent
 from parley.core.token_bucket import TokenBucket
 from parley.pipelines.call import Call
+from parley.pipelines.client_messages import on_client_message
 from parley.pipelines.medium_steps import MediumSteps
 from parley.runtime.loop_clock import LoopClock
 
@@ -88,11 +89,7 @@ class CallSteps:
         """Receive the messages of the client of a pipeline."""
         if not self._call.rtvi or not self._steps.is_open:
             return
-
-        @worker.rtvi.event_handler("on_client_message")
-        async def on_message(_rtvi: Any, message: Any) -> None:
-            if message.type == TYPE:
-                self.take(message.data)
+        on_client_message(worker, TYPE, self.take)
 
     def take(self, data: object) -> None:
         """Act on a report of the client, or drop it."""

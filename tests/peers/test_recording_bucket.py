@@ -5,6 +5,7 @@ import base64
 import io
 import os
 import shutil
+import sys
 import time
 import uuid
 import zipfile
@@ -30,14 +31,14 @@ from parley.recording.objects import RecordingBucket
 from parley.recording.retention import RemovedSessions, clean
 from parley.recording.settings import RecordingSettings, S3Settings
 from parley.recording.uploads import UploadThread
-from parley.runtime import object_store
-from parley.runtime.object_store import ObjectStoreError
+from parley.runtime.object_store import ObjectStoreError, RequestLimits
 from tests.peers.http_peer import HttpPeer
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import RATE_HZ, record_call
 
 SESSION = str(uuid.UUID(int=21))
 MOST_S = 60.0
+QUICK = RequestLimits(connect_s=2, read_s=3, write_s=3, retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +48,16 @@ def one_server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch):
+def credentials(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    for name, value in (("READ_S", 3), ("WRITE_S", 3), ("RETRIES", 0), ("CONNECT_S", 2)):
-        monkeypatch.setattr(object_store, name, value)
 
 
 @pytest.fixture
 def bucket(one_server: S3Server) -> RecordingBucket:
     """Bucket with a beginning of its own, so that tests do not meet."""
     settings = one_server.settings.model_copy(update={"prefix": f"parley/{uuid.uuid4()}"})
-    return RecordingBucket(settings)
+    return RecordingBucket(settings, QUICK)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -146,7 +145,7 @@ async def test_a_crash_before_the_last_object_leaves_the_call_where_it_was(
 
 async def test_a_server_that_is_killed_and_started_gets_what_waited(tmp_path: Path):
     with S3Server() as server:
-        bucket = RecordingBucket(server.settings)
+        bucket = RecordingBucket(server.settings, QUICK)
         server.kill()
         path = await record_call(tmp_path, SESSION)
         with Uploads(tmp_path, bucket):
@@ -160,7 +159,7 @@ async def test_a_server_that_is_killed_and_started_gets_what_waited(tmp_path: Pa
 
 async def test_a_server_that_answers_nothing_delays_nothing_else(tmp_path: Path):
     with S3Server() as server:
-        bucket = RecordingBucket(server.settings)
+        bucket = RecordingBucket(server.settings, QUICK)
         server.freeze()
         first = await record_call(tmp_path, SESSION)
         with Uploads(tmp_path, bucket):
@@ -190,7 +189,9 @@ class Refusing(HttpPeer):
 async def test_a_bucket_that_refuses_keeps_the_call_here_and_says_so(tmp_path: Path):
     path = await record_call(tmp_path, SESSION)
     async with Refusing() as server:
-        bucket = RecordingBucket(S3Settings(bucket="other", endpoint=f"http://127.0.0.1:{server.port}"))
+        bucket = RecordingBucket(
+            S3Settings(bucket="other", endpoint=f"http://127.0.0.1:{server.port}"), QUICK
+        )
         with pytest.raises(ObjectStoreError, match="S3 does not list.*(403|Forbidden|Denied|denied)"):
             await asyncio.to_thread(bucket.sessions)
         uploads = Uploads(tmp_path, bucket)
@@ -217,7 +218,7 @@ async def test_a_deleted_session_is_removed_here_and_there(tmp_path: Path, bucke
 
 async def test_objects_that_could_not_be_removed_are_removed_later(tmp_path: Path):
     with S3Server() as server:
-        bucket = RecordingBucket(server.settings)
+        bucket = RecordingBucket(server.settings, QUICK)
         path = await record_call(tmp_path, SESSION)
         moved(path, bucket)
         server.freeze()
@@ -259,7 +260,7 @@ async def gateway(
     async with application(tmp_path, Turns(), recordings=recordings) as (app, _), client_of(app) as client:
         session = (await client.post("/api/sessions")).json()["id"]
         path = await record_call(tmp_path, session, seconds=6, encrypted=True)
-        await asyncio.to_thread(moved, path, RecordingBucket(one_server.settings))
+        await asyncio.to_thread(moved, path, RecordingBucket(one_server.settings, QUICK))
         yield client, session, path
     await recordings.close()
 
@@ -268,7 +269,7 @@ async def test_an_encrypted_call_is_played_from_the_bucket_and_deleted(
     gateway: tuple[httpx.AsyncClient, str, Path], one_server: S3Server
 ):
     client, session, path = gateway
-    bucket = RecordingBucket(one_server.settings)
+    bucket = RecordingBucket(one_server.settings, QUICK)
     call = f"/api/sessions/{session}/recordings/{path.name}"
     stored = bucket.read(f"sessions/{session}/{path.name}/merged_replay.wav", 0, 8)
     assert stored == MAGIC
@@ -285,7 +286,8 @@ async def test_an_encrypted_call_is_played_from_the_bucket_and_deleted(
 
 
 def test_a_package_that_is_missing_is_one_line_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(object_store, "find_spec", lambda _name: None)
+    # Python's own way to say that a module cannot be imported.
+    monkeypatch.setitem(sys.modules, "obstore", None)
     settings = RecordingSettings(folder=tmp_path, s3=S3Settings(bucket="recordings"))
     with pytest.raises(ConfigError, match="recording.s3 needs the extra 's3'"):
         CallRecordings(settings, "embedded")
@@ -308,7 +310,7 @@ async def test_a_call_that_is_refused_keeps_no_other_from_moving(tmp_path: Path)
     refused = await record_call(tmp_path, SESSION)
     other = await record_call(tmp_path, str(uuid.UUID(int=22)))
     async with RefusingOne() as server:
-        bucket = RecordingBucket(S3Settings(bucket="one", endpoint=f"http://127.0.0.1:{server.port}"))
+        bucket = RecordingBucket(S3Settings(bucket="one", endpoint=f"http://127.0.0.1:{server.port}"), QUICK)
         uploads = Uploads(tmp_path, bucket)
         with uploads:
             await asyncio.to_thread(until, lambda: not other.exists() and uploads.thread.counts.failures)

@@ -291,10 +291,13 @@ def test_a_page_reports_the_gaps_of_its_pieces_or_those_that_its_jitter_buffer_c
 
 
 def test_the_model_plays_a_user_who_asks_one_thing_after_the_other():
-    told = {"role": "system", "content": "You are pretending to be a user, you are testing an AI Agent."}
+    system = {"role": "system", "content": "You are pretending to be a user, you are testing an AI Agent."}
     greeting = {"role": "user", "content": "Hello, how can I help you today?"}
     own = {"role": "assistant", "content": USER_LINES[0]}
-    assert [user_line([told, greeting, *[own] * said]) for said in range(3)] == [*USER_LINES, USER_LINES[-1]]
+    assert [user_line([system, greeting, *[own] * said]) for said in range(3)] == [
+        *USER_LINES,
+        USER_LINES[-1],
+    ]
     assert user_line([greeting]) is None
 
 
