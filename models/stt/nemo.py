@@ -30,6 +30,7 @@ from parley.core.errors import ConfigError, EngineError, ShapeError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, pcm16_to_float, samples_to_ms
 from parley.core.strict_model import StrictModel
 from parley.models.stt import Transcript
+from parley.models.stt.nemo_decoding import change_decoding, confidences
 from parley.models.stt.words import fit_words, plain_words
 
 try:
@@ -444,19 +445,8 @@ def _set_decoding(model: Any) -> None:
         # CUDA graphs are recorded for streams that step together; here each steps alone.
         decoding.greedy.use_cuda_graph_decoder = False
         decoding.greedy.loop_labels = True
-        decoding.confidence_cfg = {
-            "preserve_frame_confidence": True,
-            "preserve_token_confidence": True,
-            "preserve_word_confidence": False,
-            "exclude_blank": True,
-            "aggregation": "mean",
-            "method_cfg": {"name": "max_prob", "alpha": 1.0},
-        }
-    if hasattr(model, "cur_decoder"):
-        # A hybrid model with two decoders.
-        model.change_decoding_strategy(decoding, decoder_type="rnnt")
-    else:
-        model.change_decoding_strategy(decoding)
+        decoding.confidence_cfg = confidences(words=False)
+    change_decoding(model, decoding)
 
 
 def _preprocessor(model: Any) -> Any:

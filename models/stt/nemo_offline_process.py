@@ -29,6 +29,7 @@ from omegaconf import open_dict
 
 from parley.core.errors import ConfigError, EngineError
 from parley.core.media import WordTime, samples_to_ms
+from parley.models.stt.nemo_decoding import change_decoding, confidences
 from parley.models.stt.nemo_offline import ENGINE, RATE_HZ, NemoOfflineSettings
 from parley.models.stt.words import plain_words, spread_words, timed_word
 from parley.runtime.parent_death import die_with_the_parent
@@ -101,19 +102,8 @@ def _set_decoding(model: Any) -> None:
     with open_dict(decoding):
         decoding.strategy = "greedy_batch"
         decoding.compute_timestamps = True
-        decoding.confidence_cfg = {
-            "preserve_frame_confidence": True,
-            "preserve_token_confidence": True,
-            "preserve_word_confidence": True,
-            "exclude_blank": True,
-            "aggregation": "mean",
-            "method_cfg": {"name": "max_prob", "alpha": 1.0},
-        }
-    if hasattr(model, "cur_decoder"):
-        # A hybrid model with two decoders.
-        model.change_decoding_strategy(decoding, decoder_type="rnnt")
-    else:
-        model.change_decoding_strategy(decoding)
+        decoding.confidence_cfg = confidences(words=True)
+    change_decoding(model, decoding)
 
 
 def _transcript(found: Any, samples: int) -> dict[str, Any]:
