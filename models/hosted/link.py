@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from typing import Any
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -74,6 +75,12 @@ class ConversationLink:
             self._socket: ClientConnection = self._exit.enter_context(connecting)
         except (OSError, TimeoutError, InvalidStatus, WebSocketException) as error:
             message = f"{engine}: the worker is not reached: {type(error).__name__}"
+            if (
+                isinstance(error, InvalidStatus)
+                and error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            ):
+                # The answer of its server to everyone from the moment on at which it closes.
+                message = f"{engine}: the connection to the worker is lost: it is shutting down"
             raise EngineError(message, engine=engine) from error
         self._send(first)
         answer = self._receive(deadline_s, "the first message is not answered in time", _never)
