@@ -15,7 +15,7 @@ from parley.language.intents import CallerIntent
 from parley.language.words import ends_in, plain
 
 _BYE = re.compile(
-    r"(?:good ?bye|bye(?:[ -]bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
+    r"(?:good ?bye?|bye(?:[ -]bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
     r"weekend)|talk to you (?:later|soon)|so long|take care|"
     r"hang up|(?:end|quit|leave|finish) (?:the|this) (?:call|conversation|chat)|quit|exit)"
     r"(?: now| then| for now)?\b"
@@ -51,13 +51,14 @@ _PERSON = re.compile(
     rf"{_WANTS}(?:{_ALONE}|an? colleague)(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
 )
 
+# Recognisers write "good by" on a telephone line, and no sentence ends so.
 # A farewell contains few other words: "okay thank you bye", not "how do I say goodbye to my old bank".
 _FAREWELL_WORDS = 8
 _AFTER_FAREWELLS = ("thanks", "thank you", "then", "for now", "for today", "so much", "very much")
 FAREWELLS = (
-    "bye", "goodbye", "good bye", "bye bye", "see you", "see you later", "talk to you later", "good night",
+    "bye", "goodbye", "good bye", "good by", "bye bye", "see you", "see you later", "talk to you later",
     "have a nice day", "have a good day", "that's all", "that is all", "that was all", "that's it",
-    "that's everything", "that is everything",
+    "good night", "that's everything", "that is everything",
 )  # fmt: skip
 MOMENTS = (
     "wait", "wait a moment", "wait a minute", "wait a second", "one moment", "one second", "one minute",

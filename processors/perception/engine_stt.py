@@ -54,6 +54,7 @@ from parley.models.stt import Transcript
 from parley.processors.direct_audio import DirectAudio
 from parley.processors.perception.owed_words import OwesWords
 from parley.processors.perception.recorded_words import HeardLength
+from parley.processors.perception.voice_onset import OnsetMeter
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
@@ -78,7 +79,10 @@ class EngineSttSettings(StrictModel):
         description="audio kept from before the onset of a voice, for its soft first sounds",
     )
     idle_audio_ms: int = Field(
-        default=700, ge=100, le=5_000, description="audio kept while no voice is detected"
+        default=2_000,
+        ge=100,
+        le=5_000,
+        description="audio kept while no voice is detected; a busy server reports a voice so late",
     )
     partial_interval_ms: int = Field(
         default=100, ge=0, le=2_000, description="shortest time between two partials"
@@ -218,6 +222,7 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         self._heard = heard
         self._passes_audio = audio_passthrough
         self._chosen = chosen
+        self._onset = OnsetMeter()
         self._stream: UtteranceStream[Transcript] | None = None
         self._failure: EngineError | None = None
         self._idle_audio: deque[bytes] = deque()
@@ -283,6 +288,7 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
 
     async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
         """Append audio; nothing is awaited unless it has the wrong rate."""
+        self._onset.hear(frame)
         if self._heard is not None:
             self._heard.add(frame.audio, frame.sample_rate)
         if self.is_muted or not self.is_usable:
@@ -306,7 +312,8 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         await super().voice_started(frame)
         heard = b"".join(self._idle_audio)
         self._clear_idle()
-        before = self._bytes(self._chosen.pre_speech_ms + int(frame.start_secs * 1000))
+        since_ms = self._onset.since_ms(frame, self._engine.rate_hz)
+        before = self._bytes(self._chosen.pre_speech_ms + since_ms)
         heard = heard[max(0, len(heard) - before) :]
         earlier_s = len(heard) / (self._engine.rate_hz * PCM_BYTES_PER_SAMPLE)
         self._speech = _Utterance(began_s=asyncio.get_running_loop().time() - earlier_s)

@@ -52,6 +52,7 @@ from parley.processors.perception.engine_stt import BEGAN_S
 from parley.processors.perception.hosted_words import hosted_words
 from parley.processors.perception.owed_words import WordsOwedFrame
 from parley.processors.perception.unsettled_audio import UnsettledAudio
+from parley.processors.perception.voice_onset import OnsetMeter
 from parley.runtime.event_stream import CallEvents
 
 HEARING = "hearing"
@@ -133,6 +134,7 @@ class FailoverSttService(FrameProcessor):
             self._answer_s = answer_s + GRACE_S
             self._final_s = max(FINAL_S, self._answer_s)
         self._audio = UnsettledAudio(rate_hz)
+        self._onset = OnsetMeter()
         self._rate_hz = rate_hz
         self._state = Transcriber.SERVICE
         self._service: NestedService | None = None
@@ -194,6 +196,7 @@ class FailoverSttService(FrameProcessor):
     # The caller.
 
     async def _take_audio(self, frame: InputAudioRawFrame) -> None:
+        self._onset.hear(frame)
         if self._is_muted or frame.sample_rate != self._rate_hz:
             return
         self._audio.add(frame.audio, self._events.now_ms())
@@ -206,7 +209,7 @@ class FailoverSttService(FrameProcessor):
         # The frame comes twice when voice activity is detected both before and after this processor.
         if self._audio.in_voice:
             return
-        self._audio.voice_started(round(frame.start_secs * 1000))
+        self._audio.voice_started(self._onset.since_ms(frame, self._rate_hz))
         self._has_words = False
         self._set_timer(None)
         # The next words tell which of the two works, and a slow service may not lose against a quick one.
@@ -234,11 +237,11 @@ class FailoverSttService(FrameProcessor):
         if self._service is not None and self._is_open:
             position, self._service_has = self._service_has, self._audio.position
             if pcm := self._audio.read(position):
-                await self._service.send(InputAudioRawFrame(pcm, self._rate_hz, 1))
+                await self._service.send(self._onset.up_to_here(InputAudioRawFrame(pcm, self._rate_hz, 1)))
         if self._embedded is not None and self._played is not None:
             position, self._embedded_has = self._embedded_has, self._audio.position
             if pcm := self._audio.read(position):
-                await self._embedded.send(InputAudioRawFrame(pcm, self._rate_hz, 1))
+                await self._embedded.send(self._onset.up_to_here(InputAudioRawFrame(pcm, self._rate_hz, 1)))
 
     async def _forward(self, frame: Frame) -> None:
         if self._service is not None and self._is_open:

@@ -37,6 +37,7 @@ from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
 from parley.processors.perception.hosted_words import HostedWord, estimated_words
 from parley.processors.perception.owed_words import OwesWords
 from parley.processors.perception.transcriptions import TimedText, TranscriptionClient
+from parley.processors.perception.voice_onset import OnsetMeter
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
 from parley.processors.service_answers import ServiceAnswerError
 
@@ -95,6 +96,7 @@ class SegmentSttService(OwesWords, VoiceEdges, STTService):
         # Audio of the voice, or of the silence before one.
         self._audio = bytearray()
         self._is_voice = False
+        self._onset = OnsetMeter()
         # Bytes of audio that came; the recogniser's time.
         self._position = 0
         self._waiting: deque[_Segment] = deque()
@@ -140,6 +142,7 @@ class SegmentSttService(OwesWords, VoiceEdges, STTService):
 
     async def process_audio_frame(self, frame: InputAudioRawFrame, direction: FrameDirection) -> None:
         """Append audio; a voice that has become too long is sent."""
+        self._onset.hear(frame)
         if self.is_muted or not self.is_usable:
             return
         self._audio += frame.audio
@@ -155,7 +158,7 @@ class SegmentSttService(OwesWords, VoiceEdges, STTService):
             return
         await super().voice_started(frame)
         self._is_voice = True
-        before = self._bytes(BEFORE_MS + round(frame.start_secs * 1000))
+        before = self._bytes(BEFORE_MS + self._onset.since_ms(frame, self.sample_rate))
         del self._audio[: max(0, len(self._audio) - before)]
 
     async def voice_stopped(self, frame: VADUserStoppedSpeakingFrame) -> None:

@@ -9,13 +9,23 @@ Owns one task from the start of the call to its end.
 """
 
 import asyncio
+from collections.abc import Iterator
 
-from pipecat.audio.vad.vad_analyzer import VADAnalyzer
-from pipecat.frames.frames import CancelFrame, EndFrame, Frame, InputAudioRawFrame, StartFrame
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    StartFrame,
+    VADUserStartedSpeakingFrame,
+)
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameDirection
 
+from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.processors.direct_audio import DirectAudio
+from parley.processors.front_end.vad import SharedVadAnalyzer
+from parley.processors.perception.voice_onset import VOICE_BEGIN, note_audio_end
 from parley.processors.pipecat_internals import end_voice, judge_audio
 
 # Speech ends at this many looks in a row without new audio: 0.9 to 1 s after the last, within the second
@@ -33,21 +43,40 @@ class VoiceActivity(DirectAudio, VADProcessor):
         analyzer: finds the voice in the caller's audio.
     """
 
-    def __init__(self, analyzer: VADAnalyzer) -> None:
+    def __init__(self, analyzer: SharedVadAnalyzer) -> None:
         super().__init__(
             vad_analyzer=analyzer,
             speech_activity_period=SPEECH_ACTIVITY_S,
             audio_idle_timeout=0,
             enable_direct_mode=True,
         )
+        self._analyzer = analyzer
+        # Samples of the caller's audio so far.
+        self._heard = 0
         self._has_heard = False
         self._looking: asyncio.Task[None] | None = None
 
     async def take_audio(self, frame: InputAudioRawFrame) -> None:
         """Pass audio on and look for a voice in it."""
         self._has_heard = True
+        self._heard = note_audio_end(frame, self._heard)
         await self.pass_audio(frame)
-        await judge_audio(self, frame)
+        for piece in self._windows(frame):
+            await judge_audio(self, piece)
+
+    def _windows(self, frame: InputAudioRawFrame) -> Iterator[InputAudioRawFrame]:
+        """Yield the audio in pieces of a window at most.
+
+        Pipecat looks at the state after each piece, and a client may send a quarter of a second at once. In
+        one such piece a word begins and has nearly ended, so that its beginning would not be seen.
+        """
+        size = self._analyzer.num_frames_required() * PCM_BYTES_PER_SAMPLE
+        if len(frame.audio) <= size:
+            yield frame
+            return
+        for at in range(0, len(frame.audio), size):
+            audio = frame.audio[at : at + size]
+            yield InputAudioRawFrame(audio, frame.sample_rate, frame.num_channels)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Process any other frame; begin and end with the call."""
@@ -56,6 +85,13 @@ class VoiceActivity(DirectAudio, VADProcessor):
             self._looking = self.create_task(self._end_without_audio(), name="voice_activity.looks")
         elif isinstance(frame, EndFrame | CancelFrame):
             await self._stop_looking()
+
+    async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
+        """Push a frame; one that reports a voice has the sample with which it began."""
+        began = self._analyzer.speech_started_sample
+        if isinstance(frame, VADUserStartedSpeakingFrame) and began is not None:
+            VOICE_BEGIN.put(frame, began)
+        await super().push_frame(frame, direction)
 
     async def cleanup(self) -> None:
         """End the task."""

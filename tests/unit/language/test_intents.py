@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from parley.language.english.intents import caller_intent, is_farewell, requests_human
+from parley.language.english.intents import caller_intent, ends_in_farewell, is_farewell, requests_human
 from parley.language.intents import CallerIntent
 
 
@@ -17,6 +17,7 @@ from parley.language.intents import CallerIntent
         "Thanks a lot, that's all. Bye!",
         "no that is everything thank you very much have a nice day",
         "well, good bye then",
+        "thank you good by",
         "see you later",
         "Thank you for your help, goodbye.",
     ],
@@ -39,6 +40,11 @@ def test_a_turn_that_is_a_goodbye_is_one(text: str):
 )
 def test_a_turn_that_says_more_or_less_is_none(text: str):
     assert not is_farewell(text)
+
+
+def test_a_misheard_goodbye_ends_a_short_turn():
+    assert ends_in_farewell("sam you good by")
+    assert not ends_in_farewell("is that card a good buy")
 
 
 @pytest.mark.parametrize(
