@@ -10,6 +10,7 @@ Owns one task from the start of the call to its end.
 
 import asyncio
 from collections.abc import Iterator
+from copy import copy
 
 from pipecat.frames.frames import (
     CancelFrame,
@@ -59,24 +60,27 @@ class VoiceActivity(DirectAudio, VADProcessor):
     async def take_audio(self, frame: InputAudioRawFrame) -> None:
         """Pass audio on and look for a voice in it."""
         self._has_heard = True
-        self._heard = note_audio_end(frame, self._heard)
-        await self.pass_audio(frame)
         for piece in self._windows(frame):
+            self._heard = note_audio_end(piece, self._heard)
+            await self.pass_audio(piece)
             await judge_audio(self, piece)
 
     def _windows(self, frame: InputAudioRawFrame) -> Iterator[InputAudioRawFrame]:
         """Yield the audio in pieces of a window at most.
 
         Pipecat looks at the state after each piece, and a client may send a quarter of a second at once. In
-        one such piece a word begins and has nearly ended, so that its beginning would not be seen.
+        one such piece a word begins and has nearly ended, so that its beginning would not be seen. And the
+        end of a voice would be reported after the beginning of the next word.
         """
         size = self._analyzer.num_frames_required() * PCM_BYTES_PER_SAMPLE
         if len(frame.audio) <= size:
             yield frame
             return
         for at in range(0, len(frame.audio), size):
-            audio = frame.audio[at : at + size]
-            yield InputAudioRawFrame(audio, frame.sample_rate, frame.num_channels)
+            piece = copy(frame)
+            piece.audio, piece.metadata = frame.audio[at : at + size], dict(frame.metadata)
+            piece.num_frames = len(piece.audio) // PCM_BYTES_PER_SAMPLE
+            yield piece
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Process any other frame; begin and end with the call."""
