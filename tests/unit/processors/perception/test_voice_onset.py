@@ -8,6 +8,7 @@ from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
     VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.processors.frame_processor import FrameDirection
@@ -32,7 +33,7 @@ LONG_PIECE_MS = 256
 
 
 class LateVoice(DirectAudio):
-    """Hands audio on at once, and the report of a voice after so long."""
+    """Hands audio on at once, and the reports of a voice after so long."""
 
     def __init__(self, late_s: float) -> None:
         super().__init__(enable_direct_mode=True)
@@ -43,7 +44,7 @@ class LateVoice(DirectAudio):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if isinstance(frame, VADUserStartedSpeakingFrame):
+        if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
             self.create_task(self._push_late(frame, direction), "late")
         else:
             await self.push_frame(frame, direction)
@@ -92,7 +93,8 @@ def utterances(
 
     async def scenario() -> None:
         activity = VoiceActivity(SharedVadAnalyzer(vad, executor=None))
-        stages = [activity, LateVoice(late_s), EngineSttService(engine)]
+        late = [LateVoice(late_s)] if late_s else []
+        stages = [activity, *late, EngineSttService(engine)]
         await run_test(Pipeline(stages), frames_to_send=[*frames, SleepFrame(1.0)])
 
     virtual_time.run(scenario())
