@@ -94,7 +94,8 @@ class Clarification:
 
     def __init__(self, settings: AskBackSettings | None = None, *, language: Language | None = None) -> None:
         self._settings = tuned(AskBackTuning, settings)
-        self._affirmative = (language or find_language()).vocabulary.affirmative
+        spoken = language or find_language()
+        self._affirmative, self._intents = spoken.vocabulary.affirmative, spoken.intents
         self._words: list[str] = []
         self._confidences: list[float] = []
         self._is_known = True
@@ -141,6 +142,9 @@ class Clarification:
         words, confidences, is_known = self._words, self._confidences, self._is_known
         self.forget()
         chosen, asked, self._open = self._settings, self._open, None
+        if self._intents.is_farewell(said):
+            # The call ends after it: a question would not be answered.
+            return None
         # Typed text, or words of another turn mixed with these: their confidence is not known.
         is_known = is_known and bool(words) and words == said.split()
         confidence = statistics.fmean(confidences) if is_known else 1.0

@@ -127,3 +127,8 @@ def test_a_text_is_made_of_phrases_only_as_a_whole():
     assert is_made_of(["yes", "that's", "right"], UTTERANCES.affirmative)
     assert not is_made_of([], UTTERANCES.affirmative)
     assert not is_made_of(["yes", "the"], UTTERANCES.affirmative)
+
+
+@pytest.mark.parametrize("confidence", [0.05, 0.2])
+def test_a_farewell_ends_the_call_and_is_not_asked_about(confidence: float):
+    assert doubtful(Clarification(), "okay thank you goodbye", confidence) is None
