@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from parley.language.words import Spellings, plain
+
+_AS_WRITTEN = Spellings()
+
 
 def phrases(text: str) -> frozenset[str]:
     """Return the phrases of a text in which commas divide them."""
@@ -27,6 +31,7 @@ class UtteranceVocabulary:
         lone_withdrawals: phrases that take back a request when nothing else is said.
         acceptances: phrases with which a turn begins that accepts an offer, whatever it says after them.
         negations: words any of which makes a turn no acceptance.
+        spellings: other spellings of these phrases in a transcript.
     """
 
     affirmative: frozenset[str] = frozenset()
@@ -43,6 +48,11 @@ class UtteranceVocabulary:
     lone_withdrawals: frozenset[str] = frozenset()
     acceptances: frozenset[str] = frozenset()
     negations: frozenset[str] = frozenset()
+    spellings: Spellings = _AS_WRITTEN
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text in the spelling of the phrases."""
+        return self.spellings.respelled(plain(text))
 
 
 @dataclass(frozen=True, slots=True)

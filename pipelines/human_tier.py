@@ -98,17 +98,17 @@ class HumanTier:
         if self._language.intents.is_farewell(said):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
             return None
-        if withdraws(plain(said), self._language.vocabulary):
+        if withdraws(self._language.vocabulary.words(said), self._language.vocabulary):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
             return self.settings.withdrawn
         return self.waiting
 
     def _offered_answer(self, said: str) -> str | None:
         vocabulary = self._language.vocabulary
-        words = plain(said)
+        words = vocabulary.words(said)
         if self._requests_human(said):
             return self._requested(TierEvent.REQUESTED)
-        if holds_one_of(words, self.settings.fetch_on):
+        if holds_one_of(plain(said), self.settings.fetch_on):
             return self._requested(TierEvent.POLICY)
         if accepts(words, vocabulary):
             return self._requested(TierEvent.ACCEPTED)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 
 from parley.core.tiers import SEEN, Medium, Tier, TierEvent, is_reached
 from parley.language import Language
-from parley.language.words import plain
 from parley.session_store.conversation import Conversation
 from parley.turn_taking.clarification import is_made_of
 from parley.turn_taking.human_answers import accepts, withdraws
@@ -63,7 +62,7 @@ class MediumSteps:
         match self._conversation.tier.tier:
             case Tier.STEP_OFFERED:
                 return self._offered_answer(said)
-            case Tier.STEPPING if withdraws(plain(said), self._language.vocabulary):
+            case Tier.STEPPING if withdraws(self._language.vocabulary.words(said), self._language.vocabulary):
                 return self.decline()
         rule = rule_by_words(self.rules, said, may_offer=self.may_offer)
         return self.offer(rule) if rule is not None else None
@@ -108,7 +107,7 @@ class MediumSteps:
 
     def _offered_answer(self, said: str) -> str | None:
         vocabulary = self._language.vocabulary
-        words = plain(said)
+        words = vocabulary.words(said)
         if accepts(words, vocabulary):
             return self.accept()
         declined = self.decline()

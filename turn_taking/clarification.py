@@ -25,7 +25,7 @@ from pydantic import Field
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
 from parley.language import Language, find_language
-from parley.language.words import asks, plain
+from parley.language.words import asks
 
 
 class AskBackSettings(StrictModel):
@@ -95,7 +95,7 @@ class Clarification:
     def __init__(self, settings: AskBackSettings | None = None, *, language: Language | None = None) -> None:
         self._settings = tuned(AskBackTuning, settings)
         spoken = language or find_language()
-        self._affirmative, self._intents = spoken.vocabulary.affirmative, spoken.intents
+        self._vocabulary, self._intents = spoken.vocabulary, spoken.intents
         self._words: list[str] = []
         self._confidences: list[float] = []
         self._is_known = True
@@ -152,13 +152,16 @@ class Clarification:
         if confidence < chosen.lost_below and is_long:
             return self._ask(chosen.again, confidence, repeats=False)
         if asked is not None:
-            return Confirmed() if self._repeats and is_made_of(plain(said), self._affirmative) else None
+            return Confirmed() if self._repeats and self._agrees(said) else None
         is_answer = self._bot_asked and len(words) <= chosen.answer_words
         if not is_known or confidence >= chosen.below or not is_long or is_answer:
             return None
         repeats = len(words) <= chosen.most_words
         text = chosen.repeat.replace("{words}", " ".join(words)) if repeats else chosen.again
         return self._ask(text, confidence, repeats=repeats)
+
+    def _agrees(self, said: str) -> bool:
+        return is_made_of(self._vocabulary.words(said), self._vocabulary.affirmative)
 
     def _ask(self, text: str, confidence: float, *, repeats: bool) -> AskBack:
         self._repeats = repeats

@@ -183,7 +183,8 @@ class Classifier:
         self, settings: UtteranceSettings | None = None, *, vocabulary: UtteranceVocabulary | None = None
     ) -> None:
         self.settings = tuned(UtteranceTuning, settings)
-        self._lexicon = _lexicon(self.settings, vocabulary or find_language().vocabulary)
+        self._vocabulary = vocabulary or find_language().vocabulary
+        self._lexicon = _lexicon(self.settings, self._vocabulary)
 
     def kind(self, utterance: Utterance, *, question_open: bool = False) -> UtteranceKind:
         """Return the kind of the utterance, as far as it is known.
@@ -192,7 +193,7 @@ class Classifier:
             utterance: the sound and its words.
             question_open: True when the bot has just asked something: "yeah" is an answer then.
         """
-        words = _believed(utterance)
+        words = self._believed(utterance)
         if self._stops(words):
             return UtteranceKind.STOP
         if utterance.level_db is not None and utterance.level_db <= self.settings.quiet_db:
@@ -214,7 +215,7 @@ class Classifier:
         judge by, enough to wait for a moment. A word that recognisers write for any vowel ("oh") does not
         count.
         """
-        phrases = self._phrases([(word, 1.0) for word in plain(text)])
+        phrases = self._phrases([(word, 1.0) for word in self._vocabulary.words(text)])
         listening = 0
         while listening < len(phrases) and self._is_listener(phrases[listening]):
             listening += 1
@@ -229,7 +230,7 @@ class Classifier:
 
     def is_claim(self, utterance: Utterance, *, least_words: int) -> bool:
         """Return whether the speaker refuses ("no"), or asks or says something in at least so many words."""
-        phrases = self._phrases(self._understood(_believed(utterance)))
+        phrases = self._phrases(self._understood(self._believed(utterance)))
         if any(phrase.part is _Part.NEGATIVE for phrase in phrases):
             return True
         return self.content_words(utterance) >= least_words
@@ -239,20 +240,31 @@ class Classifier:
 
         This holds for the same words, if they have weight, or when each is a question of one word.
         """
-        words, others = plain(text), plain(command)
+        words, others = self._vocabulary.words(text), self._vocabulary.words(command)
         if len(words) == len(others) == 1 and words[0] in self._lexicon.questions:
             return others[0] in self._lexicon.questions
         return words == others and self.content_words(Utterance(command)) > 0
 
     def content_words(self, utterance: Utterance) -> int:
         """Return the number of recognised words that are more than a sign of listening or of life."""
-        phrases = self._phrases(self._understood(_believed(utterance)))
+        phrases = self._phrases(self._understood(self._believed(utterance)))
         return sum(
             len(phrase.text.split())
             for phrase in phrases
             if phrase.part in (_Part.OTHER, _Part.NEGATIVE, _Part.STOP)
             and phrase.text not in self._lexicon.hums
         )
+
+    def _believed(self, utterance: Utterance) -> list[tuple[str, float]]:
+        """Return each word, in the spelling of the phrases, with its confidence."""
+        heard = _words(utterance)
+        words: list[tuple[str, float]] = []
+        at = 0
+        for spelled, length in self._vocabulary.spellings.spelled([word for word, _ in heard]):
+            confidence = min(confidence for _, confidence in heard[at : at + length])
+            words += [(word, confidence) for word in spelled]
+            at += length
+        return words
 
     def _understood(self, words: list[tuple[str, float]]) -> list[tuple[str, float]]:
         return [word for word in words if word[1] >= self.settings.word_confidence]
@@ -355,7 +367,7 @@ class Classifier:
         return found
 
 
-def _believed(utterance: Utterance) -> list[tuple[str, float]]:
+def _words(utterance: Utterance) -> list[tuple[str, float]]:
     """Return each word with its confidence.
 
     Raises:
@@ -370,8 +382,8 @@ def _believed(utterance: Utterance) -> list[tuple[str, float]]:
 
 
 def _lexicon(settings: UtteranceSettings, vocabulary: UtteranceVocabulary) -> _Lexicon:
-    stops = vocabulary.stops | {" ".join(plain(phrase)) for phrase in settings.more_stops}
-    more = {" ".join(plain(phrase)) for phrase in settings.more_backchannels}
+    stops = vocabulary.stops | {" ".join(vocabulary.words(phrase)) for phrase in settings.more_stops}
+    more = {" ".join(vocabulary.words(phrase)) for phrase in settings.more_backchannels}
     by_part = {
         _Part.POLITE: vocabulary.polite,
         _Part.HESITATION: vocabulary.hesitations,

@@ -2,6 +2,8 @@
 
 import re
 
+from parley.language.english.spelling import SPELLINGS
+
 # Longer turns contain more than a request.
 MOST_WORDS = 20
 
@@ -29,8 +31,6 @@ def bare_request(text: str) -> tuple[str, str]:
 
 
 def plain_request(text: str) -> str:
-    """Return the words of a turn in lower case; none of one that is too long for a request."""
-    words = re.sub(r"[,.!?;:]", " ", text.lower().replace("\u2019", "'")).split()
-    # A recogniser may write these in two words.
-    joined = re.sub(r"\b(some|any) (one|body)\b", r"\1\2", " ".join(words))
-    return joined if len(words) <= MOST_WORDS else ""
+    """Return the words of a turn in the spelling of the rules; none of one that is too long for a request."""
+    words = re.sub(r"[,.!?;:-]", " ", text.lower().replace("\u2019", "'")).split()
+    return " ".join(SPELLINGS.respelled(words)) if len(words) <= MOST_WORDS else ""

@@ -11,7 +11,8 @@ The module is pure.
 import re
 
 from parley.language.cue_words import QuestionKind, WordCue
-from parley.language.words import last_word
+from parley.language.english.spelling import SPELLINGS
+from parley.language.english.spoken_digits import HOMOPHONES, LEAST_CERTAIN
 
 # A clause rarely ends on these: the speaker has more to say. Closed classes of English (conjunctions,
 # determiners, possessives, contracted subjects). Prepositions and auxiliaries are left out: questions end on
@@ -84,19 +85,28 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 def words_of(text: str) -> list[str]:
     """Return the words in lower case, without the punctuation around each word."""
-    stripped = (word.strip(".,!?;:-\"'()") for word in text.lower().replace("thank you", "thank-you").split())
-    return [word for word in stripped if word]
+    return " ".join(_spelled(text)).replace("thank you", "thank-you").split()
+
+
+def _spelled(text: str) -> list[str]:
+    stripped = (word.strip(".,!?;:-\"'()") for word in text.lower().split())
+    return SPELLINGS.respelled([word for word in stripped if word])
 
 
 def ends_hanging(text: str) -> bool:
     """Return whether the words end inside a clause or on a hesitation. Case and punctuation do not matter."""
-    word = last_word(text)
+    word = _last_word(text)
     return word in FILLERS or word in HANGING_WORDS
 
 
 def may_trail(text: str) -> bool:
     """Return whether the last word is one of ``TRAILING_WORDS``."""
-    return last_word(text) in TRAILING_WORDS
+    return _last_word(text) in TRAILING_WORDS
+
+
+def _last_word(text: str) -> str:
+    words = _spelled(text)
+    return words[-1] if words else ""
 
 
 def asked_for(text: str) -> QuestionKind:
@@ -174,13 +184,21 @@ def _spells(words: list[str], asked: QuestionKind) -> bool:
 
 def _digits_at_end(words: list[str]) -> tuple[int, int]:
     """Return (digits, words) of the number at the end."""
-    digits = taken = 0
+    digits = taken = certain = 0
     last_was_unit = False
-    for word in reversed(words):
-        if word.isdigit():
+    # At the first word that is only a digit among several.
+    before_homophone: tuple[int, int] | None = None
+    for at in range(len(words) - 1, -1, -1):
+        word = words[at]
+        is_homophone = word in HOMOPHONES and last_was_unit and at > 0 and words[at - 1] in DIGITS
+        if is_homophone:
+            before_homophone = before_homophone or (digits, taken)
+            digits += 1
+        elif word.isdigit():
             digits += len(word)
         elif word in DIGITS:
             digits += 1
+            certain += 1
         elif word in TENS:
             # "forty two": the unit after it has been counted already.
             digits += 1 if last_was_unit and word.endswith("ty") else 2
@@ -188,8 +206,10 @@ def _digits_at_end(words: list[str]) -> tuple[int, int]:
             digits += REPEATS[word] - 1
         else:
             break
-        last_was_unit = word in DIGITS
+        last_was_unit = is_homophone or word in DIGITS
         taken += 1
+    if before_homophone is not None and certain < LEAST_CERTAIN:
+        return before_homophone
     return digits, taken
 
 

@@ -10,19 +10,21 @@ import re
 
 from parley.core.tiers import Medium
 from parley.language.english import medium_requests
-from parley.language.english.courtesies import AROUND, bare_request, plain_request
+from parley.language.english.courtesies import AROUND, MOST_WORDS, bare_request, plain_request
+from parley.language.english.spelling import SPELLINGS
 from parley.language.intents import CallerIntent
 from parley.language.words import ends_in, plain
 
 _BYE = re.compile(
-    r"(?:good ?bye?|bye(?:[ -]bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
+    r"(?:goodbye|bye(?: bye)*|see you(?: later| soon)?|have a (?:nice|good|great) (?:day|evening|one|"
     r"weekend)|talk to you (?:later|soon)|so long|take care|"
     r"hang up|(?:end|quit|leave|finish) (?:the|this) (?:call|conversation|chat)|quit|exit)"
     r"(?: now| then| for now)?\b"
 )
 # Said alone these ask for a person; "the manager" may answer a question of the bot.
 _ALONE = (
-    r"(?:an? )?(?:(?:real|live|human|actual) )?(?:person|human being|human|agent|operator|representative)"
+    r"(?:(?:an? )?(?:(?:real|live|human|actual) )?(?:person|human being|human|agent|operator|representative)|"
+    r"the human)"
 )
 _SOMEBODY = (
     r"(?:(?:an?|the|some|your|another) )?(?:(?:real|live|human|actual) )?"
@@ -43,22 +45,24 @@ _VERB = (
 _WANTS = r"(?:i(?:'d| would)? (?:want|need|like|prefer)|is there) "
 _NOBODY = re.compile(_ALONE)
 _TO_TALK_TO = (
-    rf"{_WANTS}{_SOMEBODY} (?:(?:that |who |whom )?i (?:can|could|may) (?:speak|talk) (?:to|with)|"
+    rf"{_WANTS}{_SOMEBODY} (?:(?:that |who |whom )?i (?:can|can't|could|may) (?:speak|talk) (?:to|with)|"
     r"to (?:speak|talk) (?:to|with))"
 )
 _PERSON = re.compile(
     rf"{_ASKS}{_VERB} {_SOMEBODY}|{_ASKS}(?:put|transfer|connect) me(?: through| over)?|"
-    rf"{_WANTS}(?:{_ALONE}|an? colleague)(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
+    rf"{_WANTS}(?:the )?(?:{_ALONE}|an? colleague)(?: (?:there|here))?|{_TO_TALK_TO}|{_ALONE}"
 )
 
-# Recognisers write "good by" on a telephone line, and no sentence ends so.
 # A farewell contains few other words: "okay thank you bye", not "how do I say goodbye to my old bank".
 _FAREWELL_WORDS = 8
+# "Is that a good by", "how do I say goodbye", "I had a good night".
+_SPOKEN_ABOUT = (["a"], ["an"], ["the"], ["say"], ["said"], ["says"], ["saying"])
 _AFTER_FAREWELLS = ("thanks", "thank you", "then", "for now", "for today", "so much", "very much")
 FAREWELLS = (
-    "bye", "goodbye", "good bye", "good by", "bye bye", "see you", "see you later", "talk to you later",
-    "have a nice day", "have a good day", "that's all", "that is all", "that was all", "that's it",
-    "good night", "that's everything", "that is everything",
+    "bye", "goodbye", "bye bye", "see you", "see you later", "talk to you later",
+    "have a nice day", "have a good day", "good night",
+    *(f"{that} {all_}" for that in ("that's", "that is", "that was", "that will be", "that'll be")
+      for all_ in ("all", "everything")), "that's it",
 )  # fmt: skip
 MOMENTS = (
     "wait", "wait a moment", "wait a minute", "wait a second", "one moment", "one second", "one minute",
@@ -70,7 +74,7 @@ MOMENTS = (
 )  # fmt: skip
 _MOMENTS = frozenset(phrase.removeprefix("just ") for phrase in MOMENTS)
 _BEFORE_COMMANDS = re.compile(
-    r"(?:ok|okay|well|alright|all right|no|oh|so|um|uh|sorry|hey|just|please|"
+    r"(?:okay|well|alright|all right|no|oh|so|but|um|uh|sorry|hey|just|please|"
     r"(?:can|could|would|will) you(?: please)?)(?: |$)"
 )
 _AFTER_COMMANDS = re.compile(r"(?: |^)(?:please|now|right now|for me|thanks|thank you|at once|immediately)$")
@@ -149,21 +153,30 @@ def requested_medium(text: str, *, is_shown: bool) -> Medium | None:
 
 def ends_in_farewell(text: str) -> bool:
     """Return whether a short turn ends in a farewell, or says that it was all."""
-    words = plain(text)
+    words = SPELLINGS.respelled(plain(text))
     if is_farewell(text):
         return True
     if len(words) > _FAREWELL_WORDS:
         return False
-    while not (found := ends_in(words, FAREWELLS)) and ends_in(words, _AFTER_FAREWELLS):
+    while not (found := _takes_leave(words)) and ends_in(words, _AFTER_FAREWELLS):
         after = next(phrase for phrase in _AFTER_FAREWELLS if ends_in(words, (phrase,)))
         words = words[: -len(after.split())]
     return found
 
 
+def _takes_leave(words: list[str]) -> bool:
+    """Return whether the last words are a farewell, and not one that is spoken about."""
+    lengths = (len(phrase.split()) for phrase in FAREWELLS if ends_in(words, (phrase,)))
+    return any(words[-length - 1 : -length] not in _SPOKEN_ABOUT for length in lengths)
+
+
 def asks_for_a_moment(text: str) -> bool:
     """Return whether a short turn asks the bot to wait."""
-    words = [word for word in plain(text) if word not in ("please", "okay", "uh", "um", "oh", "yes", "just")]
-    return " ".join(words) in _MOMENTS
+    spelled = SPELLINGS.respelled(plain(text))
+    words = [word for word in spelled if word not in ("please", "okay", "uh", "um", "oh", "yes", "just")]
+    said = _once(" ".join(words))
+    # Articles are short, and a recogniser confuses them.
+    return said in _MOMENTS or said.replace(" the ", " a ") in _MOMENTS
 
 
 def says_goodbye(text: str) -> bool:
@@ -177,4 +190,14 @@ def _bare(text: str) -> str:
         text = text[found.end() :]
     while (found := _AFTER_COMMANDS.search(text)) is not None:
         text = text[: found.start()]
+    return _once(text)
+
+
+def _once(text: str) -> str:
+    """Return the words that a short text repeats, or the text: "hold on hold on" is "hold on"."""
+    words = text.split()
+    if len(words) <= MOST_WORDS:
+        for length in range(1, len(words) // 2 + 1):
+            if words[:length] * (len(words) // length) == words:
+                return " ".join(words[:length])
     return text

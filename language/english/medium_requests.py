@@ -15,32 +15,36 @@ _WE = (
     r"(?:i|we)(?:'d|'ll| would| will)? (?:want(?:ed)?|like|need|wish|prefer|rather|love)(?: to)? |"
     r"let me |let us |let's |is it possible to )?"
 )
+# "I'll write" promises more than it asks for.
+_WILL = rf"(?:(?:i|we)(?:'ll| will) )?{_WE}"
 _YOU = r"(?:can|could|will|would) you (?:please )?"
 _SWITCH = r"(?:switch|change|go|move) (?:over )?to "
+_DO = r"(?:do|discuss|finish) (?:this|that|it)"
 _TALK = re.compile(
     rf"{_WE}(?:(?:talk|speak)(?: (?:to|with) you)?(?: about (?:it|this|that))?(?: (?:instead|directly))?|"
     rf"(?:call|phone|ring) you(?: up)?(?: instead)?|(?:have |make |start )?a (?:voice )?call|"
     rf"{_SWITCH}(?:voice|a call|speech))"
 )
 _WRITE = re.compile(
-    rf"{_WE}(?:(?:write|type|chat|text)(?: (?:to|with) you)?(?: instead)?|(?:go on|continue) in writing|"
+    rf"{_WE}(?:(?:write|type|chat|text)(?: (?:to|with) you)?(?: instead)?|"
+    rf"(?:go on|continue|{_DO}) (?:in writing|by text|in the chat)|"
     rf"{_SWITCH}(?:text|writing|chat|typing|the chat))"
 )
 _THIS = r"(?:something|this|it|that|what i mean|what i have(?: here)?|how it looks|what it looks like)"
 _CAMERA = r"(?:(?:my|the) )(?:camera|video|webcam)"
 _SHOW = re.compile(
-    rf"{_WE}(?:show (?:you {_THIS}|{_THIS} to you)(?: here)?(?: (?:on|with|through|over) {_CAMERA})?|"
+    rf"{_WILL}(?:show (?:you(?: {_THIS})?|{_THIS} to you)(?: here)?(?: (?:on|with|through|over) {_CAMERA})?|"
     rf"(?:turn|switch) on {_CAMERA}|(?:turn|switch) {_CAMERA} on|(?:use|open|start) {_CAMERA}|"
     rf"(?:have |make |start )?a video call|{_SWITCH}(?:video|a video call))|"
     rf"{_YOU}(?:see|look at|have a look at) (?:me|this|it|that)"
 )
 _SCREEN = r"(?:(?:my|the) )screen"
 _SHARE = re.compile(
-    rf"{_WE}(?:share {_SCREEN}(?: with you)?|show you {_SCREEN}|show {_SCREEN} to you)|"
+    rf"{_WILL}(?:share {_SCREEN}(?: with you)?|show you {_SCREEN}|show {_SCREEN} to you)|"
     rf"{_YOU}(?:see|look at|have a look at) {_SCREEN}"
 )
 _HIDE = re.compile(
-    rf"(?:{_WE}|(?:{_YOU})?)(?:(?:turn|switch) off {_CAMERA}|(?:turn|switch) {_CAMERA} off|"
+    rf"(?:{_WILL}|(?:{_YOU})?)(?:(?:turn|switch) off {_CAMERA}|(?:turn|switch) {_CAMERA} off|"
     rf"(?:close|stop|hide) (?:{_CAMERA}|{_SCREEN})|"
     rf"stop (?:sharing|showing)(?: you)?(?: {_SCREEN}| {_CAMERA})?|{_SWITCH}voice(?: only)?|"
     rf"stop looking|look away)"

@@ -11,11 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from parley.core.privacy import PersonalData
-from parley.language.english.spoken_digits import ONES, SCALES, TEENS, TENS, TIMES
+from parley.language.english.spoken_digits import HOMOPHONES, ONES, SCALES, TEENS, TENS, TIMES
 from parley.language.personal_data import DigitRun, Found, has_card, may_begin_card, written_emails
 
-# What a recogniser writes for a digit between two others.
-_HOMOPHONES = {"to": "2", "too": "2", "for": "4", "fore": "4", "won": "1", "ate": "8", "tree": "3"}
 # Between the groups of one number, this many at most.
 _FILLERS = frozenset("um uh er erm hmm dash hyphen space then and next okay so".split())
 _MOST_FILLERS = 2
@@ -180,9 +178,9 @@ class _Runs:
             return ONES[word] + "00", 2
         if word in TENS and following in ONES and ONES[following] != "0":
             return TENS[word] + ONES[following], 2
-        if word in _HOMOPHONES:
+        if word in HOMOPHONES:
             between = self._groups and self._last == at - 1 and following in ONES
-            return (_HOMOPHONES[word], 1) if between and self._words[at - 1].core in ONES else (None, 1)
+            return (HOMOPHONES[word], 1) if between and self._words[at - 1].core in ONES else (None, 1)
         return self._digits_at(at), 1
 
     def _digits_at(self, at: int) -> str | None:

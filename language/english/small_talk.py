@@ -8,6 +8,7 @@ the question with ``phrases()`` as it does with the passages. Pure.
 import re
 from collections.abc import Sequence
 
+from parley.language.english.spelling import SPELLINGS
 from parley.language.small_talk import SmallTalkIntent
 
 # Hesitations such as "umm", "hmmm", "aaah", of any length.
@@ -292,9 +293,10 @@ def spoken_words(text: str) -> list[str]:
 
 def exact_intent(words: Sequence[str]) -> SmallTalkIntent | None:
     """Return the intent that has exactly these words as a phrase, also after "okay" or before "please"."""
-    for candidate in (" ".join(words), " ".join(question_words(words))):
-        if candidate in _INTENT_OF:
-            return _INTENT_OF[candidate]
+    spelled = SPELLINGS.respelled(words)
+    for candidate in (words, question_words(words), spelled, question_words(spelled)):
+        if (phrase := " ".join(candidate)) in _INTENT_OF:
+            return _INTENT_OF[phrase]
     return None
 
 

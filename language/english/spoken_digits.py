@@ -20,7 +20,10 @@ TENS = {
 }  # fmt: skip
 TIMES = {"double": 2, "triple": 3}
 SCALES = frozenset(("hundred", "thousand", "million", "billion"))
-
+# What a recogniser writes for a digit between two others.
+HOMOPHONES = {"to": "2", "too": "2", "for": "4", "fore": "4", "won": "1", "ate": "8", "tree": "3"}
+# "Nine to five" is a range; with more digits around it the word is one of them.
+LEAST_CERTAIN = 3
 
 # Lengths of the groups in which a number is read out, by its number of digits: people dictate telephone and
 # card numbers in this way. Longer numbers go in fours.
@@ -46,11 +49,17 @@ def digit_groups(digits: str) -> tuple[str, ...]:
 def spoken_digits(words: Sequence[str]) -> tuple[str, int]:
     """Return the digits at the front of ``words`` and the number of words that they span.
 
-    "Four one double seven" gives 4177 and 4. "Five hundred" is an amount and gives no digits.
+    "Four one double seven" gives 4177 and 4, and so does "for one double seven". "Five hundred" is an amount
+    and gives no digits.
     """
     digits, at = "", 0
+    has_homophones = _has_homophones(words)
     while at < len(words):
         word = words[at].lower()
+        if has_homophones and word in HOMOPHONES and _is_digit(words, at + 1):
+            digits += HOMOPHONES[word]
+            at += 1
+            continue
         if word in TIMES and at + 1 < len(words) and words[at + 1].lower() in ONES:
             digits += ONES[words[at + 1].lower()] * TIMES[word]
             at += 2
@@ -80,3 +89,18 @@ def spoken_digits(words: Sequence[str]) -> tuple[str, int]:
     if at < len(words) and words[at].lower() in SCALES:
         return "", 0
     return digits, at
+
+
+def _is_digit(words: Sequence[str], at: int) -> bool:
+    return at < len(words) and (words[at].lower() in ONES or words[at].lower() in TIMES)
+
+
+def _has_homophones(words: Sequence[str]) -> bool:
+    """Return whether enough single digits are at the front of ``words`` to read the other words as digits."""
+    certain = 0
+    for at, word in enumerate(words):
+        if _is_digit(words, at):
+            certain += 1
+        elif word.lower() not in HOMOPHONES or not _is_digit(words, at + 1):
+            break
+    return certain >= LEAST_CERTAIN

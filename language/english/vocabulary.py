@@ -3,6 +3,7 @@
 import re
 
 from parley.language.clauses import ClauseWords
+from parley.language.english.spelling import SPELLINGS
 from parley.language.vocabulary import AnsweringPhrases, UtteranceVocabulary, phrases
 
 UTTERANCES = UtteranceVocabulary(
@@ -15,7 +16,7 @@ UTTERANCES = UtteranceVocabulary(
     backchannels=phrases(
         "mhm, mm hmm, mm, mmm, hmm, hm, uh huh, huh, oh, ah, aha, i see, got it, gotcha, i know, understood, "
         "i understand, oh really, really, wow, nice, cool, great, perfect, makes sense, that makes sense, "
-        "true, interesting, thanks, thank you"
+        "make sense, true, interesting, thanks, thank you"
     ),
     fillers=phrases("um, uhm, uh, er, erm, eh"),
     hesitations=phrases(
@@ -51,6 +52,7 @@ UTTERANCES = UtteranceVocabulary(
         "no, nope, nah, not, never, nothing, don't, doesn't, didn't, can't, cannot, won't, wouldn't, isn't, "
         "without"
     ),
+    spellings=SPELLINGS,
 )
 
 _MACHINE = (

@@ -18,6 +18,11 @@ from parley.language.intents import CallerIntent
         "no that is everything thank you very much have a nice day",
         "well, good bye then",
         "thank you good by",
+        "no that's all thank you by",
+        "thank you very much by by",
+        "by bye",
+        "see ya",
+        "good-bye then",
         "see you later",
         "Thank you for your help, goodbye.",
     ],
@@ -36,6 +41,11 @@ def test_a_turn_that_is_a_goodbye_is_one(text: str):
         "how do I say goodbye to my account",
         "goodbye what do you mean",
         "by",
+        "no by",
+        "is it good by friday",
+        "thank you by the way",
+        "who said thank you by mail",
+        "good buy",
     ],
 )
 def test_a_turn_that_says_more_or_less_is_none(text: str):
@@ -45,6 +55,11 @@ def test_a_turn_that_says_more_or_less_is_none(text: str):
 def test_a_misheard_goodbye_ends_a_short_turn():
     assert ends_in_farewell("sam you good by")
     assert not ends_in_farewell("is that card a good buy")
+
+
+@pytest.mark.parametrize("text", ["is that card a good by", "how do i say goodbye", "was it a good night"])
+def test_a_farewell_that_is_spoken_about_is_none(text: str):
+    assert not ends_in_farewell(text)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +82,12 @@ def test_a_misheard_goodbye_ends_a_short_turn():
         "No, I want to speak to a person",
         "no please an operator",
         "is there a real person there",
+        "is there some one i can't talk to",
+        "i want the real person",
+        "i wanna talk to a rep resentative",
+        "id like to speak to any body",
+        "put me through to customers service",
+        "the human please",
         "representative",
     ],
 )
@@ -87,6 +108,8 @@ def test_who_requests_human_is_understood(text: str):
         "no human",
         # Answers to a question of the bot.
         "the manager",
+        "the agent",
+        "the operator please",
         "my colleague",
         "a colleague",
         "somebody",
@@ -119,6 +142,18 @@ def test_a_long_turn_costs_nothing(text: str):
         ("tell me more", CallerIntent.MORE),
         ("okay go on", CallerIntent.MORE),
         ("what else", CallerIntent.MORE),
+        ("is there any thing else", CallerIntent.MORE),
+        ("ok go head please", CallerIntent.MORE),
+        ("i didnt hear that", CallerIntent.REPEAT),
+        ("stop stop stop", CallerIntent.STOP),
+        ("but ok stop", CallerIntent.STOP),
+        ("enough enough", CallerIntent.STOP),
+        ("thats enough", CallerIntent.STOP),
+        ("ok hang on the second", CallerIntent.MOMENT),
+        ("hold on hold on", CallerIntent.MOMENT),
+        ("lemme check", CallerIntent.MOMENT),
+        ("gimme a minute please", CallerIntent.MOMENT),
+        ("that was every thing thanks", CallerIntent.FAREWELL),
         ("tell me more about it please", CallerIntent.MORE),
         ("Stop talking right now!", CallerIntent.STOP),
         ("could you please be quiet", CallerIntent.STOP),
@@ -149,6 +184,14 @@ def test_a_request_is_recognised(text: str, intent: CallerIntent):
         "how can i stop a direct debit",
         "can i cancel a transfer",
         "how long do i have to wait",
+        "is that a good buy",
+        "i was told to hold the card",
+        "is the second card free",
+        "how long do i hold on to the receipt",
+        "stop it from being charged",
+        "but ok",
+        "when does it have to be paid by",
+        "see that again",
         "do you employ a person who speaks to animals",
     ],
 )

@@ -31,3 +31,32 @@ def test_what_is_read_out_is_understood_again(length: int):
     digits = ("9071526384" * 3)[:length]
     [_, word] = spoken_words(f"number {digits}")
     assert spoken_digits(word.spoken) == (digits, length)
+
+
+@pytest.mark.parametrize(
+    ("heard", "digits"),
+    [
+        ("two for six eight", "2468"),
+        ("one to three four", "1234"),
+        ("for one double seven", "4177"),
+        ("for one two three", "4123"),
+        ("one ate nine for two", "18942"),
+    ],
+)
+def test_a_word_that_sounds_like_a_digit_is_one_among_digits(heard: str, digits: str):
+    assert spoken_digits(heard.split()) == (digits, len(heard.split()))
+
+
+@pytest.mark.parametrize(
+    ("heard", "digits"),
+    [
+        ("nine to five", "9"),
+        ("one for two", "1"),
+        ("for two", ""),
+        ("one two three for you", "123"),
+        ("two to three days", "2"),
+        ("won", ""),
+    ],
+)
+def test_a_range_or_a_phrase_is_read_no_further(heard: str, digits: str):
+    assert spoken_digits(heard.split())[0] == digits

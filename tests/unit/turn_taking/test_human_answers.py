@@ -22,10 +22,12 @@ ENGLISH = find_language("en").vocabulary
         "Oh, that would be great.",
         "Yeah, if you don't mind.",
         "Okay, let us do that.",
+        "ok go head",
+        "id like that",
     ],
 )
 def test_an_offer_is_accepted_also_in_more_words(said: str) -> None:
-    assert accepts(plain(said), ENGLISH)
+    assert accepts(ENGLISH.words(said), ENGLISH)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,8 @@ def test_an_offer_is_accepted_also_in_more_words(said: str) -> None:
         "Please.",
         "No, thank you.",
         "Yes, but not now.",
+        "yes but i can not now",
+        "okay dont",
         "Okay, never mind.",
         "Okay, when do you open?",
         "I am looking for the ships.",
@@ -44,7 +48,7 @@ def test_an_offer_is_accepted_also_in_more_words(said: str) -> None:
     ],
 )
 def test_an_offer_is_not_accepted_by_other_words(said: str) -> None:
-    assert not accepts(plain(said), ENGLISH)
+    assert not accepts(ENGLISH.words(said), ENGLISH)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,8 @@ def test_an_offer_is_not_accepted_by_other_words(said: str) -> None:
     [
         "Never mind.",
         "Oh, never mind then.",
+        "nevermind",
+        "dont bother",
         "No, I'll go on with you.",
         "I don't want to wait any longer.",
         "I do not want a human, I'll go on with you.",
@@ -60,7 +66,7 @@ def test_an_offer_is_not_accepted_by_other_words(said: str) -> None:
     ],
 )
 def test_a_wait_is_given_up_also_in_more_words(said: str) -> None:
-    assert withdraws(plain(said), ENGLISH)
+    assert withdraws(ENGLISH.words(said), ENGLISH)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_a_wait_is_given_up_also_in_more_words(said: str) -> None:
     ],
 )
 def test_a_wait_is_not_given_up_by_other_words(said: str) -> None:
-    assert not withdraws(plain(said), ENGLISH)
+    assert not withdraws(ENGLISH.words(said), ENGLISH)
 
 
 def test_a_long_turn_costs_little() -> None:

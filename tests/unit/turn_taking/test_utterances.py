@@ -29,7 +29,19 @@ def kind(
 
 
 @pytest.mark.parametrize(
-    "text", ["mhm", "Mm-hmm.", "uh-huh", "Yeah.", "okay", "right", "yeah okay", "oh I see", "got it thanks"]
+    "text",
+    [
+        "mhm",
+        "Mm-hmm.",
+        "uh-huh",
+        "Yeah.",
+        "okay",
+        "right",
+        "yeah okay",
+        "oh I see",
+        "got it thanks",
+        "make sense",
+    ],
 )
 def test_signs_of_listening_are_backchannels(text: str):
     assert kind(text) is UtteranceKind.BACKCHANNEL
@@ -52,6 +64,8 @@ def test_no_is_never_a_backchannel():
         "Stop it!",
         "wait",
         "okay wait a second",
+        "thats enough",
+        "nevermind",
         "hold on please",
         "no stop",
         "um hang on",
@@ -212,6 +226,12 @@ def test_each_word_has_its_own_confidence_or_all_have_one():
     assert CLASSIFIER.kind(Utterance("mm-hmm okay", (0.9, 0.9), (500,))) is UtteranceKind.BACKCHANNEL
     with pytest.raises(ValueError, match="3 confidences for 2 words"):
         CLASSIFIER.kind(Utterance("mhm okay", (0.9, 0.9, 0.9)))
+
+
+def test_the_worst_part_of_a_divided_word_counts():
+    assert CLASSIFIER.kind(Utterance("under stood", (0.9, 0.9), (600,))) is UtteranceKind.BACKCHANNEL
+    # The sound decides, as for a word that was hardly understood.
+    assert CLASSIFIER.kind(Utterance("al right", (0.9, 0.1), (1_500,))) is UtteranceKind.UNCLEAR
 
 
 def test_another_language_brings_its_words():
