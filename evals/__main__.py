@@ -18,6 +18,7 @@ COMMAND = re.compile(r"^``python -m evals[\w. ]*``: ")
 # Commands that are one module of a package with a command of its own, or stand alone.
 MODULES = (
     "parley.evals.answers.ahead",
+    "parley.evals.answers.requests",
     "parley.evals.answers.retrieval",
     "parley.evals.perception.fusion",
     "parley.evals.perception.prosody",
