@@ -21,6 +21,8 @@ _BYE = re.compile(
     r"hang up|(?:end|quit|leave|finish) (?:the|this) (?:call|conversation|chat)|quit|exit)"
     r"(?: now| then| for now)?\b"
 )
+# A recogniser writes "by" for "bye"; it counts last after these courtesies: "no that's all thank you by".
+_BEFORE_BY = ("thank", "that")
 # Said alone these ask for a person; "the manager" may answer a question of the bot.
 _ALONE = (
     r"(?:(?:an? )?(?:(?:real|live|human|actual) )?(?:person|human being|human|agent|operator|representative)|"
@@ -126,14 +128,16 @@ def caller_intent(text: str) -> CallerIntent | None:
 
 def is_farewell(text: str) -> bool:
     """Return whether a turn takes leave and says nothing else."""
-    rest, byes = plain_request(text), 0
+    rest, byes, before = plain_request(text), 0, ""
     while rest:
         piece = _BYE.match(rest)
+        if rest == "by" and before.startswith(_BEFORE_BY):
+            return True
         byes += piece is not None
         piece = piece or AROUND.match(rest)
         if piece is None:
             return False
-        rest = rest[piece.end() :].lstrip()
+        before, rest = piece.group(), rest[piece.end() :].lstrip()
     return byes > 0
 
 

@@ -24,7 +24,7 @@ _PHRASES = {
     "ok": "okay", "thanx": "thanks", "yea": "yeah", "ya": "yeah", "see ya": "see you",
     "nevermind": "never mind", "al right": "all right", "mmhmm": "mm hmm", "uhhuh": "uh huh",
     "good by": "goodbye", "goodby": "goodbye", "byebye": "bye bye", "by by": "bye bye", "bye by": "bye bye",
-    "by bye": "bye bye", "thanks by": "thanks bye", "thank you by": "thank you bye",
+    "by bye": "bye bye",
     "wanna": "want to", "gimme": "give me", "lemme": "let me", "can not": "can't", "cannot": "can't",
     "id like": "i'd like", "id rather": "i'd rather", "id prefer": "i'd prefer",
     "go head": "go ahead", "go a head": "go ahead", "customers service": "customer service",

@@ -56,7 +56,7 @@ def spoken_digits(words: Sequence[str]) -> tuple[str, int]:
     has_homophones = _has_homophones(words)
     while at < len(words):
         word = words[at].lower()
-        if has_homophones and word in HOMOPHONES and _is_digit(words, at + 1):
+        if has_homophones and _sounds_like_digit(words, at):
             digits += HOMOPHONES[word]
             at += 1
             continue
@@ -95,12 +95,18 @@ def _is_digit(words: Sequence[str], at: int) -> bool:
     return at < len(words) and (words[at].lower() in ONES or words[at].lower() in TIMES)
 
 
+def _sounds_like_digit(words: Sequence[str], at: int) -> bool:
+    """Return whether the word at a place may be a digit: "changed to one two" begins with none."""
+    word = words[at].lower()
+    return word in HOMOPHONES and (at > 0 or word not in ("to", "too")) and _is_digit(words, at + 1)
+
+
 def _has_homophones(words: Sequence[str]) -> bool:
     """Return whether enough single digits are at the front of ``words`` to read the other words as digits."""
     certain = 0
-    for at, word in enumerate(words):
+    for at in range(len(words)):
         if _is_digit(words, at):
             certain += 1
-        elif word.lower() not in HOMOPHONES or not _is_digit(words, at + 1):
+        elif not _sounds_like_digit(words, at):
             break
     return certain >= LEAST_CERTAIN

@@ -24,7 +24,7 @@ from parley.language.english.cue_words import (
         ("the pin is two for six eight", WordCue.PLAIN),
         ("are you open nine to five", WordCue.PLAIN),
         ("thank you good by", WordCue.CLOSING),
-        ("no that is all thanks by", WordCue.CLOSING),
+        ("no that is all by by", WordCue.CLOSING),
         ("is it due by", WordCue.TRAILING),
         ("my name is b r o k", WordCue.SPELLING),
         ("i lost its", WordCue.HANGING),

@@ -20,6 +20,8 @@ from parley.language.intents import CallerIntent
         "thank you good by",
         "no that's all thank you by",
         "thank you very much by by",
+        "thanks by",
+        "that's all by",
         "by bye",
         "see ya",
         "good-bye then",
@@ -57,7 +59,10 @@ def test_a_misheard_goodbye_ends_a_short_turn():
     assert not ends_in_farewell("is that card a good buy")
 
 
-@pytest.mark.parametrize("text", ["is that card a good by", "how do i say goodbye", "was it a good night"])
+@pytest.mark.parametrize(
+    "text",
+    ["the letter says thank you by", "is that card a good by", "how do i say goodbye", "was it a good night"],
+)
 def test_a_farewell_that_is_spoken_about_is_none(text: str):
     assert not ends_in_farewell(text)
 

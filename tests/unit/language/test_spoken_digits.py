@@ -56,6 +56,7 @@ def test_a_word_that_sounds_like_a_digit_is_one_among_digits(heard: str, digits:
         ("one two three for you", "123"),
         ("two to three days", "2"),
         ("won", ""),
+        ("to one two three four", ""),
     ],
 )
 def test_a_range_or_a_phrase_is_read_no_further(heard: str, digits: str):
