@@ -146,6 +146,8 @@ class PhoneControl:
         self._wants_person = self._model_refers = False
         # The agent cannot go on: there is no conversation to go back to. The reason, until it is handled.
         self._is_last_resort, self._fault = False, ""
+        # No person has taken such a call either: whatever the caller does, it ends.
+        self._is_given_up = False
         self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
         self._reason, self._is_ending = FAREWELL, False
@@ -193,6 +195,8 @@ class PhoneControl:
 
     def on_key(self, key: str) -> None:
         """Take a key that the caller presses."""
+        if self._is_given_up:
+            return
         # A caller who presses keys is not leaving.
         self._is_leaving, self._leave_at_s = False, None
         self._interrupt = self._interrupt or not self._keys
@@ -219,6 +223,9 @@ class PhoneControl:
 
     def _take_turn(self, text: str) -> None:
         """Take the words of a turn; empty for a noise."""
+        if self._is_given_up:
+            self._leave_soon()
+            return
         if text.strip():
             self._is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(text)
             self._reason = FAREWELL
@@ -253,8 +260,7 @@ class PhoneControl:
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         reply = event.heard
         if self._is_leaving and reply.is_known and reply.in_context and not reply.truncated:
-            self._leave_at_s = self._now_s() + GRACE_S
-            self._news.set()
+            self._leave_soon()
 
     # The task.
 
@@ -343,15 +349,19 @@ class PhoneControl:
         logger.info(f"a transfer has ended: {self.outcome}")
         if self.outcome == "taken":
             self._publish_end(TAKEN)
-        if self.outcome not in ("taken", GONE) and not self._model_refers:
+        # An agent that cannot go on does not report what its tool returns.
+        if self.outcome not in ("taken", GONE) and (self._is_last_resort or not self._model_refers):
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
             if self._is_last_resort:
-                self._reason = NOT_TAKEN
-                self._leave_at_s = self._now_s() + GRACE_S
-                self._news.set()
+                self._is_given_up, self._reason = True, NOT_TAKEN
+                self._leave_soon()
         return self.outcome
+
+    def _leave_soon(self) -> None:
+        self._leave_at_s = self._now_s() + GRACE_S
+        self._news.set()
 
     async def _taken_by(self, person: str, words: str) -> str:
         """Return the outcome of a transfer; ``GONE`` when the caller hangs up first."""

@@ -175,6 +175,34 @@ def test_a_call_whose_agent_cannot_go_on_is_passed_on_once_and_ends_when_it_is_n
     assert bench.ends == [(NOT_TAKEN if outcome == "no-answer" else TAKEN)[0]]
 
 
+@pytest.mark.parametrize("how", ["speaks", "key", "model"])
+def test_a_call_whose_agent_cannot_go_on_ends_whatever_its_caller_does(how: str):
+    bench = Bench(Desk(outcome="no-answer"))
+
+    async def scenario(control: PhoneControl) -> None:
+        tools = {tool.name: tool for tool in control.tools()}
+        if how == "model":
+            # It has requested the same, and is not there to report the outcome.
+            asked = asyncio.create_task(tools[TRANSFER].run({"reason": ""}, key="k"))
+            await asyncio.sleep(1)
+        assert control.pass_on("The voice has failed.")
+        await asyncio.sleep(5)
+        if how == "speaks":
+            bench.events.publish(TurnStarted(0))
+            await asyncio.sleep(2)
+            bench.events.publish(TurnEnded(0, "hello are you still there"))
+        elif how == "key":
+            control.on_key("5")
+        await asyncio.sleep(20)
+        assert control.finished.is_set()
+        if how == "model":
+            assert await asked == {"status": "no-answer"}
+
+    play(bench, scenario)
+    assert len(bench.said) == 2 and "not available" in bench.said[-1]
+    assert bench.ends == [NOT_TAKEN[0]]
+
+
 def test_a_call_without_a_person_to_pass_it_on_to_is_not_passed_on():
     bench = Bench(Desk(), settings=SETTINGS.model_copy(update={"transfer_to": None}))
 
