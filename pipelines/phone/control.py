@@ -72,9 +72,13 @@ class CallControl(Protocol):
     @property
     def can_call(self) -> bool: ...
 
-    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> str: ...
+    async def transfer(
+        self, call_sid: str, to: str, caller: str, words: str, *, announced: asyncio.Event
+    ) -> str: ...
 
     async def hang_up(self, call_sid: str) -> None: ...
+
+    async def leave(self, call_sid: str) -> None: ...
 
     def is_put_through(self, call_sid: str) -> bool: ...
 
@@ -143,6 +147,8 @@ class PhoneControl:
         self._news = asyncio.Event()
         self._keys = ""
         self._transfer: asyncio.Task[str] | None = None
+        # Set when the caller has heard something since the transfer began: that they are being connected.
+        self._announced = asyncio.Event()
         self._wants_person = self._model_refers = False
         # The agent cannot go on: there is no conversation to go back to. The reason, until it is handled.
         self._is_last_resort, self._fault = False, ""
@@ -259,6 +265,8 @@ class PhoneControl:
 
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         reply = event.heard
+        if reply.is_known and reply.in_context:
+            self._announced.set()
         if self._is_leaving and reply.is_known and reply.in_context and not reply.truncated:
             self._leave_soon()
 
@@ -334,6 +342,7 @@ class PhoneControl:
 
     def _begin_transfer(self, reason: str) -> "asyncio.Task[str]":
         if self._transfer is None or self._transfer.done():
+            self._announced = asyncio.Event()
             self._transfer = asyncio.create_task(self._passed_on(reason), name="phone.transfer")
         return self._transfer
 
@@ -368,7 +377,9 @@ class PhoneControl:
         if self._gone.is_set():
             return GONE
         shown = self._settings.number or self._facts.called
-        transfer = asyncio.ensure_future(self._desk.transfer(self._facts.call_sid, person, shown, words))
+        transfer = asyncio.ensure_future(
+            self._desk.transfer(self._facts.call_sid, person, shown, words, announced=self._announced)
+        )
         gone = asyncio.create_task(self._gone.wait())
         try:
             await asyncio.wait({transfer, gone}, return_when=asyncio.FIRST_COMPLETED)

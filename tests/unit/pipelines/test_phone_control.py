@@ -48,9 +48,13 @@ class Desk:
         self.transfers: list[tuple[str, str, str, str]] = []
         self.cancelled = 0
         self.puts_through = False
+        self.announced = asyncio.Event()
 
-    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> str:
+    async def transfer(
+        self, call_sid: str, to: str, caller: str, words: str, *, announced: asyncio.Event
+    ) -> str:
         self.transfers.append((call_sid, to, caller, words))
+        self.announced = announced
         try:
             await asyncio.sleep(self.rings_s)
         except asyncio.CancelledError:
@@ -62,6 +66,9 @@ class Desk:
         return self.puts_through
 
     async def hang_up(self, call_sid: str) -> None:
+        pass
+
+    async def leave(self, call_sid: str) -> None:
         pass
 
 
@@ -242,6 +249,25 @@ def test_a_key_and_words_pass_the_call_on(how: str):
     assert bench.said[-1:] == [
         "Sorry, a colleague is not available at the moment. Can I help you with something else?",
     ]
+
+
+@pytest.mark.parametrize("heard", [reply(CONNECTING), reply("One", truncated=True)])
+def test_a_caller_has_heard_of_the_transfer_when_the_words_about_it_are_over(heard: ReplyFinished):
+    desk = Desk(rings_s=30)
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        bench.events.publish(reply("How can I help?"))
+        control.on_key("0")
+        await asyncio.sleep(4)
+        assert desk.transfers and not desk.announced.is_set()
+        # A phrase that fills a wait says nothing of it.
+        bench.events.publish(reply("Okay.", in_context=False))
+        assert not desk.announced.is_set()
+        bench.events.publish(heard)
+        assert desk.announced.is_set()
+
+    play(bench, scenario)
 
 
 def test_a_summary_that_fails_or_is_slow_does_not_keep_the_caller_from_the_person():
