@@ -149,6 +149,7 @@ class PhoneRoutes:
                 wake=calls.wake,
                 desk=self._desk,
                 check=check,
+                check_tenant=check_tenant,
                 audit=audit or AuditLog(),
             )
             for carrier in twilio
@@ -205,6 +206,8 @@ class PhoneRoutes:
             held = self._hold(carrier, request, call) if is_full else None
             if held is not None:
                 return _answer(held)
+            if self._queue is not None and self._queue.leave(call.call_sid) is not None:
+                self._calls.wake()
             self._note_refusal("call", error)
             # The call of a caller who has waited was answered: it is too late to reject it.
             return _answer((carrier.end if asked.is_answered else carrier.refuse)(self._phone.busy))
