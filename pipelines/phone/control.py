@@ -376,7 +376,8 @@ class PhoneControl:
         """Return the outcome of a transfer; ``GONE`` when the caller hangs up first."""
         if self._gone.is_set():
             return GONE
-        shown = self._settings.number or self._facts.called
+        facts = self._facts
+        shown = self._settings.number or (facts.called if facts.direction == "inbound" else facts.caller)
         transfer = asyncio.ensure_future(
             self._desk.transfer(self._facts.call_sid, person, shown, words, announced=self._announced)
         )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from pipecat.frames.frames import (
@@ -376,6 +377,22 @@ def test_where_we_rang_an_operator_is_someone_elses():
 
     play(bench, scenario)
     assert len(desk.transfers) == 1
+
+
+@pytest.mark.parametrize("direction", ["inbound", "outbound"])
+def test_a_person_sees_the_number_of_this_side(direction: Literal["inbound", "outbound"]):
+    desk = Desk()
+    ours, theirs = "+15550199", "+15550100"
+    caller, called = (theirs, ours) if direction == "inbound" else (ours, theirs)
+    settings = SETTINGS.model_copy(update={"number": None})
+    bench = Bench(desk, settings, PhoneFacts("CA1", caller, called, direction))
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_key("0")
+        await asyncio.sleep(10)
+
+    play(bench, scenario)
+    assert [shown for _, _, shown, _ in desk.transfers] == [ours]
 
 
 def test_who_presses_keys_has_not_left():

@@ -387,7 +387,8 @@ def test_the_stream_is_told_who_calls_and_where_its_states_are_heard():
 def test_a_call_that_is_begun_is_of_the_operator_and_its_stream_of_that_call():
     line, posts = calling()
     assert line.client.post("/twilio/calls", json={"to": "+15550123"}).status_code == 401
-    assert line.begin("nobody").status_code == 422 and not posts.begun
+    for no_number in ("nobody", "+15550\u0661\u0662\u0663"):
+        assert line.begin(no_number).status_code == 422 and not posts.begun
     answer = line.begin()
     sid = answer.json()["call_sid"]
     assert answer.status_code == 201 and line.state(sid).json() == {"call_sid": sid, "status": "queued"}
