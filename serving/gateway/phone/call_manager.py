@@ -270,17 +270,17 @@ class CallManager:
                 return twiml.end()
             self._put_through[transfer.call_sid] = None
             await self._line.redirect(transfer.call_sid, conference)
+            self._over(transfer, TransferOutcome.TAKEN)
         except EngineError as error:
             logger.warning(f"cannot connect a caller: {error}")
-            self._put_through.pop(transfer.call_sid, None)
-            if error.retryable:
-                self._own(self._end_unclear(transfer.call_sid))
-            self._over(transfer, TransferOutcome.FAILED)
+            self._fail(transfer, is_unclear=error.retryable)
             return twiml.end("The caller is not there any more.")
         finally:
             # The task that waited for it may have ended with the stream.
             self._transfers.pop(token, None)
-        self._over(transfer, TransferOutcome.TAKEN)
+            if not transfer.done.done():
+                # The request was given up.
+                self._fail(transfer, is_unclear=True)
         if transfer.gone:
             self._own(self._end(transfer.call_sid))
         else:
@@ -304,6 +304,13 @@ class CallManager:
         """End the call of a caller who is alone in the conference."""
         self._put_through.pop(call_sid, None)
         await self.hang_up(call_sid)
+
+    def _fail(self, transfer: _Transfer, *, is_unclear: bool) -> None:
+        """Note that the caller was not redirected, as far as that is known."""
+        self._put_through.pop(transfer.call_sid, None)
+        if is_unclear:
+            self._own(self._end_unclear(transfer.call_sid))
+        self._over(transfer, TransferOutcome.FAILED)
 
     async def _end_unclear(self, call_sid: str) -> None:
         """End a call that may have been redirected, now or when it leaves its stream."""

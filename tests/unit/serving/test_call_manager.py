@@ -328,6 +328,27 @@ def test_a_person_who_takes_the_call_at_the_last_moment_has_taken_it():
     virtual_time.run(call())
 
 
+def test_a_caller_does_not_wait_for_a_webhook_that_was_given_up():
+    posts = Posts()
+    posts.redirect_s = 10
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        answering = asyncio.create_task(desk.answered(token, "1"))
+        await asyncio.sleep(1)
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        async with asyncio.timeout(1):
+            assert await task is TransferOutcome.FAILED
+        assert not desk.is_put_through(CALLER)
+        # The redirection may come all the same.
+        await desk.leave(CALLER)
+        assert posts.hung_up == [CALLER]
+
+    virtual_time.run(call())
+
+
 def test_a_telephone_that_no_one_hears_of_again_is_given_up():
     posts = Posts()
     desk = desk_of(posts)
