@@ -30,7 +30,7 @@ from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.session_store.conversation import Conversation
 from parley.transports.registry import TRANSPORTS
 from parley.transports.twilio.rest import Account, TwilioRest
-from parley.transports.twilio.stream import PhoneStream
+from parley.transports.twilio.stream import STOPPED, PhoneStream
 from parley.transports.twilio.transport import PhoneTransport, phone_params
 from parley.turn_taking.answering_machine import VoicemailSettings
 
@@ -139,6 +139,8 @@ async def hold_phone(
     if not stream.gone.is_set() and not goes_on:
         await stream.played_out(PLAYED_OUT_S)
         await desk.hang_up(facts.call_sid)
+    elif stream.end[0] == STOPPED:
+        await desk.leave(facts.call_sid)
 
 
 def _phrase_of(settings: PhoneRoutesSettings) -> str:

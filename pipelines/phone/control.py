@@ -72,9 +72,13 @@ class CallControl(Protocol):
     @property
     def can_call(self) -> bool: ...
 
-    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> str: ...
+    async def transfer(
+        self, call_sid: str, to: str, caller: str, words: str, *, announced: asyncio.Event
+    ) -> str: ...
 
     async def hang_up(self, call_sid: str) -> None: ...
+
+    async def leave(self, call_sid: str) -> None: ...
 
     def is_put_through(self, call_sid: str) -> bool: ...
 
@@ -143,9 +147,13 @@ class PhoneControl:
         self._news = asyncio.Event()
         self._keys = ""
         self._transfer: asyncio.Task[str] | None = None
+        # Set when the caller has heard something since the transfer began: that they are being connected.
+        self._announced = asyncio.Event()
         self._wants_person = self._model_refers = False
         # The agent cannot go on: there is no conversation to go back to. The reason, until it is handled.
         self._is_last_resort, self._fault = False, ""
+        # No person has taken such a call either: whatever the caller does, it ends.
+        self._is_given_up = False
         self._is_leaving = self._is_speaking = False
         self._leave_at_s: float | None = None
         self._reason, self._is_ending = FAREWELL, False
@@ -193,6 +201,8 @@ class PhoneControl:
 
     def on_key(self, key: str) -> None:
         """Take a key that the caller presses."""
+        if self._is_given_up:
+            return
         # A caller who presses keys is not leaving.
         self._is_leaving, self._leave_at_s = False, None
         self._interrupt = self._interrupt or not self._keys
@@ -219,6 +229,9 @@ class PhoneControl:
 
     def _take_turn(self, text: str) -> None:
         """Take the words of a turn; empty for a noise."""
+        if self._is_given_up:
+            self._leave_soon()
+            return
         if text.strip():
             self._is_leaving = self._settings.ends_on_goodbye and self._intents.is_farewell(text)
             self._reason = FAREWELL
@@ -252,9 +265,10 @@ class PhoneControl:
 
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         reply = event.heard
+        if reply.is_known and reply.in_context:
+            self._announced.set()
         if self._is_leaving and reply.is_known and reply.in_context and not reply.truncated:
-            self._leave_at_s = self._now_s() + GRACE_S
-            self._news.set()
+            self._leave_soon()
 
     # The task.
 
@@ -328,6 +342,7 @@ class PhoneControl:
 
     def _begin_transfer(self, reason: str) -> "asyncio.Task[str]":
         if self._transfer is None or self._transfer.done():
+            self._announced = asyncio.Event()
             self._transfer = asyncio.create_task(self._passed_on(reason), name="phone.transfer")
         return self._transfer
 
@@ -343,22 +358,29 @@ class PhoneControl:
         logger.info(f"a transfer has ended: {self.outcome}")
         if self.outcome == "taken":
             self._publish_end(TAKEN)
-        if self.outcome not in ("taken", GONE) and not self._model_refers:
+        # An agent that cannot go on does not report what its tool returns.
+        if self.outcome not in ("taken", GONE) and (self._is_last_resort or not self._model_refers):
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
             if self._is_last_resort:
-                self._reason = NOT_TAKEN
-                self._leave_at_s = self._now_s() + GRACE_S
-                self._news.set()
+                self._is_given_up, self._reason = True, NOT_TAKEN
+                self._leave_soon()
         return self.outcome
+
+    def _leave_soon(self) -> None:
+        self._leave_at_s = self._now_s() + GRACE_S
+        self._news.set()
 
     async def _taken_by(self, person: str, words: str) -> str:
         """Return the outcome of a transfer; ``GONE`` when the caller hangs up first."""
         if self._gone.is_set():
             return GONE
-        shown = self._settings.number or self._facts.called
-        transfer = asyncio.ensure_future(self._desk.transfer(self._facts.call_sid, person, shown, words))
+        facts = self._facts
+        shown = self._settings.number or (facts.called if facts.direction == "inbound" else facts.caller)
+        transfer = asyncio.ensure_future(
+            self._desk.transfer(self._facts.call_sid, person, shown, words, announced=self._announced)
+        )
         gone = asyncio.create_task(self._gone.wait())
         try:
             await asyncio.wait({transfer, gone}, return_when=asyncio.FIRST_COMPLETED)

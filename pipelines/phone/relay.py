@@ -8,7 +8,8 @@ session: after the answer, and the time that it takes to speak it, because Twili
 over. What the caller says meanwhile takes it back. ``phone.relay_media`` has the language of the call and the
 recordings that are played in it.
 
-Owns the task of the present turn. The socket closed by Twilio: the call goes on over another one, because
+Owns the task of the present turn. A session that another call has taken, or that is deleted, ends its call.
+The socket closed by Twilio: the call goes on over another one, because
 Twilio asks how it goes on (``PhoneRoutes.reconnect``). Closed here because the server stops: likewise, at
 another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of them close the socket.
 """
@@ -30,6 +31,7 @@ from parley.language.intents import IntentRules
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.lifecycle import BY_OPERATOR, LOST, USED_UP
 from parley.pipelines.live_calls import LiveCalls
+from parley.pipelines.phone.control import ANSWER_S
 from parley.pipelines.phone.relay_control import End, RelayControl
 from parley.pipelines.phone.relay_media import RelayMedia
 from parley.pipelines.phone.sessions import PhoneSessions
@@ -220,11 +222,12 @@ class RelayCall:
                     reading.cancel()
                     await asyncio.gather(reading, return_exceptions=True)
                 if lost in done or stopping in done:
-                    # Another process has the session, or this one ends: Twilio asks what follows.
+                    # Another call has the session, or this process ends: Twilio asks what follows.
                     self._code = RESTART
                     is_lost = conversation.lost.is_set()
                     self._why = (LOST, str(conversation.loss)) if is_lost else (SHUTDOWN, STOPPING[1])
-                    return False
+                    # The same call over another socket holds its link by now, and is not ended by this one.
+                    return is_lost
                 if ended in done:
                     return True
                 if operator in done:
@@ -292,6 +295,11 @@ class RelayCall:
             case relay.SpeechInterrupted(heard, _):
                 self._media.interrupt()
                 await self._stop_answer()
+                if self._control.ending is not None:
+                    # A noise interrupts, too. What the caller says now takes the end back.
+                    self._answering = asyncio.create_task(
+                        self._end_in(ANSWER_S, self._control.ending), name="relay.ending"
+                    )
                 await note_heard(conversation, heard, transport=RELAY)
             case relay.Pressed(digit):
                 await self._press(conversation, digit)
@@ -361,8 +369,11 @@ class RelayCall:
 
     async def _end_after(self, said: str, ending: End) -> None:
         """End the session when the words have been spoken, and recordings before them played."""
-        spoken_s = min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S)
-        await asyncio.sleep(self._media.playing_s + spoken_s)
+        await self._end_in(min(LONGEST_LAST_S, VOICE_BEGINS_S + len(said.split()) / WORDS_PER_S), ending)
+
+    async def _end_in(self, after_s: float, ending: End) -> None:
+        """End the session after this time, and recordings that play until then."""
+        await asyncio.sleep(self._media.playing_s + after_s)
         self._why = ending.why
         await self._send(ending.message)
         self._ended.set()

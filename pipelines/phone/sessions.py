@@ -65,6 +65,8 @@ class PhoneSessions:
         self._conversations, self._book, self._links = conversations, book, links
         # Streams whose session is in a call here, and the end of that call.
         self._streams: dict[str, tuple[PhoneStream, asyncio.Event]] = {}
+        # Sessions that are in a call as text here, with the name of its socket.
+        self._texts: dict[str, str] = {}
 
     @property
     def has_open_code(self) -> bool:
@@ -129,15 +131,26 @@ class PhoneSessions:
         if phone.direction == "inbound" and not phone.session:
             digest = self._book.digest_of(phone.caller, phone.called, verstat=phone.verstat)
         session_id = phone.session or (None if digest is None else await self._session_of(digest))
+        if digest is not None and session_id is not None and self._keeps(session_id):
+            session_id = digest = None
         holder = new_holder()
+        if phone.session and self._links is not None:
+            # Before the session is taken: the socket that has lost it does not end the call then.
+            await self._link(phone, self._links, holder, phone.session)
         if session_id is not None:
             await self._conversations.release(session_id, TAKEN)
         async with self._conversations.open(session_id, for_call=True) as conversation:
-            if self._links is not None:
-                await self._link(phone, self._links, holder, conversation.session_id)
-            if digest is not None:
-                await self._note(digest, conversation.session_id, linked=session_id is not None)
-            has_ended = await hold_one(conversation)
+            own_id = conversation.session_id
+            self._texts[own_id] = holder
+            try:
+                if self._links is not None and not phone.session:
+                    await self._link(phone, self._links, holder, own_id)
+                if digest is not None:
+                    await self._note(digest, own_id, linked=session_id is not None)
+                has_ended = await hold_one(conversation)
+            finally:
+                if self._texts.get(own_id) == holder:
+                    del self._texts[own_id]
         if has_ended and self._links is not None:
             await self._links.over(phone, holder)
 
@@ -186,7 +199,12 @@ class PhoneSessions:
     def _keeps(self, session_id: str) -> bool:
         """Return whether a session is that of a call which no other call may take over."""
         callers, held = self._book.callers, self._streams.get(session_id)
-        if callers is None or callers.second_call == "takes_over" or held is None:
+        if callers is None or callers.second_call == "takes_over":
+            return False
+        if session_id in self._texts:
+            # Twilio closes the socket of a caller who is gone; silence says nothing there.
+            return True
+        if held is None:
             return False
         stream, _ = held
         return not stream.gone.is_set() and stream.quiet_ms < DEAD_MS

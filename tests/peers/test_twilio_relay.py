@@ -346,6 +346,60 @@ async def test_a_caller_who_goes_on_after_a_farewell_is_not_cut_off(url: str):
                 await line.socket.recv()
 
 
+async def test_a_noise_during_the_last_words_does_not_keep_the_call(url: str):
+    async with Twilio(url, "CA16").connected() as line:
+        await line.spoken()
+        await line.say("Bye bye, thank you.")
+        await line.spoken()
+        await line.send("interrupt", utteranceUntilInterrupt="The museum", durationUntilInterruptMs=300)
+        # No words follow.
+        await line.send("prompt", voicePrompt="", lang="en-GB", last=True)
+        async with asyncio.timeout(20):
+            assert await line.until_end() == ""
+    assert (await reasons(url, "Bye bye, thank you."))[-1] == "farewell"
+
+
+async def count_sessions(url: str) -> int:
+    async with httpx.AsyncClient(base_url=url, headers=BEARER) as client:
+        return len((await client.get("/api/sessions")).json()["sessions"])
+
+
+@pytest.mark.parametrize("second_call", ["takes_over", "apart"])
+async def test_a_second_call_of_a_number_ends_the_first_or_leaves_it_alone(
+    llm: Museum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second_call: str
+):
+    monkeypatch.setenv("PARLEY_CALLER_KEY", "k" * 32)
+    configuration = {
+        "bot": {"greeting": "Hello there."},
+        "thinking": thinking(llm),
+        "phone": {
+            "signatures": False,
+            "relay": {"language": "en-GB"},
+            "remember_callers": {"trust": "any", "second_call": second_call},
+        },
+        "remembering": {"store": {"url": f"sqlite:///{tmp_path}/sessions.db"}},
+    }
+    async with text_gateway(tmp_path, yaml.safe_dump(configuration)) as url:
+        twilio = Twilio(url, "CA30")
+        async with twilio.connected() as first:
+            await first.spoken()
+            before = await count_sessions(url)
+            async with Twilio(url, "CA31").connected() as second:
+                await second.spoken()
+                if second_call == "apart":
+                    await first.say("And the price of two?")
+                    assert await first.spoken() == "It costs five euros."
+                else:
+                    with pytest.raises(ConnectionClosed):
+                        await first.next()
+                    # It does not come back, to take the session in its turn.
+                    tags = [each.tag for each in await twilio.post("/twilio_relay/reconnect")]
+                    assert tags == ["Hangup"]
+                await second.say("And the price of three?")
+                assert await second.spoken() == "It costs five euros."
+        assert await count_sessions(url) - before == (0 if second_call == "takes_over" else 1)
+
+
 async def test_a_model_presses_keys_hangs_up_and_passes_the_call_on(url: str):
     async with Twilio(url, "CA12").connected() as line:
         await line.spoken()

@@ -45,7 +45,7 @@ async def text_gateway(folder: Path, configuration: str) -> AsyncIterator[str]:
             links = book = phones = None
             if phone is not None and phone.reconnect is not None:
                 links = CallLinks(store, phone.reconnect)
-                book = CallerDirectory(store, None, None, number=phone.number)
+                book = CallerDirectory(store, phone.remember_callers, None, number=phone.number)
                 phones = PhoneSessions(conversations, book, links)
 
             async def run_call(arguments: Any) -> None:

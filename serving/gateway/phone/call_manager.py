@@ -3,12 +3,14 @@
 Inputs: requests of a call or of an operator, and Twilio's webhooks about the other call of a transfer.
 Outputs: posts of the REST API (``CarrierClient``), TwiML, and the outcome of a transfer. A transfer is warm.
 The person is called while the caller stays with the bot, hears a description of the call, and accepts it with
-a key. Only then are both put into a conference, which ends the caller's stream. When the person does not
-accept (an answering machine presses no key), the caller stays with the bot.
+a key. Only then are both put into a conference, which ends the caller's stream: when the caller has heard
+that they are being connected, ``ANNOUNCED_S`` after the key at the latest. When the person does not accept
+(an answering machine presses no key), the caller stays with the bot.
 
 A transfer waits ``ring_s`` and ``MOST_OFFER_S`` at most. When it is cancelled (the caller has left), the
 person's phone stops ringing, even where Twilio has not named that call yet. When the person accepts and
-leaves before the conference begins, the caller's call is ended, because the caller would wait there alone.
+leaves before the conference begins, the caller's call is ended, because the caller would wait there alone. So
+is the call of a caller who has left the stream while it is unknown whether Twilio has redirected them.
 Owns the background tasks of its posts. The states of the newest ``MOST_KNOWN`` outbound calls are kept.
 """
 
@@ -29,6 +31,8 @@ from parley.protocols import twiml
 # An offer of ``pipelines.phone.control`` is spoken twice, followed by a wait for the key.
 MOST_OFFER_S = 90.0
 KEY_S = 8
+# Longest wait of a person who has accepted, until the caller has heard that they are being connected.
+ANNOUNCED_S = 4.0
 # Time for a post and its retries.
 CLOSE_S = 10.0
 MOST_KNOWN = 1_000
@@ -83,12 +87,14 @@ class _Transfer:
         call_sid: of the caller's call.
         conference: unguessable name.
         done: its outcome.
+        announced: set when the caller has heard that they are being connected.
         taken: the person has accepted; the caller's redirection may still be in progress.
         gone: the person has hung up.
     """
 
     call_sid: str
     conference: str
+    announced: asyncio.Event
     done: "asyncio.Future[TransferOutcome]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -115,8 +121,11 @@ class CallManager:
         self._states: BoundedDict[str, str] = BoundedDict(MOST_KNOWN)
         # Number of calls that were requested and have no sid yet.
         self._unnamed = 0
-        # Callers, by sid, from the moment in which the person presses the key.
+        # Callers, by sid, from the moment in which they are redirected.
         self._put_through: BoundedDict[str, None] = BoundedDict(MOST_KNOWN)
+        # Callers whose redirection failed, but may have been carried out; and those who left their stream.
+        self._unclear: BoundedDict[str, None] = BoundedDict(MOST_KNOWN)
+        self._left: BoundedDict[str, None] = BoundedDict(MOST_KNOWN)
         self._address = ""
 
     def serve_at(self, address: str) -> None:
@@ -143,6 +152,16 @@ class CallManager:
     def is_put_through(self, call_sid: str) -> bool:
         """Return whether the caller is being connected, or was connected, to a person."""
         return call_sid in self._put_through
+
+    async def leave(self, call_sid: str) -> None:
+        """Record that a caller has left the stream: nothing more of this side is heard on the call.
+
+        Ends the call where it may be waiting in a conference that no person joins.
+        """
+        self._left[call_sid] = None
+        if call_sid in self._unclear:
+            del self._unclear[call_sid]
+            await self.hang_up(call_sid)
 
     async def call(self, to: str, caller: str, answer: str) -> str:
         """Place a call; return its sid.
@@ -185,7 +204,9 @@ class CallManager:
 
     # Transfers.
 
-    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> TransferOutcome:
+    async def transfer(
+        self, call_sid: str, to: str, caller: str, words: str, *, announced: asyncio.Event
+    ) -> TransferOutcome:
         """Transfer a call; return the outcome. The caller stays on the stream until the person accepts.
 
         Args:
@@ -193,11 +214,12 @@ class CallManager:
             to: number of the person.
             caller: number that the person sees.
             words: description of the call.
+            announced: set when the caller has heard that they are being connected.
         """
         if self._line is None:
             return TransferOutcome.FAILED
         token = secrets.token_urlsafe(32)
-        transfer = self._transfers[token] = _Transfer(call_sid, f"parley-{secrets.token_hex(16)}")
+        transfer = self._transfers[token] = _Transfer(call_sid, f"parley-{secrets.token_hex(16)}", announced)
         mine = f"{self._address}/transfer/{token}"
         outcome = TransferOutcome.FAILED
         beginning = asyncio.ensure_future(
@@ -216,6 +238,9 @@ class CallManager:
                 outcome = await asyncio.shield(transfer.done)
         except TimeoutError:
             outcome = TransferOutcome.NO_ANSWER
+            if transfer.taken:
+                # At the last moment: ``answered`` has deadlines of its own.
+                outcome = await asyncio.shield(transfer.done)
         except EngineError as error:
             logger.warning(f"cannot transfer a call: {error}")
         finally:
@@ -236,18 +261,26 @@ class CallManager:
             return twiml.end()
         transfer.taken = True
         conference = twiml.confer(transfer.conference)
-        self._put_through[transfer.call_sid] = None
         try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ANNOUNCED_S):
+                    await transfer.announced.wait()
+            if transfer.gone:
+                self._over(transfer, TransferOutcome.DECLINED)
+                return twiml.end()
+            self._put_through[transfer.call_sid] = None
             await self._line.redirect(transfer.call_sid, conference)
+            self._over(transfer, TransferOutcome.TAKEN)
         except EngineError as error:
             logger.warning(f"cannot connect a caller: {error}")
-            self._put_through.pop(transfer.call_sid, None)
-            self._over(transfer, TransferOutcome.FAILED)
+            self._fail(transfer, is_unclear=error.retryable)
             return twiml.end("The caller is not there any more.")
         finally:
             # The task that waited for it may have ended with the stream.
             self._transfers.pop(token, None)
-        self._over(transfer, TransferOutcome.TAKEN)
+            if not transfer.done.done():
+                # The request was given up.
+                self._fail(transfer, is_unclear=True)
         if transfer.gone:
             self._own(self._end(transfer.call_sid))
         else:
@@ -271,6 +304,20 @@ class CallManager:
         """End the call of a caller who is alone in the conference."""
         self._put_through.pop(call_sid, None)
         await self.hang_up(call_sid)
+
+    def _fail(self, transfer: _Transfer, *, is_unclear: bool) -> None:
+        """Note that the caller was not redirected, as far as that is known."""
+        self._put_through.pop(transfer.call_sid, None)
+        if is_unclear:
+            self._own(self._end_unclear(transfer.call_sid))
+        self._over(transfer, TransferOutcome.FAILED)
+
+    async def _end_unclear(self, call_sid: str) -> None:
+        """End a call that may have been redirected, now or when it leaves its stream."""
+        if call_sid in self._left:
+            await self.hang_up(call_sid)
+        else:
+            self._unclear[call_sid] = None
 
     async def _stop_ringing(self, beginning: "asyncio.Future[str]") -> None:
         with suppress(EngineError):

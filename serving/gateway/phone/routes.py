@@ -64,6 +64,10 @@ THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 FORBIDDEN = 403
 # Requests of a reconnecting call while the store does not answer, ``LOOK_S`` apart: a minute.
 MOST_STORE_WAITS = 12
+# Path of the webhook of a call.
+VOICE = "/voice"
+# Pause before a stream that Twilio could not open is offered again.
+OFFER_S = 1
 
 
 @dataclass(kw_only=True)
@@ -149,6 +153,7 @@ class PhoneRoutes:
                 wake=calls.wake,
                 desk=self._desk,
                 check=check,
+                check_tenant=check_tenant,
                 audit=audit or AuditLog(),
             )
             for carrier in twilio
@@ -160,7 +165,7 @@ class PhoneRoutes:
         router = APIRouter()
         for carrier in self._carriers:
             router.add_api_route(
-                f"/{carrier.name}/voice",
+                f"/{carrier.name}{VOICE}",
                 partial(self.voice, carrier),
                 methods=list(carrier.methods),
                 name=f"{carrier.name}.voice",
@@ -205,6 +210,8 @@ class PhoneRoutes:
             held = self._hold(carrier, request, call) if is_full else None
             if held is not None:
                 return _answer(held)
+            if self._queue is not None and self._queue.leave(call.call_sid) is not None:
+                self._calls.wake()
             self._note_refusal("call", error)
             # The call of a caller who has waited was answered: it is too late to reject it.
             return _answer((carrier.end if asked.is_answered else carrier.refuse)(self._phone.busy))
@@ -222,7 +229,7 @@ class PhoneRoutes:
         try:
             link = None if links is None else await links.link_of(call)
             if links is None or link is None:
-                return _answer(carrier.end())
+                return _answer(self._offer_again(carrier, request, call) or carrier.end())
             call = replace(call, session=link.session_id)
             token = self._tokens.expect(
                 call,
@@ -251,6 +258,13 @@ class PhoneRoutes:
         base = base_of(request, self._phone.public_url)
         media = f"{as_socket(base)}/{carrier.name}/media/{token}"
         return _answer(carrier.connect(base, media, call))
+
+    def _offer_again(self, carrier: TwilioCarrier, request: Request, call: PhoneCall) -> CallDocument | None:
+        """Return the answer to a call whose first stream did not open, until its token expires."""
+        if not self._tokens.is_expected(call, is_first=True):
+            return None
+        again = f"{base_of(request, self._phone.public_url)}/{carrier.name}{VOICE}"
+        return carrier.hold("", OFFER_S, again)
 
     def _given_up(self, carrier: TwilioCarrier, call: PhoneCall) -> CallDocument:
         """Return the answer to a call that keeps losing its stream."""
@@ -328,7 +342,7 @@ class PhoneRoutes:
         return carrier.hold("", LOOK_S, again)
 
     def _hold(
-        self, carrier: Carrier, request: Request, call: PhoneCall, path: str = "/voice"
+        self, carrier: Carrier, request: Request, call: PhoneCall, path: str = VOICE
     ) -> CallDocument | None:
         """Return the answer for a caller who waits for a line; None: they cannot wait."""
         if self._queue is None or self._phone.queue is None or self._calls.is_stopping or not call.call_sid:

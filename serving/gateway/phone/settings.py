@@ -17,9 +17,9 @@ from parley.serving.gateway.phone.caller_settings import (
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.queue import PhoneQueueSettings
 
-# A number, or a SIP address.
-REACHED = r"^(\+[1-9]\d{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
-CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9]\d{0,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$")]
+# A number, or a SIP address. The digits of other scripts are none of a number.
+REACHED = r"^(\+[1-9][0-9]{4,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$"
+CallPrefix = Annotated[str, Field(pattern=r"^(\+[1-9][0-9]{0,14}|sip:[^\s@]{1,100}@[^\s@]{1,100})$")]
 
 
 class PhoneRoutesSettings(StrictModel):

@@ -107,9 +107,16 @@ class StreamTokens:
         self._waiting[token] = (now_s + within_s, call)
         return token
 
-    def is_expected(self, call: PhoneCall) -> bool:
-        """Return whether a call was answered already and its stream is still to come."""
-        return self._token_of(call.call_sid) is not None
+    def is_expected(self, call: PhoneCall, *, is_first: bool = False) -> bool:
+        """Return whether a call was answered already and its stream is still to come.
+
+        Args:
+            call: the call.
+            is_first: only if that is its first stream.
+        """
+        self._forget_the_late()
+        token = self._token_of(call.call_sid)
+        return token is not None and not (is_first and self._waiting[token][1].session)
 
     def claim(self, token: str, network: str) -> PhoneCall:
         """Return the call of a token, which is used up in any case.

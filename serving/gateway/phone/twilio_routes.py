@@ -50,6 +50,7 @@ class TwilioRoutes:
         wake: called when a caller has left the queue.
         desk: controls calls.
         check: a dependency for the operator's routes; None: no calls are placed here.
+        check_tenant: raises when the tenant of phone calls may not have another call; None: it always may.
         audit: records outbound calls.
     """
 
@@ -66,6 +67,7 @@ class TwilioRoutes:
         wake: Callable[[], None],
         desk: CallManager,
         check: Callable[[Request], Awaitable[None]] | None,
+        check_tenant: Callable[[], Awaitable[None]] | None,
         audit: AuditLog,
     ) -> None:
         self._carrier, self._phone = carrier, phone
@@ -73,6 +75,7 @@ class TwilioRoutes:
         self._check_body, self._mode = check_body, mode
         self._uses_recogniser, self._wake = uses_recogniser, wake
         self._desk, self._check, self._audit = desk, check, audit
+        self._check_tenant = check_tenant
         # One bucket: every call with the operator's token is at the deployment's expense.
         too_many = "over {limit} calls were begun, see phone.calls_per_minute and phone.calls_per_hour"
         self._begun = (
@@ -110,6 +113,9 @@ class TwilioRoutes:
             self._audit.record("call.refused", to=masked(wanted.to))
             raise HTTPException(403, "this number may not be called: see phone.call_prefixes")
         await self._check_body({"mode": self._mode}, ANONYMOUS)
+        if self._check_tenant is not None:
+            # Before it rings: its stream would be refused, and whoever answers would hear nothing.
+            await self._check_tenant()
         for rate in self._begun:
             rate.check("")
         call = PhoneCall("", wanted.to, phone.number, "outbound", network=self._carrier.name)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from pipecat.frames.frames import (
@@ -48,9 +49,13 @@ class Desk:
         self.transfers: list[tuple[str, str, str, str]] = []
         self.cancelled = 0
         self.puts_through = False
+        self.announced = asyncio.Event()
 
-    async def transfer(self, call_sid: str, to: str, caller: str, words: str) -> str:
+    async def transfer(
+        self, call_sid: str, to: str, caller: str, words: str, *, announced: asyncio.Event
+    ) -> str:
         self.transfers.append((call_sid, to, caller, words))
+        self.announced = announced
         try:
             await asyncio.sleep(self.rings_s)
         except asyncio.CancelledError:
@@ -62,6 +67,9 @@ class Desk:
         return self.puts_through
 
     async def hang_up(self, call_sid: str) -> None:
+        pass
+
+    async def leave(self, call_sid: str) -> None:
         pass
 
 
@@ -175,6 +183,34 @@ def test_a_call_whose_agent_cannot_go_on_is_passed_on_once_and_ends_when_it_is_n
     assert bench.ends == [(NOT_TAKEN if outcome == "no-answer" else TAKEN)[0]]
 
 
+@pytest.mark.parametrize("how", ["speaks", "key", "model"])
+def test_a_call_whose_agent_cannot_go_on_ends_whatever_its_caller_does(how: str):
+    bench = Bench(Desk(outcome="no-answer"))
+
+    async def scenario(control: PhoneControl) -> None:
+        tools = {tool.name: tool for tool in control.tools()}
+        if how == "model":
+            # It has requested the same, and is not there to report the outcome.
+            asked = asyncio.create_task(tools[TRANSFER].run({"reason": ""}, key="k"))
+            await asyncio.sleep(1)
+        assert control.pass_on("The voice has failed.")
+        await asyncio.sleep(5)
+        if how == "speaks":
+            bench.events.publish(TurnStarted(0))
+            await asyncio.sleep(2)
+            bench.events.publish(TurnEnded(0, "hello are you still there"))
+        elif how == "key":
+            control.on_key("5")
+        await asyncio.sleep(20)
+        assert control.finished.is_set()
+        if how == "model":
+            assert await asked == {"status": "no-answer"}
+
+    play(bench, scenario)
+    assert len(bench.said) == 2 and "not available" in bench.said[-1]
+    assert bench.ends == [NOT_TAKEN[0]]
+
+
 def test_a_call_without_a_person_to_pass_it_on_to_is_not_passed_on():
     bench = Bench(Desk(), settings=SETTINGS.model_copy(update={"transfer_to": None}))
 
@@ -214,6 +250,25 @@ def test_a_key_and_words_pass_the_call_on(how: str):
     assert bench.said[-1:] == [
         "Sorry, a colleague is not available at the moment. Can I help you with something else?",
     ]
+
+
+@pytest.mark.parametrize("heard", [reply(CONNECTING), reply("One", truncated=True)])
+def test_a_caller_has_heard_of_the_transfer_when_the_words_about_it_are_over(heard: ReplyFinished):
+    desk = Desk(rings_s=30)
+    bench = Bench(desk)
+
+    async def scenario(control: PhoneControl) -> None:
+        bench.events.publish(reply("How can I help?"))
+        control.on_key("0")
+        await asyncio.sleep(4)
+        assert desk.transfers and not desk.announced.is_set()
+        # A phrase that fills a wait says nothing of it.
+        bench.events.publish(reply("Okay.", in_context=False))
+        assert not desk.announced.is_set()
+        bench.events.publish(heard)
+        assert desk.announced.is_set()
+
+    play(bench, scenario)
 
 
 def test_a_summary_that_fails_or_is_slow_does_not_keep_the_caller_from_the_person():
@@ -322,6 +377,22 @@ def test_where_we_rang_an_operator_is_someone_elses():
 
     play(bench, scenario)
     assert len(desk.transfers) == 1
+
+
+@pytest.mark.parametrize("direction", ["inbound", "outbound"])
+def test_a_person_sees_the_number_of_this_side(direction: Literal["inbound", "outbound"]):
+    desk = Desk()
+    ours, theirs = "+15550199", "+15550100"
+    caller, called = (theirs, ours) if direction == "inbound" else (ours, theirs)
+    settings = SETTINGS.model_copy(update={"number": None})
+    bench = Bench(desk, settings, PhoneFacts("CA1", caller, called, direction))
+
+    async def scenario(control: PhoneControl) -> None:
+        control.on_key("0")
+        await asyncio.sleep(10)
+
+    play(bench, scenario)
+    assert [shown for _, _, shown, _ in desk.transfers] == [ours]
 
 
 def test_who_presses_keys_has_not_left():

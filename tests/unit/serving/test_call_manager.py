@@ -1,14 +1,19 @@
 """Transfers: those that are taken, those that are not, and no telephone that keeps ringing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from parley.core.errors import EngineError
-from parley.serving.gateway.phone.call_manager import MOST_OFFER_S, CallManager, TransferOutcome
+from parley.serving.gateway.phone.call_manager import (
+    ANNOUNCED_S,
+    MOST_OFFER_S,
+    CallManager,
+    TransferOutcome,
+)
 from tests import virtual_time
 
 CALLER = "CA" + "0" * 32
@@ -38,10 +43,12 @@ class Posts:
 
     async def redirect(self, call_sid: str, twiml: str) -> None:
         if self.fails == "redirect":
-            raise EngineError("twilio: 400: not in progress (21220)", engine="twilio")
+            raise EngineError("twilio: 400: not in progress (21220)", engine="twilio", retryable=False)
         self.on_redirect()
         await asyncio.sleep(self.redirect_s)
         self.redirected.append((call_sid, twiml))
+        if self.fails == "answer":
+            raise EngineError("twilio: Calls: no answer in time", engine="twilio")
 
     async def hang_up(self, call_sid: str) -> None:
         self.hung_up.append(call_sid)
@@ -56,9 +63,21 @@ def desk_of(posts: Posts | None) -> CallManager:
     return desk
 
 
-async def ringing(desk: CallManager, posts: Posts) -> tuple["asyncio.Task[TransferOutcome]", str]:
+def transfer(
+    desk: CallManager, words: str = "x", announced: asyncio.Event | None = None
+) -> Coroutine[Any, Any, TransferOutcome]:
+    """Transfer the call of a caller who has heard so, unless the event is given."""
+    if announced is None:
+        announced = asyncio.Event()
+        announced.set()
+    return desk.transfer(CALLER, "+15550123", "+15550199", words, announced=announced)
+
+
+async def ringing(
+    desk: CallManager, posts: Posts, announced: asyncio.Event | None = None
+) -> tuple["asyncio.Task[TransferOutcome]", str]:
     """Start a transfer; return its task and its token."""
-    task = asyncio.create_task(desk.transfer(CALLER, "+15550123", "+15550199", "They ask for <a card>."))
+    task = asyncio.create_task(transfer(desk, "They ask for <a card>.", announced))
     await asyncio.sleep(1)
     address = posts.begun[-1]["status_address"]
     assert address.startswith("https://talk.example.org/twilio/transfer/")
@@ -165,7 +184,7 @@ def test_a_caller_who_hangs_up_before_twilio_has_named_the_call_stops_its_ringin
     desk = desk_of(posts)
 
     async def call() -> None:
-        task = asyncio.create_task(desk.transfer(CALLER, "+15550123", "+15550199", "x"))
+        task = asyncio.create_task(transfer(desk))
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -226,6 +245,110 @@ def test_a_person_who_goes_while_the_caller_who_left_the_stream_is_redirected_le
     virtual_time.run(call())
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_caller_hears_of_the_transfer_before_the_stream_ends_within_a_deadline(is_heard: bool):
+    posts, announced = Posts(), asyncio.Event()
+    desk = desk_of(posts)
+
+    async def call() -> float:
+        task, token = await ringing(desk, posts, announced)
+        loop = asyncio.get_running_loop()
+        answered = asyncio.create_task(desk.answered(token, "1"))
+        pressed_s = loop.time()
+        await asyncio.sleep(2)
+        # They may still hang up; the call is not the person's before.
+        assert not posts.redirected and not desk.is_put_through(CALLER)
+        if is_heard:
+            announced.set()
+        await answered
+        assert await task is TransferOutcome.TAKEN and posts.redirected
+        return loop.time() - pressed_s
+
+    assert virtual_time.run(call()) == pytest.approx(2 if is_heard else ANNOUNCED_S)
+
+
+def test_a_person_who_goes_before_the_caller_has_heard_of_it_leaves_them_with_the_bot():
+    posts = Posts()
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts, asyncio.Event())
+        answered = asyncio.create_task(desk.answered(token, "1"))
+        await asyncio.sleep(1)
+        desk.ended(token, "completed")
+        await answered
+        assert await task is TransferOutcome.DECLINED
+        await asyncio.sleep(1)
+        assert posts.redirected == [] and posts.hung_up == [] and not desk.is_put_through(CALLER)
+        assert not desk._transfers and not desk._taken
+
+    virtual_time.run(call())
+
+
+@pytest.mark.parametrize("leaves", ["before", "after", "never"])
+def test_a_caller_whom_twilio_has_redirected_without_saying_so_is_left_alone_in_no_conference(leaves: str):
+    posts = Posts()
+    posts.fails, posts.redirect_s = "answer", 5
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        answering = asyncio.create_task(desk.answered(token, "1"))
+        await asyncio.sleep(1)
+        if leaves == "before":
+            # The redirection ends the stream; Twilio's answer does not arrive.
+            await desk.leave(CALLER)
+        answer = await answering
+        assert answer is not None and "not there any more" in answer
+        assert await task is TransferOutcome.FAILED
+        await asyncio.sleep(1)
+        if leaves == "after":
+            assert posts.hung_up == []
+            await desk.leave(CALLER)
+        await desk.close()
+        # A caller who is still with the bot stays there.
+        assert posts.hung_up == ([] if leaves == "never" else [CALLER])
+
+    virtual_time.run(call())
+
+
+def test_a_person_who_takes_the_call_at_the_last_moment_has_taken_it():
+    posts = Posts()
+    posts.redirect_s = 3
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        await asyncio.sleep(20 + MOST_OFFER_S - 2)
+        assert "Conference" in str(await desk.answered(token, "1"))
+        assert await task is TransferOutcome.TAKEN
+        await desk.close()
+        assert posts.hung_up == [] and not desk._transfers
+
+    virtual_time.run(call())
+
+
+def test_a_caller_does_not_wait_for_a_webhook_that_was_given_up():
+    posts = Posts()
+    posts.redirect_s = 10
+    desk = desk_of(posts)
+
+    async def call() -> None:
+        task, token = await ringing(desk, posts)
+        answering = asyncio.create_task(desk.answered(token, "1"))
+        await asyncio.sleep(1)
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+        async with asyncio.timeout(1):
+            assert await task is TransferOutcome.FAILED
+        assert not desk.is_put_through(CALLER)
+        # The redirection may come all the same.
+        await desk.leave(CALLER)
+        assert posts.hung_up == [CALLER]
+
+    virtual_time.run(call())
+
+
 def test_a_telephone_that_no_one_hears_of_again_is_given_up():
     posts = Posts()
     desk = desk_of(posts)
@@ -247,7 +370,7 @@ def test_without_an_account_nothing_is_begun():
 
     async def call() -> None:
         assert not desk.can_call
-        assert await desk.transfer(CALLER, "+15550123", "+15550199", "x") is TransferOutcome.FAILED
+        assert await transfer(desk) is TransferOutcome.FAILED
         await desk.hang_up(CALLER)
         with pytest.raises(EngineError, match="need a Twilio account"):
             await desk.call("+15550123", "+15550199", "<Response/>")
@@ -258,4 +381,4 @@ def test_without_an_account_nothing_is_begun():
 def test_a_number_that_cannot_be_rung_up_is_a_failed_transfer():
     posts = Posts()
     posts.fails = "begin"
-    assert virtual_time.run(desk_of(posts).transfer(CALLER, "+1555", "+1555", "x")) is TransferOutcome.FAILED
+    assert virtual_time.run(transfer(desk_of(posts))) is TransferOutcome.FAILED

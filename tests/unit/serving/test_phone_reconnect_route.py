@@ -20,6 +20,7 @@ from parley.serving.gateway.phone.caller_settings import ReconnectSettings
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.routes import MOST_STORE_WAITS, PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.phone.tokens import TOKEN_S
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from parley.session_store.call_links import CallLink
@@ -37,6 +38,7 @@ class Gateway:
     def __init__(self, store: SessionStore, *, most_calls: int = 4, **settings: Any) -> None:
         reconnect = settings.setdefault("reconnect", ReconnectSettings(most=1))
         phone = PhoneRoutesSettings(public_url=PUBLIC, **settings)
+        self.now_s = 0.0
         self.store, self.links = store, CallLinks(store, reconnect or ReconnectSettings())
         queue = CallQueue(CallQueueSettings(), lambda: 0.0)
         self.calls = CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=queue)
@@ -47,6 +49,7 @@ class Gateway:
             check_body=self._check,
             default_mode="cascade",
             links=self.links,
+            clock_s=lambda: self.now_s,
         )
         app = FastAPI()
         app.include_router(routes.router())
@@ -107,6 +110,21 @@ async def test_every_stream_is_followed_by_the_request(store: SessionStore):
     assert answer.findtext("Redirect") == f"{PUBLIC}/twilio/reconnect"
     without = Gateway(store, reconnect=None)
     assert [each.tag for each in await without.post("/twilio/voice")] == ["Connect"]
+
+
+async def test_a_call_whose_first_stream_twilio_could_not_open_is_offered_it_again_for_a_while(
+    store: SessionStore,
+):
+    gateway = Gateway(store)
+    stream = (await gateway.post("/twilio/voice")).find("Connect/Stream")
+    assert stream is not None
+    answer = await gateway.post("/twilio/reconnect")
+    assert [each.tag for each in answer] == ["Pause", "Redirect"]
+    assert answer.findtext("Redirect") == f"{PUBLIC}/twilio/voice"
+    again = (await gateway.post("/twilio/voice")).find("Connect/Stream")
+    assert again is not None and again.attrib["url"] == stream.attrib["url"]
+    gateway.now_s += TOKEN_S
+    assert await gateway.reconnect() == ["Hangup"]
 
 
 @pytest.mark.parametrize("person", [None, "+15550123"])

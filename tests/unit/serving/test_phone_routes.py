@@ -20,6 +20,7 @@ from parley.core.errors import CapacityError, ConfigError, StoreError
 from parley.core.grants import ClientIdentity
 from parley.protocols.twilio_signature import Algorithm, signature
 from parley.serving.gateway.app import add_error_answers
+from parley.serving.gateway.auth.tenants import TenantLimitError
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.routes import TOKEN_S, PhoneArguments, PhoneRoutes
@@ -47,7 +48,7 @@ class Line:
     ) -> None:
         self.now_s = 100.0
         self.calls: list[PhoneArguments] = []
-        self.is_store_away = False
+        self.is_store_away = self.is_used_up = False
         given = {"public_url": PUBLIC, "call_prefixes": ("+1555",), **settings}
         self.waiting = CallQueue(CallQueueSettings(**(bounds or {})), lambda: self.now_s)
         self.routes = PhoneRoutes(
@@ -58,6 +59,7 @@ class Line:
             default_mode="cascade",
             desk=desk,
             check=self._operator,
+            check_tenant=self._check_tenant,
             clock_s=lambda: self.now_s,
             token_s=token_s,
         )
@@ -69,6 +71,10 @@ class Line:
     async def _check(self, _body: Mapping[str, object], _identity: ClientIdentity) -> None:
         if self.is_store_away:
             raise StoreError("the store is away")
+
+    async def _check_tenant(self) -> None:
+        if self.is_used_up:
+            raise TenantLimitError("others", "calls", 1, retry_s=1.0, frees="it is free when a call ends")
 
     async def _operator(self, request: Request) -> None:
         if request.headers.get("authorization") != "Bearer operator":
@@ -259,6 +265,23 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
     assert line.held("CA4") == queued(1)
 
 
+def test_who_waits_and_is_refused_by_a_limit_of_the_tenant_is_before_nobody():
+    line = Line(most_calls=1, token_s=600)
+    assert line.token("CA1") is not None
+    assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
+    line.is_used_up = True
+    assert line.held("CA2") is None
+    line.is_used_up = False
+    assert line.held("CA3") == queued(1)
+
+
+def test_a_call_without_an_id_gets_no_stream():
+    line = Line()
+    for form in ({"From": "+15550100", "To": "+15550199"}, {"CallSid": "", "From": "", "To": ""}):
+        assert line.post("/twilio/voice", form).status_code == 400
+    assert len(line.routes._tokens) == 0
+
+
 def test_who_hangs_up_while_nothing_is_said_keeps_a_line_for_a_moment():
     line = Line(most_calls=1, token_s=600)
     assert line.token("CA1") is not None and line.held("CA2") == queued(1)
@@ -364,7 +387,8 @@ def test_the_stream_is_told_who_calls_and_where_its_states_are_heard():
 def test_a_call_that_is_begun_is_of_the_operator_and_its_stream_of_that_call():
     line, posts = calling()
     assert line.client.post("/twilio/calls", json={"to": "+15550123"}).status_code == 401
-    assert line.begin("nobody").status_code == 422 and not posts.begun
+    for no_number in ("nobody", "+15550\u0661\u0662\u0663"):
+        assert line.begin(no_number).status_code == 422 and not posts.begun
     answer = line.begin()
     sid = answer.json()["call_sid"]
     assert answer.status_code == 201 and line.state(sid).json() == {"call_sid": sid, "status": "queued"}
@@ -449,6 +473,14 @@ def test_no_number_is_called_where_no_prefix_is_allowed():
     posts = Posts()
     line = Line(desk=CallManager(posts, ring_s=20), number="+15550199", call_prefixes=())
     assert line.begin().status_code == 403 and not posts.begun
+
+
+def test_no_number_is_called_whose_stream_a_limit_of_the_tenant_would_refuse():
+    line, posts = calling()
+    line.is_used_up = True
+    answer = line.begin()
+    assert answer.status_code == 429 and "calls" in answer.text and not posts.begun
+    assert len(line.routes._tokens) == 0
 
 
 def test_calls_that_are_begun_have_a_rate():

@@ -17,6 +17,8 @@ MOST_BODY_BYTES, BODY_S = 64_000, 10.0
 MOST_FIELD_CHARS = 200
 FORM = "application/x-www-form-urlencoded"
 
+Direction = Literal["inbound", "outbound"]
+
 
 @dataclass(frozen=True, slots=True)
 class PhoneCall:
@@ -35,7 +37,7 @@ class PhoneCall:
     call_sid: str
     caller: str
     called: str
-    direction: Literal["inbound", "outbound"] = "inbound"
+    direction: Direction = "inbound"
     verstat: str = ""
     network: str = field(kw_only=True)
     session: str = field(default="", kw_only=True)
@@ -201,7 +203,15 @@ def field_of(fields: Mapping[str, object], name: str) -> str:
     return str(value)[:MOST_FIELD_CHARS] if isinstance(value, str | int) else ""
 
 
-def call_of(name: str, call_sid: str, caller: str, called: str, *, verstat: str = "") -> PhoneCall:
+def call_of(
+    name: str,
+    call_sid: str,
+    caller: str,
+    called: str,
+    direction: Direction = "inbound",
+    *,
+    verstat: str = "",
+) -> PhoneCall:
     """Return the call of a network's request.
 
     Raises:
@@ -209,7 +219,7 @@ def call_of(name: str, call_sid: str, caller: str, called: str, *, verstat: str 
     """
     if not call_sid:
         raise HTTPException(400, "the call has no id")
-    return PhoneCall(call_sid, caller, called, verstat=verstat, network=name)
+    return PhoneCall(call_sid, caller, called, direction, verstat=verstat, network=name)
 
 
 def plus(number: str) -> str:

@@ -6,7 +6,6 @@ the upgrade of a media socket.
 
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 from fastapi import HTTPException, Request
 from starlette.requests import HTTPConnection
@@ -24,6 +23,7 @@ from parley.serving.gateway.phone.carriers.carrier import (
     asked_address,
     base_of,
     body_of,
+    call_of,
     field_of,
     forbidden,
     form_of,
@@ -79,17 +79,20 @@ class TwilioCarrier(Carrier):
         return field_of(fields, "CallStatus") == IN_PROGRESS
 
     def call_of_fields(self, fields: Fields) -> PhoneCall:
-        """Return the call of a webhook."""
+        """Return the call of a webhook.
+
+        Raises:
+            HTTPException: it has no id.
+        """
         # "outbound-api" and "outbound-dial".
         is_ours = field_of(fields, "Direction").startswith("outbound")
-        direction: Literal["inbound", "outbound"] = "outbound" if is_ours else "inbound"
-        return PhoneCall(
+        return call_of(
+            self.name,
             field_of(fields, "CallSid"),
             field_of(fields, "From"),
             field_of(fields, "To"),
-            direction,
+            "outbound" if is_ours else "inbound",
             verstat=field_of(fields, "StirVerstat"),
-            network=self.name,
         )
 
     def check_socket(self, connection: HTTPConnection) -> None:
