@@ -9,7 +9,10 @@ import json
 import signal
 import sqlite3
 import sys
+from contextlib import suppress
 from typing import get_args
+
+from loguru import logger
 
 from parley.batch.destination import PARKED_FILE, Destination, OutputError
 from parley.batch.jobs import BatchJob, JobResult, default_workers
@@ -156,6 +159,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     # A service manager's stop is like Ctrl-C.
     terminated = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(ValueError):
+        # loguru's own sink, if it is there, shows every level: libraries of a deployment announce themselves.
+        logger.remove(0)
+    sink = logger.add(lambda line: print(line, end="", file=sys.stderr), level="WARNING", diagnose=False)
     try:
         return transcribe(given)
     except (EngineError, OutputError, ObjectStoreError) as error:
@@ -171,6 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted; the same command goes on", file=sys.stderr)
         return EXIT_INTERRUPTED
     finally:
+        logger.remove(sink)
         signal.signal(signal.SIGTERM, terminated)
 
 

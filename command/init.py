@@ -5,7 +5,7 @@ from pathlib import Path
 
 from parley.command.exit_status import status_of
 from parley.core.errors import ConfigError
-from parley.core.installation import pip_command
+from parley.core.installation import parley_command, pip_command
 
 STARTER = Path(__file__).with_name("starter.yaml")
 NAME = "parley.yaml"
@@ -23,7 +23,8 @@ def main(arguments: list[str]) -> int:
 
 def starter() -> str:
     """Return the text of the file, with the commands that fit this installation."""
-    return STARTER.read_text(encoding="utf-8").replace("{pip_anthropic}", pip_command("anthropic"))
+    text = STARTER.read_text(encoding="utf-8").replace("{pip_anthropic}", pip_command("anthropic"))
+    return text.replace("{parley}", parley_command())
 
 
 def _write() -> int:
@@ -35,7 +36,8 @@ def _write() -> int:
         raise ConfigError(f"{NAME} exists already; it is left as it is") from error
     except OSError as error:
         raise ConfigError(f"cannot write {NAME}: {error.strerror}") from error
-    print(
-        f"{NAME} is written. Check it: parley check --config {NAME}. Start it: parley serve --config {NAME}"
-    )
+    parley = parley_command()
+    print(f"{NAME} is written.")
+    print(f"Check it: {parley} check --config {NAME}")
+    print(f"Start it: {parley} serve --config {NAME}")
     return 0

@@ -6,6 +6,7 @@ not for data of users, so that the defaults are in the current directory there.
 """
 
 import shlex
+import sys
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -24,6 +25,11 @@ SHIPPED_DIR = IMPORT_DIR if IS_CHECKOUT else PACKAGE_DIR
 def written_dir() -> Path:
     """Return the folder at which default paths of written data and of weights start."""
     return SHIPPED_DIR if IS_CHECKOUT else Path.cwd()
+
+
+def parley_command() -> str:
+    """Return the command ``parley`` as this installation has it: a checkout has a module and no program."""
+    return f"{shlex.quote(sys.executable)} -m parley" if IS_CHECKOUT else "parley"
 
 
 def pip_command(extra: str) -> str:

@@ -29,8 +29,9 @@ Every route and socket of a server on which everything is switched on, generated
 deployment switches on (`GET /status` lists its sockets).
 
 *Who* is an audience of [operations.md](../how-to/operations.md#who-may-call-what);
-[exposure.md](exposure.md) shows which credential each accepts. A refusal is a status and `{"error": "why"}`,
-or `{"detail": "why"}` from the framework. Bounds, and the sessions API in detail: [serving.md](serving.md).
+[exposure.md](exposure.md) shows which credential each accepts. A refusal is a status and `{"error": "why"}`
+([serving.md](serving.md#refusals)), also of a socket before it is open. Bounds, and the sessions API in
+detail: [serving.md](serving.md).
 """
 # Section to the beginnings of its paths; the first section that fits has the route.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -171,7 +172,9 @@ def _body(method: str, path: str, route: Any) -> type[BaseModel] | str | None:
 
 
 def _fields(model: type[BaseModel]) -> str:
-    lines = [f"### {model.__name__}", "", described(model), "", "| field | type | default |", "|---|---|---|"]
+    lines = [f"### {model.__name__}", "", described(model)]
+    if model.model_fields:
+        lines += ["", "| field | type | default |", "|---|---|---|"]
     for field in settings_of(model):
         name = model.model_fields[field.name].alias or field.name
         inside = (

@@ -25,6 +25,7 @@ from fastapi.responses import JSONResponse
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import ValidationError
 from starlette.datastructures import State
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from parley.core.errors import (
@@ -477,7 +478,13 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
 
 
 def add_error_answers(app: FastAPI) -> None:
-    """Add the answers to errors that routes raise."""
+    """Add the answers to errors that routes raise: a status and ``{"error": "why"}``."""
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(_request: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse(
+            {"error": str(error.detail)}, status_code=error.status_code, headers=error.headers
+        )
 
     @app.exception_handler(PeerError)
     @app.exception_handler(MediaError)
@@ -513,8 +520,17 @@ def add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)
     async def on_validation_error(
-        _request: Request, error: ValidationError | RequestValidationError
+        request: Request, error: ValidationError | RequestValidationError
     ) -> JSONResponse:
+        faults = error.errors()[:5]
+        body = error.body if isinstance(error, RequestValidationError) else None
+        if isinstance(body, bytes) and any(fault["loc"] == ("body",) for fault in faults):
+            # FastAPI leaves a body of another type as it is, and reports that bytes are no object.
+            given = request.headers.get("content-type", "")[:100] or "none"
+            return JSONResponse(
+                {"error": f"body: expected JSON with the header Content-Type: application/json, not {given}"},
+                status_code=422,
+            )
         # Without the input: it may not be encodable, and it is private to the client.
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
-        return JSONResponse({"error": "; ".join(faults)}, status_code=422)
+        texts = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults]
+        return JSONResponse({"error": "; ".join(texts)}, status_code=422)

@@ -180,6 +180,12 @@ class SessionRecordings(Protocol):
         ...
 
 
+class NewSession(BaseModel):
+    """Body of a new session, which may be left out: it has no fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class TypedPicture(BaseModel):
     """Picture of a typed turn."""
 
@@ -279,11 +285,19 @@ def session_api(
     in_use = [Depends(used)]
     router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
 
-    @router.post("", status_code=201)
-    async def create(request: Request, response: Response) -> dict[str, object]:
-        """Create a session of the client and return its id, which is unguessable."""
+    async def beginning(request: Request) -> ClientIdentity:
         identity = await access.check(request, APP)
         access.check_new_session(identity)
+        return identity
+
+    @router.post("", status_code=201)
+    async def create(
+        request: Request,
+        response: Response,
+        identity: Annotated[ClientIdentity, Depends(beginning)],
+        _body: NewSession | None = None,
+    ) -> dict[str, object]:
+        """Create a session of the client and return its id, which is unguessable."""
         with unless_refused(usage.take_session(identity)):
             admitted = await access.admit(request, APP)
             owner = identity.session_owner

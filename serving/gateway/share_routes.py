@@ -38,6 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from parley.recording.library import RecordingSummaries, call_detail
 from parley.recording.objects import RecordingBucket
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.http.ranges import Range
 from parley.serving.gateway.http.read_pace import ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, timeline_place
 from parley.serving.gateway.limits import Rate
@@ -53,6 +54,7 @@ _T = TypeVar("_T")
 PAGE_PATH, SHARED_PATH = "/share", "/api/shared"
 COOKIE = "parley_share"
 DAY_S = 86_400
+LEAST_SHARE_S = 60
 # Links that one address may make, and may open, in a minute.
 MADE_PER_MINUTE, OPENED_PER_MINUTE = 60, 60
 UNKNOWN = "this link opens nothing: it is incomplete, was altered, or the session was deleted"
@@ -82,7 +84,9 @@ class NewShare(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    expires_s: int = Field(7 * DAY_S, ge=60, le=366 * DAY_S, description="time for which the link opens")
+    expires_s: Annotated[int, Range(LEAST_SHARE_S, 366 * DAY_S)] = Field(
+        7 * DAY_S, description="time for which the link opens"
+    )
 
 
 class ShareSecret(BaseModel):
@@ -138,7 +142,9 @@ def add_share_routes(router: APIRouter, reading: ShareReading, *, in_use: Sequen
             raise HTTPException(409, "this server makes no links (server.max_share_days)")
         if for_s > most_days * DAY_S:
             raise HTTPException(
-                422, f"expires_s: at most {most_days * DAY_S:.15g} here (server.max_share_days)"
+                422,
+                f"expires_s: expected a whole number from {LEAST_SHARE_S} to {most_days * DAY_S:.15g} here "
+                "(server.max_share_days)",
             )
         address = reading.client(request)
         rate.take(address)

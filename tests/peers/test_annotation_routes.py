@@ -151,7 +151,7 @@ async def test_without_a_live_call_the_refusal_says_what_to_do(tmp_path: Path):
             f"/api/sessions/{'0' * 8}-0000-0000-0000-{'0' * 12}/annotations", json={"annotations": []}
         )
     assert before.status_code == after.status_code == 409 == refused.value.response.status_code
-    assert before.json() == {"detail": NO_CALL}
+    assert before.json() == {"error": NO_CALL}
     assert unknown.status_code == 404
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from openai import AsyncOpenAI, AuthenticationError, NotFoundError, UnprocessableEntityError
+from openai import AsyncOpenAI, AuthenticationError, BadRequestError, NotFoundError
 from websockets.exceptions import InvalidStatus
 
 from tests.peers.server import RunningServer, running_server
@@ -56,8 +56,8 @@ async def test_a_client_secret_needs_a_key_and_holds_no_settings(server: Running
         with pytest.raises(AuthenticationError):
             await stranger.realtime.client_secrets.create()
     async with client(server, KEY) as openai:
-        with pytest.raises(UnprocessableEntityError) as refused:
+        with pytest.raises(BadRequestError) as refused:
             await openai.realtime.client_secrets.create(
                 session={"type": "realtime", "instructions": "Be kind."}
             )
-        assert "instructions" in refused.value.response.text
+        assert "instructions" in refused.value.response.json()["error"]["message"]

@@ -80,7 +80,7 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
 
 test("one part that is refused fails the refresh with its status", async (t) => {
   await serve(t, (request, response) => {
-    if (request.url === "/api/admin/apps") answerJson(response, { detail: "for the operator" }, 403);
+    if (request.url === "/api/admin/apps") answerJson(response, { error: "for the operator" }, 403);
     else answerJson(response, {});
   });
   await assert.rejects(api.look(), (error) => error instanceof api.ApiError && error.status === 403);

@@ -110,7 +110,7 @@ test("a session is deleted, exported and given a code by its own paths", async (
 });
 
 test("a page that may not begin a conversation says what to do, in words for people", async (t) => {
-  await serve(t, (request, response) => answerJson(response, { detail: "a key or a token is needed: Authorization: Bearer" }, 401));
+  await serve(t, (request, response) => answerJson(response, { error: "a key or a token is needed: Authorization: Bearer" }, 401));
   const error = await failure(SessionApi.create());
   assert.deepEqual([error.status, error.refused], [401, true]);
   assert.match(error.message, /Operators log in first\.$/);
@@ -119,9 +119,9 @@ test("a page that may not begin a conversation says what to do, in words for peo
 
 for (const { status, body, text, gone = false, denied = false, refused = false } of [
   { status: 404, body: { error: "no such session" }, text: "The server reports: no such session.", gone: true },
-  { status: 401, body: { detail: "a token is required" }, text: "The server reports: a token is required.", denied: true, refused: true },
-  { status: 403, body: { detail: "not yours" }, text: "The server reports: not yours.", denied: true, refused: true },
-  { status: 422, body: { detail: [{ loc: ["body"] }] }, text: "The server reports: the server answered 422.", refused: true },
+  { status: 401, body: { error: "a token is required" }, text: "The server reports: a token is required.", denied: true, refused: true },
+  { status: 403, body: { error: "not yours" }, text: "The server reports: not yours.", denied: true, refused: true },
+  { status: 422, body: { error: [{ loc: ["body"] }] }, text: "The server reports: the server answered 422.", refused: true },
   { status: 503, body: { error: "the store is away" }, text: "The server reports: the store is away." },
 ]) {
   test(`an answer ${status} says what happened and whether it can be tried again`, async (t) => {
@@ -203,7 +203,7 @@ test("the user can stop an answer that goes on", async (t) => {
 });
 
 test("a refused turn has the status of the answer", async (t) => {
-  await serve(t, (request, response) => answerJson(response, { detail: "text: empty" }, 422));
+  await serve(t, (request, response) => answerJson(response, { error: "text: empty" }, 422));
   const error = await failure(answer(new SessionApi(ID)));
   assert.ok(error.refused);
   assert.equal(error.message, "The server reports: text: empty.");

@@ -411,9 +411,8 @@ export class Call {
     }
     const answer = await response.json().catch(() => ({}));
     if (response.ok) return answer;
-    // `detail` is a list where a field of the request was refused.
-    const texts = [answer.error, answer.detail].filter((text) => typeof text === "string");
-    const reason = texts[0] ?? t("server_answered", { status: response.status });
+    // A proxy may refuse in a form of its own.
+    const reason = typeof answer.error === "string" ? answer.error : t("server_answered", { status: response.status });
     if (response.status === 401) {
       throw new CallError(t("may_not_begin", { login: "/admin" }), 401);
     }

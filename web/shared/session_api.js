@@ -356,8 +356,9 @@ export async function request(method, path, options) {
   await signedIn();
   const response = await fetch(path, { method, ...options }).catch(asApiError);
   if (response.ok) return response;
-  const { error, detail } = await response.json().catch(() => ({}));
-  const reason = [error, detail].find((text) => typeof text === "string") ?? t("server_answered", { status: response.status });
+  const { error } = await response.json().catch(() => ({}));
+  // A proxy may refuse in a form of its own.
+  const reason = typeof error === "string" ? error : t("server_answered", { status: response.status });
   throw new ApiError(`${t("server_reports", { why: reason })}.`, response.status);
 }
 

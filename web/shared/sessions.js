@@ -39,7 +39,7 @@ let next = null;
 let searches = 0;
 
 /**
- * Read a page of the list and show it behind what is there.
+ * Read a page of the list and show it after what is there.
  *
  * @param {string | null} before null for the first one
  */

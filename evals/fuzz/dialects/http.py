@@ -100,7 +100,7 @@ DESK = "desk-of-fuzz"
 MORE_BODIES: dict[str, Any] = {
     "POST /v1/chat/completions": CHAT,
     "POST /v1/audio/speech": SPEECH,
-    "POST /api/sessions": {"settings": {}},
+    "POST /api/sessions": {},
     "POST /api/token": {"user": "fuzz", "max_requests": 3},
     "POST /v1/realtime/client_secrets": {"session": {"type": "realtime"}},
     "POST /api/desk/sessions/{session_id}/take": {"desk": DESK},

@@ -52,6 +52,7 @@ from parley.serving.gateway.auth.client_keys import (
     TokenError,
     narrowed,
 )
+from parley.serving.gateway.http.ranges import Range
 from parley.serving.gateway.http.requests import check_origin, client_of
 from parley.serving.gateway.settings import CALL_KEYS_ENV, COUNTED_CLIENTS, ServerSettings
 
@@ -83,10 +84,10 @@ class TokenRequest(BaseModel):
     client_tools: bool = False
     deployment_tools: list[Name] | None = Field(None, max_length=50)
     sessions: list[Annotated[str, Field(pattern=SESSION_ID_PATTERN)]] | None = Field(None, max_length=20)
-    turns_per_minute: int | None = Field(None, ge=1, le=1_000_000)
-    max_calls: int | None = Field(None, ge=1, le=10_000)
-    max_requests: int | None = Field(None, ge=1, le=1_000_000)
-    expires_s: float | None = Field(None, ge=1, le=7 * 86_400)
+    turns_per_minute: Annotated[int | None, Range(1, 1_000_000)] = None
+    max_calls: Annotated[int | None, Range(1, 10_000)] = None
+    max_requests: Annotated[int | None, Range(1, 1_000_000)] = None
+    expires_s: Annotated[float | None, Range(1, 7 * 86_400)] = None
 
     def grants(self, default: Grants) -> Grants:
         """Return the grants of the user, where ``default`` is what the deployment gives users."""
@@ -112,7 +113,7 @@ class SecretLifetime(BaseModel):
     """Field ``expires_after`` of ``POST /v1/realtime/client_secrets``, with the bounds of that protocol."""
 
     anchor: Literal["created_at"] = "created_at"
-    seconds: int = Field(600, ge=10, le=7_200)
+    seconds: Annotated[int, Range(10, 7_200)] = 600
 
 
 class SecretSession(BaseModel):

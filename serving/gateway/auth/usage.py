@@ -22,6 +22,7 @@ from parley.core.errors import CapacityError, StoreUnavailableError
 from parley.core.grants import ClientIdentity
 from parley.serving.gateway.auth.request_budgets import RequestBudgets
 from parley.serving.gateway.auth.tenants import Tenants
+from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import Rate, ShareError, Slot
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings
 from parley.session_store.store import SessionStore
@@ -229,12 +230,13 @@ def _log_uncounted(error: Exception) -> None:
 def unless_refused(counted: Slot | None) -> Iterator[None]:
     """Release what was counted, if anything, when a conversation is refused in the block, or not stored.
 
-    A refusal costs its client nothing, nor does a store that does not answer. An error of the client, such as
-    an offer that cannot be negotiated, remains counted: each attempt of it makes work.
+    A refusal costs its client nothing, nor does a store that does not answer, nor a body that is not
+    accepted, which includes that of a client that left before its answer. Another error of the client, such
+    as an offer that cannot be negotiated, remains counted: each attempt of it makes work.
     """
     try:
         yield
-    except (HTTPException, CapacityError, StoreUnavailableError):
+    except (HTTPException, BodyError, CapacityError, StoreUnavailableError):
         if counted is not None:
             counted.give_back()
         raise

@@ -12,14 +12,13 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 
 from parley.core.errors import AgentError, EngineError, OversizedError
 from parley.protocols.client_protocol import ProtocolError
 from parley.protocols.openai_http import INVALID, OpenAiHttpError, error_body
 from parley.session_store.faults import log_failure
 
-OPENAI_PATHS = ("/v1/chat", "/v1/audio")
+OPENAI_PATHS = ("/v1/chat", "/v1/audio", "/v1/realtime/client_secrets")
 
 
 class CompletionFailedError(AgentError):
@@ -81,7 +80,6 @@ def add_openai_errors(app: FastAPI) -> None:
     for registered, handler in list(app.exception_handlers.items()):
         if isinstance(registered, type) and issubclass(registered, Exception):
             app.exception_handlers[registered] = _in_form(handler)
-    app.exception_handlers.setdefault(HTTPException, _in_form(_on_http_error))
 
     async def on_failed(request: Request, failed: CompletionFailedError) -> Response:
         cause = failed.cause
@@ -97,10 +95,6 @@ def add_openai_errors(app: FastAPI) -> None:
         return response
 
     app.add_exception_handler(CompletionFailedError, on_failed)  # type: ignore[arg-type]
-
-
-async def _on_http_error(_request: Request, error: HTTPException) -> Response:
-    return JSONResponse({"detail": error.detail}, status_code=error.status_code, headers=error.headers)
 
 
 def _in_form(handler: _Handler) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -123,7 +117,7 @@ def _translated(response: Response, error: Exception) -> Response:
         # OpenAI's clients repeat a request with this status by themselves, unless they are asked not to.
         return JSONResponse(body, failed.status, headers={"x-should-retry": "false"})
     body = json.loads(bytes(response.body))
-    message = str(body.get("error") or body.get("detail"))
+    message = str(body["error"])
     # This API has no 422.
     status = 400 if response.status_code == 422 else response.status_code
     kind, code = _STATUS.get(status, ("server_error" if status >= 500 else INVALID, None))

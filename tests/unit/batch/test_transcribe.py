@@ -230,11 +230,14 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_the_commands_run_from_the_command_line(tmp_path: Path):
     assert SUBCOMMANDS["transcribe"].target == "parley.batch.transcribe:main"
     write_audio(tmp_path / "a.wav", opening())
-    for number, command in enumerate((["batch.transcribe"], ["parley", "transcribe"])):
+    of_deployment = ["parley", "transcribe", "--config", "embedded"]
+    for number, command in enumerate((["batch.transcribe"], of_deployment)):
         line = [sys.executable, "-m", *command, str(tmp_path / "a.wav"), "--out", str(tmp_path / str(number))]
         ended = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
         assert ended.returncode == 0, ended.stderr
         assert "1 transcribed" in ended.stdout
+        # Libraries of a deployment announce themselves in the log.
+        assert "INFO" not in ended.stderr
 
 
 def test_a_job_that_is_killed_does_every_file_once(tmp_path: Path):

@@ -1,13 +1,14 @@
 """``parley init``: a deployment to start from."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from parley.command.main import main
 from parley.configs.load import PROJECT_DIR, load_deployment
-from parley.core.installation import pip_command
+from parley.core.installation import parley_command, pip_command
 
 
 def test_the_written_deployment_is_the_embedded_one_with_a_name(
@@ -15,7 +16,8 @@ def test_the_written_deployment_is_the_embedded_one_with_a_name(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["init"]) == 0
-    assert "parley serve --config parley.yaml" in capsys.readouterr().out
+    start = f"{sys.executable} -m parley serve --config parley.yaml"
+    assert start in capsys.readouterr().out and start in Path("parley.yaml").read_text()
     made, embedded = load_deployment("parley.yaml"), load_deployment("embedded")
     assert (made.name, made.bot.knowledge) == ("mine", PROJECT_DIR / "knowledge")
     assert made.hearing == embedded.hearing and made.speaking == embedded.speaking
@@ -49,3 +51,4 @@ def test_an_installation_from_a_checkout_is_named_elsewhere(tmp_path: Path, monk
     assert pip_command("anthropic") == "pip install -e '.[anthropic]'"
     monkeypatch.chdir(tmp_path)
     assert pip_command("anthropic") == f"pip install -e '{PROJECT_DIR}[anthropic]'"
+    assert parley_command() == f"{sys.executable} -m parley"

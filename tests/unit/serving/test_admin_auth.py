@@ -94,8 +94,8 @@ async def test_being_on_this_machine_is_no_identity(
 
 async def test_who_is_refused_is_told_where_the_token_is(no_token: None):
     async with asking(gateway()) as client:
-        detail = (await client.get("/api/queue")).json()["detail"]
-        assert "prints it when it starts" in detail and TOKEN_ENV in detail
+        why = (await client.get("/api/queue")).json()["error"]
+        assert "prints it when it starts" in why and TOKEN_ENV in why
 
 
 async def test_a_login_is_a_cookie_that_no_script_reads_and_no_other_page_sends(token: None):

@@ -150,8 +150,15 @@ async def test_nothing_begins_with_a_token_while_the_store_does_not_answer(
     await begun(access, token)
 
 
-async def test_of_two_beginnings_with_one_token_one_begins(access: Access, keys: ClientKeys):
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_of_two_beginnings_with_one_token_one_begins(
+    keys: ClientKeys, store: SessionStore, is_shared: bool
+):
+    access = Access(ServerTuning(), tokens=UsedTokens(store) if is_shared else None, keys=keys)
     token = mint(keys)
+    # Both were checked before either is admitted.
+    for _ in range(2):
+        await access.check(connection(token))
     both = await asyncio.gather(
         access.admit(connection(token)), access.admit(connection(token)), return_exceptions=True
     )
@@ -482,8 +489,25 @@ def test_a_token_is_narrowed_by_the_body_that_asks_for_it(app: FastAPI, keys: Cl
         assert given["expires_s"] == 30
         refused = client.post("/start", json={}, headers={"authorization": f"Bearer {given['token']}"})
         assert refused.status_code == 403 and "may not open browser" in refused.text
-        for wrong in ({"surfaces": ["telepathy"]}, {"expires_s": 0}, {"admin": True}, {"sessions": ["x"]}):
-            assert client.post("/api/token", json=wrong, headers=bearer).status_code == 422
+        for wrong in ({"surfaces": ["telepathy"]}, {"admin": True}, {"sessions": ["x"]}):
+            answer = client.post("/api/token", json=wrong, headers=bearer)
+            assert answer.status_code == 422 and f"body.{next(iter(wrong))}" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("expires_s", "number from 1 to 604800"), ("max_calls", "whole number from 1 to 10000")],
+)
+def test_a_number_out_of_range_is_refused_with_its_range(app: FastAPI, name: str, number: str):
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+    with TestClient(app, base_url="http://localhost") as client:
+        for given in ("0", "-5", "604801", "1e999", "NaN", '"60"', '"soon"', "true", "[]"):
+            answer = client.post("/api/token", content=f'{{"{name}": {given}}}', headers=headers)
+            assert answer.status_code == 422, given
+            assert answer.json() == {"error": f"body.{name}: expected a {number}"}
+        for given in ("1", "10000", "null"):
+            answer = client.post("/api/token", content=f'{{"{name}": {given}}}', headers=headers)
+            assert answer.status_code == 200, given
 
 
 def test_a_page_makes_a_cookie_of_its_token(app: FastAPI):

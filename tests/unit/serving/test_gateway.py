@@ -454,7 +454,7 @@ async def test_a_body_for_the_offer_is_kept_up_to_a_few_kilobytes(client: httpx.
     assert (await client.post("/start", json={"body": {"a": "x" * 4_000}})).status_code == 200
     refused = await client.post("/start", json={"body": {"a": [{}] * 50_000}})
     assert refused.status_code == 413
-    assert "4096 bytes" in refused.json()["detail"]
+    assert "4096 bytes" in refused.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ async def test_a_call_that_is_not_there_is_neither_heard_nor_ended():
         assert (await operator.get(PATH)).json() == {"can_listen": True, "calls": []}
         for answer in (await operator.get(AUDIO), await operator.delete(f"{PATH}/none")):
             assert answer.status_code == 404
-            assert "no such call" in answer.json()["detail"]
+            assert "no such call" in answer.json()["error"]
 
 
 async def test_listening_needs_the_setting():
@@ -41,7 +41,7 @@ async def test_listening_needs_the_setting():
         assert (await operator.get(PATH)).json() == {"can_listen": False, "calls": []}
         answer = await operator.get(AUDIO)
         assert answer.status_code == 409
-        assert "listen_in: true" in answer.json()["detail"]
+        assert "listen_in: true" in answer.json()["error"]
 
 
 async def test_a_call_in_writing_is_listed_and_ended_and_has_nothing_to_hear(tmp_path: Path):
@@ -53,7 +53,7 @@ async def test_a_call_in_writing_is_listed_and_ended_and_has_nothing_to_hear(tmp
             assert (listed["call_id"], listed["mode"], listed["has_audio"]) == ("c1", "text", False)
             answer = await operator.get(f"{PATH}/c1/audio.wav")
             assert answer.status_code == 409
-            assert "no audio" in answer.json()["detail"]
+            assert "no audio" in answer.json()["error"]
             assert (await operator.delete(f"{PATH}/c1")).status_code == 204
             assert live.ending.is_set()
         assert (await operator.get(PATH)).json()["calls"] == []

@@ -10,6 +10,7 @@ from parley.core.errors import CapacityError, KeyReusedError, PeerError, StoreUn
 from parley.core.grants import ClientIdentity, Grants
 from parley.serving.gateway.auth.request_budgets import BUDGET_S, RequestBudgets
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits, unless_refused
+from parley.serving.gateway.http.requests import BodyError
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.settings import ServerTuning
 from tests.virtual_time import run
@@ -125,6 +126,7 @@ def test_a_key_begins_more_sessions_than_a_stranger():
         (CapacityError("all lines are in use", limit=1), False),
         (ShareError("too many of this address", limit=1), False),
         (StoreUnavailableError("silent"), False),
+        (BodyError("the sender disconnected before the answer", status=400), False),
         # The client's own: each attempt makes work.
         (PeerError("the offer cannot be negotiated"), True),
         (KeyReusedError("yours"), True),

@@ -486,7 +486,7 @@ async def test_samples_are_counted_with_what_a_client_reads(tmp_path: Path):
 
 async def test_a_server_without_a_default_voice_says_so(client: httpx.AsyncClient):
     answer = await client.get("/api/default_ref_audio")
-    assert answer.status_code == 404 and "operations.voices.default" in answer.json()["detail"]
+    assert answer.status_code == 404 and "operations.voices.default" in answer.json()["error"]
 
 
 # Voices for engines that imitate one.

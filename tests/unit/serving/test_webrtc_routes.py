@@ -148,6 +148,46 @@ async def test_an_offer_without_a_session_brings_the_next_token(
     assert "next_token" not in (await client.post("/api/offer", json=offer, headers=bearer(KEY))).json()
 
 
+async def test_of_requests_that_come_together_with_one_token_one_begins(
+    gateway: Gateway, client: httpx.AsyncClient, offer: dict[str, Any]
+):
+    token = gateway.token()
+    requests = [client.post("/api/offer", json=offer, headers=token) for _ in range(3)]
+    requests += [client.post("/start", json={}, headers=token) for _ in range(2)]
+    answers = await asyncio.gather(*requests)
+    assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401, 401]
+    for answer in answers:
+        assert answer.status_code == 200 or "has been used" in answer.json()["error"]
+    begun = [answer.json().get("pc_id") for answer in answers if answer.status_code == 200]
+    assert gateway.door.open_calls == sum(pc_id is not None for pc_id in begun)
+
+
+async def test_offers_of_one_started_session_that_come_together_begin_one_call(
+    gateway: Gateway, client: httpx.AsyncClient, offer: dict[str, Any]
+):
+    started = (await client.post("/start", json={}, headers=gateway.token())).json()
+    path = f"/sessions/{started['sessionId']}/api/offer"
+    answers = await asyncio.gather(*(client.post(path, json=offer) for _ in range(3)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+    assert gateway.door.open_calls == 1
+
+
+async def test_a_body_that_is_not_accepted_has_its_own_refusal_and_costs_no_token(
+    gateway: Gateway, client: httpx.AsyncClient, offer: dict[str, Any]
+):
+    token = gateway.token()
+    for body, status, why in (
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "must be a JSON object"),
+        (b'{"type": "offer"}', 422, "sdp: Field required"),
+        (json.dumps({**offer, "sdp": "v" * 100_000}).encode(), 422, "sdp: String should have at most"),
+        (json.dumps({**offer, "pc_id": 5}).encode(), 422, "pc_id: Input should be a valid string"),
+    ):
+        refused = await client.post("/api/offer", content=body, headers=token)
+        assert refused.status_code == status and why in refused.json()["error"]
+    assert (await client.post("/api/offer", json=offer, headers=token)).status_code == 200
+
+
 async def test_a_back_end_with_a_key_is_not_held_to_the_rate_of_an_address(
     gateway: Gateway, client: httpx.AsyncClient
 ):
