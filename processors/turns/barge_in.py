@@ -134,6 +134,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def handle_user_turn_started(self) -> None:
         self._turn.start(over_reply=self._voice.over_reply)
+        self._words.forget_doubted()
 
     async def handle_user_turn_stopped(self) -> None:
         self._words.end_turn(is_answered=not self._turn.is_void)
@@ -205,8 +206,11 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             await self._floor.give()
             if self._words.is_command_due(now_ms):
                 await self._floor.say_command()
-            if self._is_stale:
-                self._is_stale = False
+            if self._words.is_doubt_over(now_ms):
+                await self._floor.take_back_doubted()
+            is_stale, self._is_stale = self._is_stale, False
+            if is_stale and not self._words.keeps_doubted:
+                # Otherwise it is forgotten with the words.
                 await self._endpoint.forget()
 
     async def _carry_out_and_take_up(self, decision: Decision | None) -> None:
@@ -218,6 +222,9 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         """Return at the next deadline, or when something has happened."""
         command = self._words.command
         dues_ms = self._voice.dues_ms() + ([command.due_ms] if command is not None else [])
+        doubted_due_ms = self._words.doubted_due_ms()
+        if doubted_due_ms is not None:
+            dues_ms.append(doubted_due_ms)
         left_ms = min(dues_ms) - self._clock.now_ms() if dues_ms else None
         with suppress(TimeoutError):
             async with asyncio.timeout(None if left_ms is None else max(0, left_ms) / 1000):

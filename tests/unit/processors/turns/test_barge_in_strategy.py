@@ -69,6 +69,8 @@ class Floor:
         self.gains_db: list[float] = []
         self.pushed: list[Frame] = []
         self.turns = self.stops = self.interruptions = self.resets = 0
+        # Words in the aggregator, and those of each turn that is over.
+        self.said, self.answered = list[str](), list[str]()
         self.in_turn = False
         self.machine = BargeIn(BargeInTuning(**settings))
         self.events = CallEvents()
@@ -107,6 +109,8 @@ class Floor:
         await self.give(frame)
 
     async def give(self, frame: Frame) -> None:
+        if isinstance(frame, TranscriptionFrame):
+            self.said.append(frame.text)
         await self.strategy.process_frame(frame)
         await self.endpoint.process_frame(frame)
 
@@ -146,6 +150,8 @@ class Floor:
     async def _stopped(self, _strategy: object, _params: UserTurnStoppedParams) -> None:
         self.in_turn = False
         self.stops += 1
+        self.answered.append(" ".join(self.said))
+        self.said.clear()
         await self.strategy.handle_user_turn_stopped()
         await self.endpoint.handle_user_turn_stopped()
 
@@ -154,6 +160,7 @@ class Floor:
 
     async def _reset(self, *_args: object) -> None:
         self.resets += 1
+        self.said.clear()
 
 
 def play(
@@ -460,15 +467,20 @@ def test_audio_that_does_not_come_at_all_is_not_waited_for_for_long():
     assert 1_296 <= cut.at_ms - 1_000_000 <= 1_330
 
 
-@pytest.mark.parametrize("steps", range(6))
-def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
+def no_command(late_ms: int) -> StopWords:
+    """Return a spotter that gets silence: it finds no command, and does not know how a voice sounds."""
+
     def accept(result: object) -> Transcript:
         assert isinstance(result, Transcript)
         return result
 
+    return StopWords(LateEngine(ScriptedStt(ScriptedSttSettings()), accept, late_ms))
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_volume_that_comes_back_late_undoes_no_newer_duck(steps: int):
     late_ms = 200
-    # The spotter gets silence: no command.
-    stop_words = StopWords(LateEngine(ScriptedStt(ScriptedSttSettings()), accept, late_ms))
+    stop_words = no_command(late_ms)
 
     async def scenario(floor: Floor) -> None:
         floor.reply("r1")
@@ -557,3 +569,86 @@ def test_a_voice_that_met_a_reply_teaches_nothing_of_the_caller() -> None:
         assert len(floor.of(ReplyCut)) == before
 
     play(scenario, level_db=lambda: levels_db[0])
+
+
+def unsure_words_and(
+    then: Callable[[Floor], Awaitable[None]], *, is_own: Callable[[], bool | None] | None = None
+) -> Floor:
+    """Play words over a reply that are too unsure to cut it, and what comes 0.3 s after their voice."""
+    stop_words = no_command(50)
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("r1")
+        stop_words.hear(bytes(320))
+        await floor.voice(300)
+        await floor.words("about fees", 0.5)
+        await asyncio.sleep(0.14)
+        assert floor.of(ReplyCut) == [] and len(floor.of(ReplyRestored)) == 1
+        stop_words.hear(bytes(320))
+        await then(floor)
+        floor.lose("r1", heard="a", unheard="b")
+        await asyncio.sleep(5)
+        assert floor.said == [] and floor.policy.next_deadline_ms() is None
+
+    return play(scenario, stop_words=stop_words, is_own=is_own)
+
+
+@pytest.mark.parametrize("length_ms", [500, 1_500], ids=["cut by words", "cut by length"])
+def test_words_too_unsure_to_cut_are_in_the_turn_that_the_next_voice_begins(length_ms: int) -> None:
+    async def goes_on(floor: Floor) -> None:
+        await floor.voice(length_ms)
+        await floor.words("tell me the price", 0.95)
+        await asyncio.sleep(1)
+
+    assert unsure_words_and(goes_on).answered == ["about fees tell me the price"]
+
+
+@pytest.mark.parametrize("text", ["", "mhm"], ids=["cough", "listener"])
+def test_words_too_unsure_to_cut_are_dropped_where_no_voice_takes_the_floor_after_them(text: str) -> None:
+    async def makes_a_sound(floor: Floor) -> None:
+        await floor.voice(200)
+        if text:
+            await floor.words(text, 0.95)
+        await asyncio.sleep(3)
+        assert floor.said == []
+        await floor.voice(1_500)
+        await floor.words("tell me the price", 0.95)
+        await asyncio.sleep(1)
+
+    assert unsure_words_and(makes_a_sound).answered == ["tell me the price"]
+
+
+def test_words_too_unsure_to_cut_are_dropped_at_the_latest_a_second_after_their_voice() -> None:
+    async def falls_silent(floor: Floor) -> None:
+        assert floor.said == ["about fees"]
+        await asyncio.sleep(0.75)
+        assert floor.said == ["about fees"]
+        await asyncio.sleep(0.2)
+        assert floor.said == []
+
+    floor = unsure_words_and(falls_silent)
+    assert floor.turns == 0
+
+
+def test_words_that_turn_out_to_be_the_bots_own_are_in_no_turn() -> None:
+    looks: list[bool | None] = []
+
+    async def echoes(floor: Floor) -> None:
+        looks.append(True)
+        await floor.voice(500)
+        looks.clear()
+        await asyncio.sleep(0.5)
+        assert floor.said == []
+
+    assert unsure_words_and(echoes, is_own=lambda: looks[0] if looks else None).answered == []
+
+
+def test_words_too_unsure_to_cut_are_in_the_turn_that_begins_when_the_reply_is_over() -> None:
+    async def goes_on_in_silence(floor: Floor) -> None:
+        floor.lose("r1", heard="a", unheard="")
+        await floor.voice(900)
+        await floor.words("tell me the price", 0.95)
+        await asyncio.sleep(1)
+
+    floor = unsure_words_and(goes_on_in_silence)
+    assert floor.answered == ["about fees tell me the price"] and floor.of(ReplyCut) == []
