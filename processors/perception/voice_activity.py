@@ -113,4 +113,5 @@ class VoiceActivity(DirectAudio, VADProcessor):
             await asyncio.sleep(LOOK_S)
             looks, self._has_heard = 0 if self._has_heard else looks + 1, False
             if looks == MOST_LOOKS:
+                self._analyzer.end_voice()
                 await end_voice(self)

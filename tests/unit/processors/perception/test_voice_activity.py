@@ -86,3 +86,13 @@ def test_a_stop_of_the_process_within_a_word_ends_no_speech() -> None:
 def test_speech_that_ends_in_quiet_is_ended_once() -> None:
     times = heard([*spoken(tone(640) + silence(640)), SleepFrame(3.0)])
     assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame]
+
+
+def test_a_click_after_audio_that_stopped_within_a_word_is_no_voice() -> None:
+    times = heard([*spoken(tone(640)), SleepFrame(3.0), *spoken(tone(64) + silence(640))])
+    assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame]
+
+
+def test_a_voice_after_audio_that_stopped_within_a_word_begins_anew() -> None:
+    times = heard([*spoken(tone(640)), SleepFrame(3.0), *spoken(tone(640) + silence(640))])
+    assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame] * 2
