@@ -19,6 +19,7 @@ from pipecat.frames.frames import (
     InputAudioRawFrame,
     StartFrame,
     VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameDirection
@@ -26,7 +27,12 @@ from pipecat.processors.frame_processor import FrameDirection
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.processors.direct_audio import DirectAudio
 from parley.processors.front_end.vad import SharedVadAnalyzer
-from parley.processors.perception.voice_onset import VOICE_BEGIN, note_audio_end
+from parley.processors.perception.voice_onset import (
+    AUDIO_AHEAD,
+    AUDIO_END,
+    VOICE_BEGIN,
+    note_audio_end,
+)
 from parley.processors.pipecat_internals import end_voice, judge_audio
 
 # Speech ends at this many looks in a row without new audio: 0.9 to 1 s after the last, within the second
@@ -54,14 +60,18 @@ class VoiceActivity(DirectAudio, VADProcessor):
         self._analyzer = analyzer
         # Samples of the caller's audio so far.
         self._heard = 0
+        # Samples of the present piece that are not judged yet.
+        self._ahead = 0
         self._has_heard = False
         self._looking: asyncio.Task[None] | None = None
 
     async def take_audio(self, frame: InputAudioRawFrame) -> None:
         """Pass audio on and look for a voice in it."""
         self._has_heard = True
+        self._ahead = len(frame.audio) // PCM_BYTES_PER_SAMPLE
         for piece in self._windows(frame):
             self._heard = note_audio_end(piece, self._heard)
+            self._ahead -= len(piece.audio) // PCM_BYTES_PER_SAMPLE
             await self.pass_audio(piece)
             await judge_audio(self, piece)
 
@@ -91,10 +101,13 @@ class VoiceActivity(DirectAudio, VADProcessor):
             await self._stop_looking()
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
-        """Push a frame; one that reports a voice has the sample with which it began."""
+        """Push a frame; one that reports a voice has its place in the audio."""
         began = self._analyzer.speech_started_sample
         if isinstance(frame, VADUserStartedSpeakingFrame) and began is not None:
             VOICE_BEGIN.put(frame, began)
+        if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
+            AUDIO_END.put(frame, self._heard)
+            AUDIO_AHEAD.put(frame, self._ahead)
         await super().push_frame(frame, direction)
 
     async def cleanup(self) -> None:
