@@ -91,6 +91,12 @@ class VoiceGate:
         self.position = before.position
         self.started_sample, self.stopped_sample = before.started_sample, before.stopped_sample
 
+    def end(self) -> None:
+        """End a voice whose audio has ended: what comes later is another one."""
+        if self._state in (GateState.SPEAKING, GateState.STOPPING):
+            self.stopped_sample = self.position
+        self._state, self._run, self._is_paused = GateState.QUIET, 0, False
+
     @property
     def state(self) -> GateState:
         """The current state."""

@@ -215,6 +215,10 @@ class SharedVadAnalyzer(VADAnalyzer):
             self._publish(self._gate.on_window(probability, power))
         return _STATES[self._gate.state]
 
+    def end_voice(self) -> None:
+        """End a voice whose audio has ended: what comes later is another one."""
+        self._gate.end()
+
     async def cleanup(self) -> None:
         self._is_over = True
         await super().cleanup()

@@ -100,6 +100,8 @@ class VoiceSpecialists:
         ]
         self._heard = bytearray()
         self._in_voice = False
+        # Time of the last audio.
+        self._heard_at_us = 0
         self._signed_us = 0
         if processes:
             events.subscribe(VoiceStarted, self._on_voice_started)
@@ -119,13 +121,13 @@ class VoiceSpecialists:
         """Add a piece of the caller's audio, 16-bit mono."""
         if not self._channels:
             return
+        now_us = self._heard_at_us = self._clock.now_us()
         self._heard += pcm
         if not self._in_voice:
             self._keep(KEPT_MS)
             return
         if len(self._heard) >= self._bytes(LONGEST_MS):
             self._cut()
-        now_us = self._clock.now_us()
         if now_us - self._signed_us >= SIGN_MS * 1000:
             self._signed_us = now_us
             self._sign(now_us - self._heard_us())
@@ -168,18 +170,21 @@ class VoiceSpecialists:
             self._cut()
 
     def _on_voice_ended(self, _event: VoiceEnded) -> None:
+        if self._in_voice:
+            # It ends without a pause where its audio stopped.
+            self._in_voice = False
+            self._cut()
         # The last word has ended: no turn waits for more.
-        if not self._in_voice:
-            self._sign(self._clock.now_us())
+        self._sign(self._clock.now_us())
 
     def _cut(self) -> None:
         """Send the stretch that ends here."""
-        pcm, now_us = bytes(self._heard), self._clock.now_us()
-        began_us = now_us - self._heard_us()
+        pcm, ended_us = bytes(self._heard), self._heard_at_us
+        began_us = ended_us - self._heard_us()
         self._heard.clear()
         if len(pcm) >= self._bytes(LEAST_MS):
             for channel in self._channels:
-                channel.judge(pcm, max(0, began_us), now_us)
+                channel.judge(pcm, max(0, began_us), ended_us)
 
     def _sign(self, passed_us: int) -> None:
         for channel in self._channels:

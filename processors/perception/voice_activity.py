@@ -19,6 +19,7 @@ from pipecat.frames.frames import (
     InputAudioRawFrame,
     StartFrame,
     VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.processors.audio.vad_processor import VADProcessor
 from pipecat.processors.frame_processor import FrameDirection
@@ -26,12 +27,20 @@ from pipecat.processors.frame_processor import FrameDirection
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.processors.direct_audio import DirectAudio
 from parley.processors.front_end.vad import SharedVadAnalyzer
-from parley.processors.perception.voice_onset import VOICE_BEGIN, note_audio_end
+from parley.processors.perception.voice_onset import (
+    AUDIO_AHEAD,
+    AUDIO_END,
+    VOICE_BEGIN,
+    note_audio_end,
+)
 from parley.processors.pipecat_internals import end_voice, judge_audio
 
 # Speech ends at this many looks in a row without new audio: 0.9 to 1 s after the last, within the second
 # for which a client's own end of a turn waits for it.
 LOOK_S, MOST_LOOKS = 0.1, 9
+# A client that sends a second at once sends the next one a second later: its speech has ended when none has
+# come for twice as long as the last piece was, of which this is the longest that counts.
+LONGEST_PIECE_S = 1.0
 # Pipecat reports every 0.2 s that the user still speaks; each report costs all processors of the call. The
 # reports feed an idle timer that is not used here (ours reads the turns).
 SPEECH_ACTIVITY_S = 1.0
@@ -54,14 +63,22 @@ class VoiceActivity(DirectAudio, VADProcessor):
         self._analyzer = analyzer
         # Samples of the caller's audio so far.
         self._heard = 0
+        # Samples of the present piece that are not judged yet.
+        self._ahead = 0
+        # Looks without audio at which speech ends.
+        self._most_looks = MOST_LOOKS
         self._has_heard = False
         self._looking: asyncio.Task[None] | None = None
 
     async def take_audio(self, frame: InputAudioRawFrame) -> None:
         """Pass audio on and look for a voice in it."""
         self._has_heard = True
+        self._ahead = len(frame.audio) // PCM_BYTES_PER_SAMPLE
+        piece_s = min(self._ahead / frame.sample_rate, LONGEST_PIECE_S)
+        self._most_looks = max(MOST_LOOKS, round(2 * piece_s / LOOK_S))
         for piece in self._windows(frame):
             self._heard = note_audio_end(piece, self._heard)
+            self._ahead -= len(piece.audio) // PCM_BYTES_PER_SAMPLE
             await self.pass_audio(piece)
             await judge_audio(self, piece)
 
@@ -91,10 +108,13 @@ class VoiceActivity(DirectAudio, VADProcessor):
             await self._stop_looking()
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
-        """Push a frame; one that reports a voice has the sample with which it began."""
+        """Push a frame; one that reports a voice has its place in the audio."""
         began = self._analyzer.speech_started_sample
         if isinstance(frame, VADUserStartedSpeakingFrame) and began is not None:
             VOICE_BEGIN.put(frame, began)
+        if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
+            AUDIO_END.put(frame, self._heard)
+            AUDIO_AHEAD.put(frame, self._ahead)
         await super().push_frame(frame, direction)
 
     async def cleanup(self) -> None:
@@ -112,5 +132,6 @@ class VoiceActivity(DirectAudio, VADProcessor):
         while True:
             await asyncio.sleep(LOOK_S)
             looks, self._has_heard = 0 if self._has_heard else looks + 1, False
-            if looks == MOST_LOOKS:
+            if looks == self._most_looks:
+                self._analyzer.end_voice()
                 await end_voice(self)

@@ -6,14 +6,22 @@ the voice. Counting back by the detector's time alone would cut the first sounds
 on each piece of audio where it ends, and on the frame where the voice began.
 """
 
-from pipecat.frames.frames import InputAudioRawFrame, VADUserStartedSpeakingFrame
+from pipecat.frames.frames import (
+    InputAudioRawFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
 
 from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, samples_to_ms
 
-# Both count samples from the first audio of the call.
+# Both count samples from the first audio of the call. The first is on audio, and on the reports of a voice,
+# where it is the end of the audio that had been judged.
 AUDIO_END = FrameFact[int]("audio_end_sample")
 VOICE_BEGIN = FrameFact[int]("voice_begin_sample")
+# On the report of a voice: samples of the same piece of audio that are later than what had been judged. The
+# newest of them was recorded when the piece came, so what is reported happened as much earlier.
+AUDIO_AHEAD = FrameFact[int]("audio_ahead_samples")
 
 
 def note_audio_end(frame: InputAudioRawFrame, before: int) -> int:
@@ -21,6 +29,17 @@ def note_audio_end(frame: InputAudioRawFrame, before: int) -> int:
     end = before + len(frame.audio) // PCM_BYTES_PER_SAMPLE
     AUDIO_END.put(frame, end)
     return end
+
+
+def ahead_ms(frame: VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame, rate_hz: int) -> int:
+    """Return how much audio had come that is later than what led to a report of a voice."""
+    return samples_to_ms(AUDIO_AHEAD.of(frame) or 0, rate_hz)
+
+
+def judged_ms(frame: VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame, rate_hz: int) -> int | None:
+    """Return the length of the audio that led to a report of a voice; None where it is not known."""
+    end = AUDIO_END.of(frame)
+    return None if end is None else samples_to_ms(end, rate_hz)
 
 
 class OnsetMeter:

@@ -32,6 +32,7 @@ from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnS
 
 from parley.core.clock import Clock
 from parley.models.stt import Transcript
+from parley.processors.perception.voice_onset import ahead_ms, judged_ms
 from parley.processors.turns.endpoint import EndpointStopStrategy
 from parley.processors.turns.looks import VoiceLooks
 from parley.processors.turns.over_bot.decisions import DecisionQueue
@@ -86,6 +87,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         self._endpoint = endpoint
         self._clock: Clock = clock or LoopClock()
         self._timer: asyncio.Task[None] | None = None
+        self._rate_hz = 16_000
         # The endpointer has registered a voice that was not meant.
         self._is_stale = False
         self._turn = TurnOverBot()
@@ -122,6 +124,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def setup(self, setup: FrameProcessorSetup) -> None:  # type: ignore[override]  # as Pipecat's own base
         await super().setup(setup)
+        self._rate_hz = setup.audio_in_sample_rate
         self._machine.on_echo_path_changed(self._clock.now_ms())
         self._timer = self.task_manager.create_task(self._keep_time(), f"{self}::time")
 
@@ -134,6 +137,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def handle_user_turn_started(self) -> None:
         self._turn.start(over_reply=self._voice.over_reply)
+        self._words.forget_doubted()
 
     async def handle_user_turn_stopped(self) -> None:
         self._words.end_turn(is_answered=not self._turn.is_void)
@@ -144,12 +148,13 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
 
     async def process_frame(self, frame: Frame) -> ProcessFrameResult:
         if isinstance(frame, VADUserStartedSpeakingFrame):
-            voiced_ms = int(frame.start_secs * 1000)
-            await self._floor.carry_out(self._voice.begin(voiced_ms))
-            self._voice.look_at_beginning(voiced_ms)
+            needed_ms, ahead = int(frame.start_secs * 1000), ahead_ms(frame, self._rate_hz)
+            judged = judged_ms(frame, self._rate_hz)
+            await self._floor.carry_out(self._voice.begin(needed_ms, ahead_ms=ahead, judged_ms=judged))
+            self._voice.look_at_beginning()
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._words.end_voice()
-            silence_ms = int(frame.stop_secs * 1000)
+            silence_ms = int(frame.stop_secs * 1000) + ahead_ms(frame, self._rate_hz)
             await self._floor.carry_out(self._voice.end(silence_ms, self._words.take_spotted))
             # Nothing depends on it any more; the stop strategy receives its end next.
             self._is_stale = self._machine.state is BargeInState.REPLYING
@@ -205,8 +210,11 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             await self._floor.give()
             if self._words.is_command_due(now_ms):
                 await self._floor.say_command()
-            if self._is_stale:
-                self._is_stale = False
+            if self._words.is_doubt_over(now_ms):
+                await self._floor.take_back_doubted()
+            is_stale, self._is_stale = self._is_stale, False
+            if is_stale and not self._words.keeps_doubted:
+                # Otherwise it is forgotten with the words.
                 await self._endpoint.forget()
 
     async def _carry_out_and_take_up(self, decision: Decision | None) -> None:
@@ -218,6 +226,9 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         """Return at the next deadline, or when something has happened."""
         command = self._words.command
         dues_ms = self._voice.dues_ms() + ([command.due_ms] if command is not None else [])
+        doubted_due_ms = self._words.doubted_due_ms()
+        if doubted_due_ms is not None:
+            dues_ms.append(doubted_due_ms)
         left_ms = min(dues_ms) - self._clock.now_ms() if dues_ms else None
         with suppress(TimeoutError):
             async with asyncio.timeout(None if left_ms is None else max(0, left_ms) / 1000):

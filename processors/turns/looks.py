@@ -25,8 +25,9 @@ from parley.models.stt.looks import BEFORE_MS, LOOKS_MS, ask_look, read_look
 from parley.processors.turns.reopened_stream import ReopenedStream
 from parley.runtime.engine_hosting.messages import EngineMessage
 
-# Audio kept while the caller is silent: ``BEFORE_MS``, and the voice that voice activity needs to be certain.
-KEPT_MS = 700
+# Audio kept while the caller is silent: ``BEFORE_MS``, the voice that voice activity needs to be certain, and
+# what passes on while a busy loop delays its report.
+KEPT_MS = 2_000
 
 
 class LookStream(Protocol):

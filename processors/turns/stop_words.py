@@ -26,9 +26,9 @@ from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
 # Audio before the detected beginning of the voice, for soft first sounds; the recogniser gets as much.
 BEFORE_MS = 250
-# Audio kept while the caller is silent: the above, the voice that voice activity needs to be certain, and as
-# much again.
-KEPT_MS = 700
+# Audio kept while the caller is silent: the above, the voice that voice activity needs to be certain, and
+# what passes on while a busy loop delays its report.
+KEPT_MS = 2_000
 # No command lasts longer, with the silence around it: the default of the engine's longest command.
 LONGEST_MS = 1_800
 

@@ -450,19 +450,40 @@ def test_a_command_in_what_the_recogniser_took_for_a_listener_cuts_all_the_same(
     assert call.turns[-1].bot_text == "All right."
 
 
-def test_a_guess_of_the_voice_before_does_not_stand_in_the_turn_of_the_next(tmp_path: Path):
+# The words of the second voice begin anew.
+SECOND = "about fees what is it now about fees what is"
+
+
+@pytest.mark.parametrize(
+    ("floor_log_odds", "pause_ms", "late_ms", "turn"),
+    [
+        pytest.param(None, 400, 100, f"about fees {SECOND}", id="the sound is not judged"),
+        pytest.param(-0.5, 900, 0, f"about fees {SECOND}", id="nearly a second later"),
+        pytest.param(-0.5, 350, 350, f"about fees {SECOND}", id="spotted in the next voice"),
+        pytest.param(-2.0, 350, 350, SECOND, id="it sounds like a listener's"),
+        pytest.param(-0.5, 1_400, 100, SECOND, id="long before"),
+    ],
+)
+def test_words_too_unsure_to_cut_are_in_the_turn_of_a_voice_that_follows_at_once(
+    tmp_path: Path, floor_log_odds: float | None, pause_ms: int, late_ms: int, turn: str
+):
     call = weighed(
-        [*QUESTION, voice(250), silence(350), voice(1_200), silence(8_000)],
+        [*QUESTION, voice(250), silence(pause_ms), voice(1_200), silence(5_000)],
         tmp_path,
         scripts=[ANSWER, ("All right.",)],
         words=("about", "fees", "what", "is", "it", "now"),
         commands=("",),
-        commands_late_ms=350,
+        commands_late_ms=late_ms,
+        commands_floor=floor_log_odds,
+        ask_back=None,
     )
-    assert call.turns[0].interrupted
-    # The second voice's words begin anew; the first one's do not precede them.
-    assert user_texts(call)[1].split()[:4] == ["about", "fees", "what", "is"]
-    assert user_texts(call)[1].count("about fees about") == 0
+    assert user_texts(call)[1:] == [turn]
+    # The length of the second voice cuts, as it would alone.
+    first, *_ = call.turns
+    _, end_ms = call.bot_spans_ms()[0]
+    assert first.interrupted and 790 <= end_ms - (OVER_MS + 250 + pause_ms) <= 900
+    # Perception has the words of the turn, no more and no less.
+    assert tokens(call).split()[-len(turn.split()) :] == turn.split()
 
 
 def test_a_hum_that_was_heard_as_one_before_the_answer_ended_is_no_turn_after_it(tmp_path: Path):

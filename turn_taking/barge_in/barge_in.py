@@ -72,6 +72,8 @@ class BargeIn:
         self._voice = VoiceTracker(self._settings)
         self._replies = ReplyTracker(self._settings)
         self._words = WordArbiter(self._settings, self._voice.findings, vocabulary=vocabulary)
+        # Latest beginning of a voice whose turn has the words that were not believed before it.
+        self._doubted_until_ms = 0
 
     @property
     def settings(self) -> BargeInTuning:
@@ -98,6 +100,31 @@ class BargeIn:
         decision of the machine reports that.
         """
         return self._words.take_verdict()
+
+    def doubted_due_ms(self) -> int | None:
+        """Return when words that were not believed have to be taken back.
+
+        Such words were too unsure to cut the reply, and may begin a sentence. They are kept for
+        ``follow_ms``: they belong to the turn of a voice that follows and takes the floor. Returns None
+        without any, and while such a voice is on.
+        """
+        if not self._words.is_doubted:
+            return None
+        voice, until_ms = self._voice, self._doubted_until_ms
+        if voice.onset_ms > until_ms:
+            return until_ms
+        if voice.state in (VoiceState.ON, VoiceState.LEFT):
+            return None
+        return max(until_ms, voice.noticed_ms + self._settings.words_wait_ms)
+
+    def holds_doubted(self, at_ms: int) -> bool:
+        """Return whether words that were not believed are still kept."""
+        due_ms = self.doubted_due_ms()
+        return self._words.is_doubted and (due_ms is None or at_ms < due_ms)
+
+    def forget_doubted(self) -> None:
+        """Note that the words that were not believed are in a turn now, or were taken back."""
+        self._words.forget_doubted()
 
     @property
     def last_is_guess(self) -> bool:
@@ -266,6 +293,7 @@ class BargeIn:
         voice = self._voice
         if own:
             voice.take_own(at_ms)
+            self.forget_doubted()
             return self._dismiss(at_ms)
         if not voice.take_not_own():
             return None
@@ -319,6 +347,7 @@ class BargeIn:
             is_far=voice.is_far_level(voice.ended.level_db),
             held_until_ms=max(voice.noticed_ms + self._settings.words_wait_ms, at_ms),
         )
+        self._doubted_until_ms = voice.noticed_ms + self._settings.follow_ms
         return self._take_kind(at_ms, kind, text, confidences)
 
     def _take_kind(
@@ -564,6 +593,7 @@ class BargeIn:
             return None
         if self._words.settle_held(meant=meant):
             return self._mean_all(at_ms)
+        self._doubted_until_ms = self._voice.noticed_ms + self._settings.follow_ms
         is_over = self._state is BargeInState.WEIGHED and not self._voice.goes_on
         return self._dismiss(at_ms) if is_over else None
 

@@ -112,6 +112,13 @@ class BargeInTuning(BargeInSettings):
         description="time from the detected end of a short voice to its last words and to the spotter's "
         "result, p99",
     )
+    follow_ms: int = Field(
+        1_000,
+        ge=0,
+        le=5_000,
+        description="time from the end of a short voice whose words were too unsure to interrupt to the "
+        "beginning of a voice that takes the floor, whose turn has them too",
+    )
     resume_ms: int = Field(
         2_000, ge=200, le=10_000, description="silence without words after which a cut was a mistake"
     )

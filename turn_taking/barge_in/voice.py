@@ -94,6 +94,7 @@ class VoiceFinding(Enum):
     NO_COMMAND = "the spotter heard no command"
     WANTS_FLOOR = "it wants the floor by how it sounds"
     LISTENS = "a listener was surely understood"
+    SOUNDS_LISTENING = "it only listens by how it sounds"
 
 
 class VoiceFindings:

@@ -16,6 +16,15 @@ from parley.turn_taking.barge_in.table import BargeInState
 from parley.turn_taking.barge_in.voice import VoiceFinding, VoiceFindings
 from parley.turn_taking.utterances import Classifier, Utterance, UtteranceKind
 
+# Findings that exclude that a short voice begins what the caller says.
+NOT_CALLERS = (
+    VoiceFinding.OWN,
+    VoiceFinding.FAR,
+    VoiceFinding.LEFT,
+    VoiceFinding.LISTENS,
+    VoiceFinding.SOUNDS_LISTENING,
+)
+
 
 class SpotVerdict(Enum):
     """Consequence of a spotter's result for a voice."""
@@ -80,6 +89,7 @@ class WordArbiter:
         held: the words that wait for the spotter.
         last: the last final words.
         spotted_command: True when the last spotted words are a command that is meant.
+        is_doubted: True when the last final words were not believed, and may be the caller's all the same.
         echo_words: number of words recognised while the voice was the bot's own.
         may_listen: True when the words so far begin as a listener's.
     """
@@ -92,7 +102,7 @@ class WordArbiter:
         self._classifier = Classifier(settings.utterances, vocabulary=vocabulary)
         self.held: HeldWords | None = None
         self.last = JudgedWords()
-        self.spotted_command = False
+        self.spotted_command = self.is_doubted = False
         self.echo_words = 0
         self.may_listen = False
         # The words so far of the present voice, or the final ones of the last.
@@ -113,8 +123,13 @@ class WordArbiter:
     def end_turn(self) -> None:
         """Forget the waiting words and the findings about voices: the turn is being answered."""
         self.held = self._verdict = None
+        self.is_doubted = False
         self._findings.drop(
-            VoiceFinding.SPOTTING, VoiceFinding.NO_COMMAND, VoiceFinding.WANTS_FLOOR, VoiceFinding.LISTENS
+            VoiceFinding.SPOTTING,
+            VoiceFinding.NO_COMMAND,
+            VoiceFinding.WANTS_FLOOR,
+            VoiceFinding.LISTENS,
+            VoiceFinding.SOUNDS_LISTENING,
         )
 
     # Words of the present voice.
@@ -164,6 +179,7 @@ class WordArbiter:
 
     def discard_final(self) -> None:
         """Mark the last final words as empty, or as the bot's own."""
+        self.is_doubted = False
         self.last = replace(self.last, kind=None, is_guess=True)
 
     def take_final(
@@ -205,7 +221,9 @@ class WordArbiter:
             kinds = self.held.kinds if self.held is not None else {}
             self.held = HeldWords({**kinds, voice: kind}, held_until_ms)
             return None
+        self.is_doubted = False
         if waits and is_guess and self._findings.holds(VoiceFinding.NO_COMMAND, voice):
+            self.is_doubted = self._may_be_callers(kind, voice)
             kind = UtteranceKind.BACKCHANNEL
         self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
         return kind
@@ -237,6 +255,13 @@ class WordArbiter:
         is_sure = min(heard.confidences, default=1.0) >= self._settings.sure_confidence
         return is_sure and self._classifier.may_be_backchannel(heard.text)
 
+    def _may_be_callers(self, kind: UtteranceKind, voice: int) -> bool:
+        """Return whether words that are not believed may be the beginning of what the caller says.
+
+        Those of a voice that was certainly a listener's, another person's or the bot's are not.
+        """
+        return kind.claims_floor and not any(self._findings.holds(each, voice) for each in NOT_CALLERS)
+
     # Words that wait.
 
     def drop_held(self) -> None:
@@ -245,9 +270,17 @@ class WordArbiter:
 
     def settle_held(self, *, meant: bool) -> bool:
         """Decide on the words that wait, and return whether they are meant."""
+        kinds = self.held.kinds if self.held is not None else {}
+        self.is_doubted = not meant and any(
+            self._may_be_callers(kind, voice) for voice, kind in kinds.items()
+        )
         self._verdict = meant and self.held is not None and self.held.claims_floor
         self.held = None
         return self._verdict
+
+    def forget_doubted(self) -> None:
+        """Note that the words that were not believed are in a turn now, or were taken back."""
+        self.is_doubted = False
 
     def believe_held(self, voice: int) -> bool:
         """Believe the words that wait if some belong to this voice; return whether there were any."""
@@ -287,6 +320,7 @@ class WordArbiter:
             return SpotVerdict.WANTS_FLOOR
         if self._is_no_command(log_odds):
             text = ""
+            self._findings.note(VoiceFinding.SOUNDS_LISTENING, voice)
         if not text:
             self._findings.note(VoiceFinding.NO_COMMAND, voice)
         if self.held is None or voice not in self.held.kinds:

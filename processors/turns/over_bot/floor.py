@@ -212,10 +212,19 @@ class CallerFloor:
             TranscriptionFrame(text=command.text, user_id="", timestamp=time_now_iso8601(), finalized=True)
         )
 
+    async def take_back_doubted(self) -> None:
+        """Take back words that were not believed: no voice that followed them has taken the floor."""
+        self._words.forget_doubted()
+        await self.take_back()
+
     async def take_back(self) -> None:
-        """Take back the words since the last turn: they were not meant."""
-        if self._turn.has_held_words or self._machine.holds_words:
+        """Take back the words since the last turn: they were not meant.
+
+        Words that may begin the caller's next turn stay for a moment (``take_back_doubted``).
+        """
+        if self._turn.has_held_words or self._machine.holds_words or self._words.keep_doubted():
             return
+        self._words.forget_doubted()
         if self._judged is not None:
             # The stop strategy receives the frame next.
             NOT_MEANT.put(self._judged, True)

@@ -83,9 +83,11 @@ class VoiceOverBot:
         self._met_reply = False
         # End of the last reply.
         self._over_ms = 0
-        # Time at which the present voice was noticed, and the length of the audio judged by then.
+        # Time at which the present voice was noticed, and the length of the audio that had come by then.
         self._noticed_ms = (0, 0)
         self._not_before_ms = 0
+        # Audio of the present voice that the engines have heard when they begin.
+        self._heard_of_voice_ms = 0
         # First look at a due decision about this voice that found the audio late.
         self._late_from_ms: int | None = None
         # Time of the next check for the bot's own voice.
@@ -107,24 +109,34 @@ class VoiceOverBot:
         if self._looks is not None:
             self._looks.close()
 
-    def begin(self, voiced_ms: int) -> Decision | None:
-        """Register a voice that began ``voiced_ms`` ago, and return the decision."""
-        now_ms = self._clock.now_ms()
-        self._follow_audio()
+    def begin(self, needed_ms: int, *, ahead_ms: int = 0, judged_ms: int | None = None) -> Decision | None:
+        """Register a voice and return the decision.
+
+        Args:
+            needed_ms: length of its audio that voice activity needed to be certain.
+            ahead_ms: audio after that which came in the same piece: the voice began as much earlier.
+            judged_ms: length of the call's audio before that; None: all of it up to now.
+        """
+        now_ms, voiced_ms = self._clock.now_ms(), needed_ms + ahead_ms
+        self._follow_audio(None if judged_ms is None else judged_ms + ahead_ms)
+        # Audio passes on while this report of the voice waits.
+        overtaken_ms = self._heard_ms() - judged_ms if self._heard_ms and judged_ms is not None else 0
+        self._heard_of_voice_ms = needed_ms + max(0, overtaken_ms)
         self.is_on = True
         self.over_reply = self.meets_reply or now_ms - voiced_ms <= self._over_ms
         self._met_reply = self.meets_reply
         self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._is_own is not None else None
         if self._stop_words is not None and self.meets_reply:
-            self._stop_words.on_voice_started(voiced_ms)
+            self._stop_words.on_voice_started(self._heard_of_voice_ms)
         self._started_ms = now_ms - voiced_ms
         return self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms)
 
-    def look_at_beginning(self, voiced_ms: int) -> None:
+    def look_at_beginning(self) -> None:
         """Measure a voice that has begun, after its first decision was carried out."""
         self.report_level()
         if self._looks is not None and self._machine.state is BargeInState.ARMED:
-            self._looks.on_voice_started(voiced_ms, partial(self._on_look, self._machine.voice_number))
+            on_look = partial(self._on_look, self._machine.voice_number)
+            self._looks.on_voice_started(self._heard_of_voice_ms, on_look)
 
     def end(self, silence_ms: int, on_spotted: Callable[[int, int, Transcript], None]) -> Decision | None:
         """Register that the voice fell silent ``silence_ms`` ago, and return the decision.
@@ -195,9 +207,11 @@ class VoiceOverBot:
         """Return the decision that is due, unless the audio is late."""
         return None if self._is_audio_late(now_ms) else self._machine.on_deadline(now_ms)
 
-    def _follow_audio(self) -> None:
+    def _follow_audio(self, arrived_ms: int | None = None) -> None:
+        """Expect the audio after this moment; what has arrived may not be judged yet."""
         self._late_from_ms = None
-        self._noticed_ms = self._clock.now_ms(), self._heard_ms() if self._heard_ms is not None else 0
+        judged_ms = self._heard_ms() if self._heard_ms is not None else 0
+        self._noticed_ms = self._clock.now_ms(), judged_ms if arrived_ms is None else arrived_ms
 
     def _is_audio_late(self, now_ms: int) -> bool:
         """Return whether the voice may have ended in audio that is not judged yet."""

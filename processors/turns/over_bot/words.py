@@ -89,11 +89,40 @@ class WordsOverBot:
         # Words wait for the spotter; its results for the voices up to this one are too late.
         self._waits_for_spotter = False
         self._answered_voice = 0
+        # Words that were not believed are in the aggregator still.
+        self._keeps_doubted = False
 
     @property
     def replaces_guess(self) -> bool:
         """Return whether the command replaces the only words of the turn, which were a guess."""
         return self.command is not None and self.command.replaces_words and self._is_guessed
+
+    # Words that were not believed.
+
+    def keep_doubted(self) -> bool:
+        """Keep words that were not believed for the turn of a voice that follows; return whether any are."""
+        self._keeps_doubted = not self._turn.is_open and self._machine.holds_doubted(self._clock.now_ms())
+        return self._keeps_doubted
+
+    @property
+    def keeps_doubted(self) -> bool:
+        """Return whether words that were not believed are kept."""
+        return self._keeps_doubted
+
+    def doubted_due_ms(self) -> int | None:
+        """Return when kept words have to be taken back; None without any, and while a voice is on."""
+        return self._machine.doubted_due_ms() if self._keeps_doubted else None
+
+    def is_doubt_over(self, now_ms: int) -> bool:
+        """Return whether kept words have to be taken back now."""
+        return self._keeps_doubted and not self._machine.holds_doubted(now_ms)
+
+    def forget_doubted(self) -> None:
+        """Note that kept words are in a turn now, or are taken back."""
+        self._keeps_doubted = False
+        self._machine.forget_doubted()
+
+    # The caller's turn.
 
     def end_voice(self) -> None:
         """Note that the voice ended: the next final words are about it."""

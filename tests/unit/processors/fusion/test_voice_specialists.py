@@ -120,6 +120,26 @@ async def test_a_long_voice_is_judged_in_pieces_and_a_click_is_not():
         assert call.stretches_ms[:2] == [LONGEST_MS, LONGEST_MS]
 
 
+async def test_a_voice_whose_audio_stops_is_judged_up_to_there():
+    async with call_with() as call:
+        call.hear(VOICED_MS)
+        call.events.publish(VoiceStarted(0, VOICED_MS))
+        call.hear(800 - VOICED_MS)
+        heard_us = call.clock.now_us()
+        # A client that sends nothing any more: there is no pause in its audio, and the voice ends later.
+        await until(lambda: call.clock.now_us() - heard_us > 200_000)
+        call.events.publish(VoiceEnded(0, 128))
+        await until(lambda: len(call.stretches_ms) == 1)
+        [found] = [each.annotation for each in call.reported if each.annotation is not None]
+        assert found.event_us - heard_us < 100_000
+        # Nothing more is waited for, and the next voice is a stretch of its own.
+        signs = [each.judged_us for each in call.reported if each.annotation is None]
+        assert signs[-1] is not None and signs[-1] > heard_us
+        call.say(600)
+        await until(lambda: len(call.stretches_ms) == 2)
+        assert call.stretches_ms[1] == pytest.approx(600, abs=40)
+
+
 async def test_signs_of_life_pass_no_stretch_that_is_not_answered_yet():
     async with call_with(fault="slow") as call:
         began_us = call.clock.now_us()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
@@ -48,12 +49,13 @@ class Notes(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-def spoken(pcm: bytes) -> list[Frame]:
+def spoken(pcm: bytes, *, frames_at_once: int = 1) -> list[Frame]:
     """Return audio frames in their own time."""
     frames: list[Frame] = []
-    for at in range(0, len(pcm), FRAME_BYTES):
-        audio = pcm[at : at + FRAME_BYTES]
-        frames += [InputAudioRawFrame(audio=audio, sample_rate=16_000, num_channels=1), SleepFrame(FRAME_S)]
+    size, pause = FRAME_BYTES * frames_at_once, SleepFrame(FRAME_S * frames_at_once)
+    for at in range(0, len(pcm), size):
+        audio = pcm[at : at + size]
+        frames += [InputAudioRawFrame(audio=audio, sample_rate=16_000, num_channels=1), pause]
     return frames
 
 
@@ -86,3 +88,26 @@ def test_a_stop_of_the_process_within_a_word_ends_no_speech() -> None:
 def test_speech_that_ends_in_quiet_is_ended_once() -> None:
     times = heard([*spoken(tone(640) + silence(640)), SleepFrame(3.0)])
     assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame]
+
+
+def test_a_click_after_audio_that_stopped_within_a_word_is_no_voice() -> None:
+    times = heard([*spoken(tone(640)), SleepFrame(3.0), *spoken(tone(64) + silence(640))])
+    assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame]
+
+
+def test_a_voice_after_audio_that_stopped_within_a_word_begins_anew() -> None:
+    times = heard([*spoken(tone(640)), SleepFrame(3.0), *spoken(tone(640) + silence(640))])
+    assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame] * 2
+
+
+@pytest.mark.parametrize("piece_ms", [500, 1_000])
+def test_speech_goes_on_between_pieces_of_a_second(piece_ms: int) -> None:
+    sound = tone(4 * piece_ms + 400) + silence(piece_ms)
+    times = heard(spoken(sound, frames_at_once=piece_ms // 20))
+    assert [kind for kind, _ in times] == [VADUserStartedSpeakingFrame, VADUserStoppedSpeakingFrame]
+
+
+def test_speech_in_long_pieces_ends_when_no_more_come() -> None:
+    (_, began_s), (_, ended_s) = heard([*spoken(tone(2_000), frames_at_once=50), SleepFrame(4.0)])
+    # The second piece came a second after the first, and a third one would have come a second later.
+    assert 2.0 < ended_s - began_s - 1.0 < 2.2

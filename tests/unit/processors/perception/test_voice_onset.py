@@ -11,7 +11,7 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
-from pipecat.processors.frame_processor import FrameDirection
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.tests.utils import SleepFrame, run_test
 
 from parley.models.stt import Transcript
@@ -21,6 +21,7 @@ from parley.processors.direct_audio import DirectAudio
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.voice_activity import VoiceActivity
+from parley.processors.perception.voice_onset import ahead_ms, judged_ms
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStt
 from tests.fakes.vad import EnergyVad
@@ -81,14 +82,20 @@ class TakingEngine(InPlaceEngine[Transcript]):
         return Taken(self.kept, ScriptedStt())
 
 
-def utterances(
-    pcm: bytes, vad: VoiceActivityDetector, *, piece_ms: int = PIECE_MS, late_s: float = 0.0
-) -> list[bytes]:
-    """Return the audio of the utterances that a recogniser gets."""
+def pieces(pcm: bytes, piece_ms: int) -> list[Frame]:
+    """Return audio in pieces of that length, each when it is complete."""
     frames: list[Frame] = []
     size = RATE_HZ * piece_ms // 1000 * 2
     for at in range(0, len(pcm), size):
         frames += [InputAudioRawFrame(pcm[at : at + size], RATE_HZ, 1), SleepFrame(piece_ms / 1000)]
+    return frames
+
+
+def utterances(
+    pcm: bytes, vad: VoiceActivityDetector, *, piece_ms: int = PIECE_MS, late_s: float = 0.0
+) -> list[bytes]:
+    """Return the audio of the utterances that a recogniser gets."""
+    frames = pieces(pcm, piece_ms)
     engine = TakingEngine()
 
     async def scenario() -> None:
@@ -135,3 +142,32 @@ def test_speech_in_long_pieces_is_heard_from_its_first_word_on(offset_ms: int) -
     sound = silence(1_000 + offset_ms) + pcm[2 * loud[0] : 2 * loud[-1]] + silence(600)
     first, *_ = utterances(sound, SileroVad(), piece_ms=LONG_PIECE_MS)
     assert quiet_before_ms(first) > 50
+
+
+@pytest.mark.parametrize("piece_ms", [5, 20, 60, 100, 256, 1_000])
+def test_a_report_of_a_voice_says_how_much_earlier_it_happened(piece_ms: int) -> None:
+    began_ms, length_ms = 1_100, 400
+    sound = silence(began_ms) + tone(length_ms) + silence(1_000)
+    reports: list[tuple[int, int]] = []
+
+    class Reports(FrameProcessor):
+        """Notes the audio that has come at each report, and how much earlier its voice began or ended."""
+
+        async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+            await super().process_frame(frame, direction)
+            if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
+                ahead, judged = ahead_ms(frame, RATE_HZ), judged_ms(frame, RATE_HZ)
+                reports.append((ahead + (judged or 0), ahead + 128))
+            await self.push_frame(frame, direction)
+
+    async def scenario() -> None:
+        activity = VoiceActivity(SharedVadAnalyzer(EnergyVad(), executor=None))
+        await run_test(Pipeline([activity, Reports()]), frames_to_send=pieces(sound, piece_ms))
+
+    virtual_time.run(scenario())
+    # Within two windows of the detector.
+    assert [came - ago for came, ago in reports] == [
+        pytest.approx(began_ms, abs=64),
+        pytest.approx(began_ms + length_ms, abs=64),
+    ]
+    assert all(came % piece_ms == 0 for came, _ in reports)
