@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 PAGE_PATH, SHARED_PATH = "/share", "/api/shared"
 COOKIE = "parley_share"
 DAY_S = 86_400
-LEAST_SHARE_S = 60
+LEAST_SHARE_S, MOST_SHARE_S = 60, 366 * DAY_S
 # Links that one address may make, and may open, in a minute.
 MADE_PER_MINUTE, OPENED_PER_MINUTE = 60, 60
 UNKNOWN = "this link opens nothing: it is incomplete, was altered, or the session was deleted"
@@ -77,16 +77,6 @@ _CALL_EVENTS = frozenset(
     }
 )
 _CALL_FIELDS = (*("at_ms", "event", "text", "unheard", "reply_id", "truncated", "voiced_ms", "silence_ms"),)
-
-
-class NewShare(BaseModel):
-    """Body of a new link."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    expires_s: Annotated[int, Range(LEAST_SHARE_S, 366 * DAY_S)] = Field(
-        7 * DAY_S, description="time for which the link opens"
-    )
 
 
 class ShareSecret(BaseModel):
@@ -132,6 +122,18 @@ def add_share_routes(router: APIRouter, reading: ShareReading, *, in_use: Sequen
     """
     links = ShareLinks(reading.store)
     most_days = reading.settings.max_share_days
+    most_s = int(most_days * DAY_S)
+
+    class NewShare(BaseModel):
+        """Body of a new link."""
+
+        model_config = ConfigDict(extra="forbid")
+
+        # Here and not in the module: the range depends on the deployment.
+        expires_s: Annotated[int, Range(LEAST_SHARE_S, most_s or MOST_SHARE_S)] = Field(
+            min(7 * DAY_S, most_s), description="time for which the link opens"
+        )
+
     rate = Rate(MADE_PER_MINUTE, "{limit} links in a minute: go on later", clients=COUNTED_CLIENTS)
 
     @router.post("/{session_id}/shares", status_code=201, dependencies=in_use)
@@ -140,12 +142,6 @@ def add_share_routes(router: APIRouter, reading: ShareReading, *, in_use: Sequen
         for_s = (body or NewShare()).expires_s
         if not most_days:
             raise HTTPException(409, "this server makes no links (server.max_share_days)")
-        if for_s > most_days * DAY_S:
-            raise HTTPException(
-                422,
-                f"expires_s: expected a whole number from {LEAST_SHARE_S} to {most_days * DAY_S:.15g} here "
-                "(server.max_share_days)",
-            )
         address = reading.client(request)
         rate.take(address)
         try:
