@@ -114,7 +114,7 @@ class TwilioRoutes:
             raise HTTPException(403, "this number may not be called: see phone.call_prefixes")
         await self._check_body({"mode": self._mode}, ANONYMOUS)
         if self._check_tenant is not None:
-            # Before it rings: its stream would be refused, and whoever answers would hear nothing.
+            # Before it rings: its stream would be refused, and the person who answers would hear nothing.
             await self._check_tenant()
         for rate in self._begun:
             rate.check("")
