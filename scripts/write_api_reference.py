@@ -7,7 +7,7 @@ scripts.write_api_reference``. Who may use a route is read from ``serving.gatewa
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +17,7 @@ from starlette.routing import Mount
 
 from parley.configs.describe import as_markdown, described, plain, settings_of
 from parley.evals.abuse.routes import application
+from parley.serving.gateway.api_description import SECTIONS, section_of
 from parley.serving.gateway.auth.route_access import ROUTES, SOCKET, routes_of
 from parley.serving.gateway.reference_voices.voices_api import Upload
 from parley.transports.webrtc.signaling import CandidatesRequest, OfferRequest
@@ -33,22 +34,6 @@ deployment switches on (`GET /status` lists its sockets).
 ([serving.md](serving.md#refusals)), also of a socket before it is open. Bounds, and the sessions API in
 detail: [serving.md](serving.md).
 """
-# Section to the beginnings of its paths; the first section that fits has the route.
-SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Health": ("/health", "/ready", "/status", "/v1/health"),
-    "Sessions": ("/api/sessions",),
-    "Links to sessions": ("/share/", "/api/shared/"),
-    "Browser calls (WebRTC)": ("/start", "/api/offer", "/sessions/"),
-    "Sockets": ("/v1/realtime", "/ws"),
-    "Clients": ("/api/token", "/api/client"),
-    "Operation": ("/api/admin/", "/api/queue", "/api/config/", "/workers"),
-    "Apps, presets and voices": (
-        *("/api/apps", "/api/presets", "/api/frontend_defaults", "/api/assets/", "/api/default_ref_audio"),
-        *("/v1/voices", "/v1/voice-donation"),
-    ),
-    "Phone": ("/twilio/", "/telnyx/", "/plivo/", "/vonage/", "/exotel/"),
-    "Pages": ("/",),
-}
 # Bodies that a route reads itself, bounded while they arrive.
 OWN_BODIES: Mapping[str, type[BaseModel] | str] = {
     "POST /start": "JSON: `transport`, `body` ([fields of a call](serving.md#fields-of-a-call))",
@@ -77,7 +62,7 @@ def written() -> str:
     sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
     # In the order of the table of audiences.
     for method, path in (each for each in ROUTES if each in routes):
-        sections[_first(SECTIONS, path)].append((method, path))
+        sections[section_of(path)].append((method, path))
     parts = [HEAD]
     for title, names in sections.items():
         parts.append(f"## {title}\n\n{_table(names, routes)}\n")
@@ -132,10 +117,6 @@ def _input(method: str, path: str, route: Any) -> str:
 
 def _protocol(path: str) -> str:
     return PROTOCOLS[next(begins for begins in PROTOCOLS if path.startswith(begins))]
-
-
-def _first(sections: Mapping[str, Sequence[str]], path: str) -> str:
-    return next(title for title, begins in sections.items() if path.startswith(tuple(begins)))
 
 
 def _models(

@@ -43,6 +43,7 @@ from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
 from parley.serving.gateway.admin.tenants_api import tenants_api
 from parley.serving.gateway.annotations_api import AnnotationEntries, annotations_api
+from parley.serving.gateway.api_description import serve_description
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.auth_failures import AuthFailures
@@ -433,6 +434,7 @@ def create_app(
         if book is not None:
             app.include_router(caller_api(book, conversations, settings, access, operators))
     serve_page(app, access)
+    serve_description(app)
     check_declared(app)
     return app
 

@@ -25,7 +25,7 @@ LOOKS = {
     "desktop-light": {"viewport": {"width": 1_280, "height": 900}, "color_scheme": "light"},
     "phone-dark": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
-PAGES = ("/", "/duplex", "/chat", "/omni", "/sessions", "/s/SESSION", "SHARE", "/desk", "/admin")
+PAGES = ("/", "/duplex", "/chat", "/omni", "/sessions", "/s/SESSION", "SHARE", "/desk", "/admin", "/docs")
 # Rules of the standard, and axe's own of the same weight.
 RUN = """async () => {
   const found = await axe.run(document, { resultTypes: ["violations"] });

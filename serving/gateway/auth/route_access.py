@@ -58,6 +58,8 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/admin"): _P,
     ("GET", "/desk"): _P,
     ("GET", "/sessions"): _P,
+    ("GET", "/docs"): _P,
+    ("GET", "/openapi.json"): _P,
     ("GET", "/chat"): _P,
     ("GET", "/shared"): _P,
     # Figures of the server and names of its engines.
