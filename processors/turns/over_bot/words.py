@@ -208,6 +208,9 @@ class WordsOverBot:
         turn, waits = self._turn, self._machine.holds_words
         if turn.is_void:
             return WordsOutcome.TAKE_BACK
+        if not waits and self._machine.holds_doubted(self._clock.now_ms()):
+            # They are of an earlier voice than the one that began the turn.
+            return WordsOutcome.STAY
         has_none = not turn.has_words and not waits
         if is_idle and turn.began_over_reply and has_none and not self._voice.meets_reply:
             # It was only a sign of listening, and the reply ended meanwhile.

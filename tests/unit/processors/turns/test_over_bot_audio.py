@@ -185,3 +185,27 @@ def test_words_too_unsure_to_cut_are_in_the_turn_that_begins_when_the_reply_is_o
 
     floor = unsure_words_and(goes_on_in_silence)
     assert floor.answered == ["about fees tell me the price"] and floor.of(ReplyCut) == []
+
+
+def test_words_too_unsure_to_cut_that_come_late_do_not_end_the_turn_of_the_next_voice() -> None:
+    stop_words = no_command(50)
+
+    async def scenario(floor: Floor) -> None:
+        floor.reply("r1")
+        await asyncio.sleep(1)
+        stop_words.hear(bytes(320))
+        await floor.voice(300)
+        # The spotter has found nothing when the next voice begins, and the reply is over.
+        await asyncio.sleep(0.2)
+        await floor.give(VADUserStartedSpeakingFrame(start_secs=0.128))
+        floor.lose("r1", heard="a", unheard="")
+        await asyncio.sleep(0.02)
+        assert floor.turns == 1
+        await floor.words("about fees", 0.5)
+        await asyncio.sleep(0.5)
+        await floor.give(VADUserStoppedSpeakingFrame(stop_secs=0.16))
+        await floor.words("tell me the price", 0.95)
+        await asyncio.sleep(3)
+
+    floor = play(scenario, stop_words=stop_words)
+    assert floor.answered == ["about fees tell me the price"] and floor.of(ReplyCut) == []
