@@ -6,8 +6,9 @@ pipeline: the event stream, the playout record, the holder of the floor.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Protocol
 
 from parley.core.call_events import AnswerHeard, UtteranceRead
@@ -120,7 +121,9 @@ class LiveCall:
             clock=clock,
             rate_hz=rate_hz,
         )
-        self.turns = TurnLog(on_answer=self._on_answer)
+        # No method of this object: it has the log, and a cycle would keep both, with the words of the call,
+        # until the next full collection.
+        self.turns = TurnLog(on_answer=partial(_publish_answer, events))
         self.floor = Floor(events)
         self.input = PipelineInput()
         self.began_ms = events.now_ms()
@@ -167,16 +170,16 @@ class LiveCall:
         for follower in self._media:
             follower.play(pcm, rate_hz, None)
 
-    def _on_answer(self, latency_ms: int) -> None:
-        stages_ms = tuple(self.turns.current.spans_ms().items())
-        self.events.publish(AnswerHeard(self.events.now_ms(), latency_ms, stages_ms))
-
     def close(self) -> None:
         """Drop the references to a pipeline that has ended. Records stay."""
         self._followers.clear()
         self._media.clear()
         self.input.close()
         self.events.close()
+
+
+def _publish_answer(events: CallEvents, latency_ms: int, spans_ms: Mapping[str, float]) -> None:
+    events.publish(AnswerHeard(events.now_ms(), latency_ms, tuple(spans_ms.items())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,9 @@ class CommitQueue:
         finally:
             if self.loss is None:
                 self.lose(StoreClosedError("the session was closed in this process"))
+            # Nothing is committed or lost after this. They are methods of the conversation that has this
+            # queue: the cycle would keep both until the next full collection.
+            del self._on_committed, self._on_lost
 
     def lose(self, error: StoreError) -> None:
         """End the queue: every waiter gets the error, and nothing is written any more."""

@@ -9,7 +9,7 @@ One ``TurnLog`` belongs to one conversation and runs on its event loop. It keeps
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from parley.audio.audible import AudibleMeter, is_loud_pcm16
@@ -34,6 +34,9 @@ SPANS = (
     ("tts_first_audio", "first_clause", "tts_first_audio"),
     ("playout_queue", "tts_first_audio", "playout"),
 )
+
+# Receives the latency of an answer, and how long each part of it took.
+OnAnswer = Callable[[int, Mapping[str, float]], None]
 
 
 @dataclass
@@ -93,9 +96,9 @@ class TurnLog:
     Args:
         rate_hz: of the caller's audio.
         keep: number of turns that are kept.
-        on_answer: notified of the milliseconds between the caller's last sound and the first of an answer.
-            Not called for a phrase that covers the wait, nor for an answer that waited for a tool. Must not
-            block.
+        on_answer: receives the milliseconds between the caller's last sound and the first of an answer, and
+            the spans of that turn. Not called for a phrase that covers the wait, nor for an answer that
+            waited for a tool. Must not block.
         now_us: wall clock.
         steady_us: monotonic clock.
     """
@@ -105,7 +108,7 @@ class TurnLog:
         *,
         rate_hz: int = 16_000,
         keep: int = 500,
-        on_answer: Callable[[int], None] = lambda _latency_ms: None,
+        on_answer: OnAnswer = lambda _latency_ms, _spans_ms: None,
         now_us: Callable[[], int] | None = None,
         steady_us: Callable[[], int] | None = None,
     ) -> None:
@@ -231,7 +234,8 @@ class TurnLog:
         if "tts_first_audio" in marks_us and "playout" not in marks_us and is_loud_pcm16(pcm):
             marks_us["playout"] = self._now_us()
             if "speech_end" in marks_us and not self._current.masked and not self._tools_called:
-                self._on_answer(max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000)
+                latency_ms = max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000
+                self._on_answer(latency_ms, self._current.spans_ms())
 
     def idle_ms(self) -> int:
         """Return the time since either side last made a sound or typed, in milliseconds."""

@@ -68,15 +68,13 @@ class Camera:
 
     Args:
         settings: bounds of a picture.
-        show: takes a picture, and returns for how many ms it is enough.
 
     Attributes:
         refused: number of frames that were no pictures.
     """
 
-    def __init__(self, settings: CameraSettings, *, show: Callable[[np.ndarray], float]) -> None:
+    def __init__(self, settings: CameraSettings) -> None:
         self._settings = settings
-        self._show = show
         self._newest: asyncio.Queue[InputImageRawFrame] = asyncio.Queue(maxsize=1)
         self.refused = 0
 
@@ -86,8 +84,13 @@ class Camera:
             self._newest.get_nowait()
         self._newest.put_nowait(frame)
 
-    async def run(self) -> None:
-        """Show pictures until cancelled."""
+    async def run(self, show: Callable[[np.ndarray], float]) -> None:
+        """Show pictures until cancelled.
+
+        Args:
+            show: takes a picture, and returns for how many ms it is enough. Not an attribute: its owner has
+                the camera, and a cycle would keep both until the next full collection.
+        """
         loop = asyncio.get_running_loop()
         while True:
             frame = await self._newest.get()
@@ -101,7 +104,7 @@ class Camera:
                 if self.refused == 1:
                     logger.warning(f"the camera: {error}")
                 continue
-            enough_ms = self._show(picture)
+            enough_ms = show(picture)
             # Twice as many as are taken: with one per unit, a unit that begins a moment sooner would have
             # none.
             await asyncio.sleep(enough_ms / 2_000 - (loop.time() - began_s))

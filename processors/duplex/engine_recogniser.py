@@ -16,14 +16,14 @@ class EngineInput:
         settings: bounds of a picture.
 
     Attributes:
-        camera: reads pictures that come through the pipeline; ``run`` is its caller's task.
+        camera: reads pictures that come through the pipeline.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
         self._ticker: Ticker | None = None
         self._resampler: Resampler | None = None
         self._heard_hz = self._wanted_hz = 0
-        self.camera = Camera(settings, show=self._show)
+        self.camera = Camera(settings)
 
     def begin(self, ticker: Ticker, rate_hz: int) -> None:
         """Begin the input of an engine that needs this rate."""
@@ -56,6 +56,10 @@ class EngineInput:
         """Take a picture that the pipeline brings, of any format and size."""
         if self._ticker is not None and self._ticker.sees:
             self.camera.take(frame)
+
+    async def run_camera(self) -> None:
+        """Show the pictures that the pipeline brings to the current engine, until cancelled."""
+        await self.camera.run(self._show)
 
     async def unit_begun(self, within_ms: int) -> None:
         """Wait for the beginning of a unit; see ``UnitEars``."""

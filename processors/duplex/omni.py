@@ -237,7 +237,7 @@ class DuplexOmniProcessor(FrameProcessor):
         works = {
             "units": self._engines.run(),
             "voice": self._voice.run(),
-            "camera": self._engine_input.camera.run(),
+            "camera": self._engine_input.run_camera(),
         }
         for name, work in works.items():
             self._tasks[name] = self.create_task(work, name=f"{self}::{name}")

@@ -67,6 +67,8 @@ class ReopenedStream(Generic[StreamT]):
         """Release the stream, and stop reopening it."""
         if self._task is not None:
             self._task.cancel()
+        # The owner has this object, so that a reference back is a cycle. A closed stream reports nothing.
+        self._on_lost = _ignore_loss
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.close()
@@ -87,6 +89,10 @@ class ReopenedStream(Generic[StreamT]):
                     logger.warning(f"{self._lost} in a call any more: {error}")
                     return
                 await asyncio.sleep(REOPEN_S)
+
+
+def _ignore_loss() -> None:
+    """Ignore the loss of a stream that its owner has closed."""
 
 
 def _ignore(_partial: Transcript) -> None:

@@ -11,11 +11,22 @@ from pipecat.frames.frames import Frame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.utils.base_object import BaseObject
 
-from parley.pipelines.call import Call
+from parley.pipelines.call import Call, LiveCall
+from parley.processors.duplex.engine_recogniser import EngineInput
+from parley.telemetry.turns import TurnLog
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from tests.sim.call import silence, simulate, voice
 
-OF_A_CALL = (BaseObject, LLMContext, Frame, BargeIn, Call)
+OF_A_CALL = (
+    BaseObject,
+    LLMContext,
+    Frame,
+    BargeIn,
+    Call,
+    LiveCall,
+    TurnLog,
+    EngineInput,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -628,3 +630,26 @@ def test_a_whisper_that_comes_after_the_request_is_for_the_next_one(tmp_path: Pa
             assert whispers.get(conversation.session_id) == "Mention the app."
 
     play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["ended", "taken over"])
+def test_a_session_that_has_ended_is_freed_without_a_collection(tmp_path: Path, is_taken_over: bool):
+    async def scenario(opened: Conversations) -> None:
+        async with opened.open() as conversation:
+            await conversation.user_turn("Do you hear me?", transport="text")
+            held = weakref.ref(conversation)
+            if is_taken_over:
+                assert await opened.release(conversation.session_id, "continues elsewhere")
+        session_id = conversation.session_id
+        del conversation
+        # Its tasks end.
+        await asyncio.sleep(1)
+        assert not opened.is_live(session_id)
+        assert held() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        play(tmp_path, scenario)
+    finally:
+        gc.enable()

@@ -32,7 +32,8 @@ def written(
     """Return a log after a sound of the caller and these events."""
 
     async def scenario() -> TurnLog:
-        log = TurnLog(on_answer=(waits if waits is not None else []).append)
+        reported = waits if waits is not None else []
+        log = TurnLog(on_answer=lambda latency_ms, _spans_ms: reported.append(latency_ms))
         stream = CallEvents()
         TurnLogWriter(log, stream, words=words)
         log.heard(LOUD)

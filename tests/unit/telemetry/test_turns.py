@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -49,15 +51,15 @@ def test_spans_add_up_to_the_way_from_speech_to_playout(now: Now):
 
 
 def test_the_wait_for_an_answer_is_reported_when_it_is_heard(now: Now):
-    waits: list[int] = []
-    log = TurnLog(now_us=now, on_answer=waits.append)
-    answered(log, now)
-    assert waits == [250]
+    waits: list[tuple[int, Mapping[str, float]]] = []
+    log = TurnLog(now_us=now, on_answer=lambda *answer: waits.append(answer))
+    record = answered(log, now)
+    assert waits == [(250, record.spans_ms())]
 
 
 def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
     waits: list[int] = []
-    log = TurnLog(now_us=now, on_answer=waits.append)
+    log = TurnLog(now_us=now, on_answer=lambda latency_ms, _spans_ms: waits.append(latency_ms))
     log.heard(LOUD)
     log.user_turn_ended(silence_ms=210, completeness=0.9)
     log.masked()
@@ -68,7 +70,7 @@ def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
 
 def test_an_answer_that_waited_for_a_tool_is_not_compared_with_others(now: Now):
     waits: list[int] = []
-    log = TurnLog(now_us=now, on_answer=waits.append)
+    log = TurnLog(now_us=now, on_answer=lambda latency_ms, _spans_ms: waits.append(latency_ms))
     log.heard(LOUD)
     log.user_turn_ended(silence_ms=210, completeness=0.9)
     log.tools_called()

@@ -1,6 +1,8 @@
 """The command spotter of one call: the voices that it listens to, and a call without it."""
 
 import asyncio
+import gc
+import weakref
 
 import numpy as np
 
@@ -189,3 +191,20 @@ def test_a_voice_after_one_that_was_too_long_is_heard_again():
         return found
 
     assert virtual_time.run(scenario()) == ["stop stop"]
+
+
+def test_closed_stop_words_are_freed_without_a_collection():
+    async def scenario() -> bool:
+        stop_words = StopWords(engine())
+        await stop_words.open()
+        stop_words.hear(loud(300))
+        stop_words.close()
+        held = weakref.ref(stop_words)
+        del stop_words
+        return held() is None
+
+    gc.disable()
+    try:
+        assert virtual_time.run(scenario())
+    finally:
+        gc.enable()
