@@ -85,12 +85,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 def words_of(text: str) -> list[str]:
     """Return the words in lower case, without the punctuation around each word."""
-    return " ".join(_spelled(text)).replace("thank you", "thank-you").split()
+    return _stripped(text.lower().replace("thank you", "thank-you"))
 
 
-def _spelled(text: str) -> list[str]:
+def _stripped(text: str) -> list[str]:
     stripped = (word.strip(".,!?;:-\"'()") for word in text.lower().split())
-    return SPELLINGS.respelled([word for word in stripped if word])
+    return [word for word in stripped if word]
 
 
 def ends_hanging(text: str) -> bool:
@@ -105,7 +105,7 @@ def may_trail(text: str) -> bool:
 
 
 def _last_word(text: str) -> str:
-    words = _spelled(text)
+    words = SPELLINGS.respelled(_stripped(text))
     return words[-1] if words else ""
 
 
@@ -167,7 +167,7 @@ def word_cue(text: str, asked: QuestionKind = QuestionKind.NOTHING) -> WordCue:
         return WordCue.HANGING
     if _address_is_open(words, asked):
         return WordCue.OPEN_ADDRESS
-    if last in CLOSING_WORDS:
+    if last in CLOSING_WORDS or _last_word(text) in CLOSING_WORDS:
         return WordCue.CLOSING
     if last in TRAILING_WORDS:
         return WordCue.TRAILING

@@ -30,7 +30,6 @@ from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.perception.voice_onset import (
     AUDIO_AHEAD,
     AUDIO_END,
-    VOICE_BEGIN,
     note_audio_end,
 )
 from parley.processors.pipecat_internals import end_voice, judge_audio
@@ -109,9 +108,6 @@ class VoiceActivity(DirectAudio, VADProcessor):
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         """Push a frame; one that reports a voice has its place in the audio."""
-        began = self._analyzer.speech_started_sample
-        if isinstance(frame, VADUserStartedSpeakingFrame) and began is not None:
-            VOICE_BEGIN.put(frame, began)
         if isinstance(frame, VADUserStartedSpeakingFrame | VADUserStoppedSpeakingFrame):
             AUDIO_END.put(frame, self._heard)
             AUDIO_AHEAD.put(frame, self._ahead)

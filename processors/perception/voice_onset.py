@@ -3,7 +3,7 @@
 A recogniser has more audio after the onset of a voice than the detector needed: a client sends a quarter of a
 second at once, of which the voice begins anywhere, and on a busy loop audio overtakes the frame that reports
 the voice. Counting back by the detector's time alone would cut the first sounds off. So voice activity notes
-on each piece of audio where it ends, and on the frame where the voice began.
+on each piece of audio, and on each report, where it is in the audio.
 """
 
 from pipecat.frames.frames import (
@@ -15,10 +15,9 @@ from pipecat.frames.frames import (
 from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, samples_to_ms
 
-# Both count samples from the first audio of the call. The first is on audio, and on the reports of a voice,
-# where it is the end of the audio that had been judged.
+# Samples from the first audio of the call to the end of a piece; on the reports of a voice, to the end of the
+# audio that had been judged.
 AUDIO_END = FrameFact[int]("audio_end_sample")
-VOICE_BEGIN = FrameFact[int]("voice_begin_sample")
 # On the report of a voice: samples of the same piece of audio that are later than what had been judged. The
 # newest of them was recorded when the piece came, so what is reported happened as much earlier.
 AUDIO_AHEAD = FrameFact[int]("audio_ahead_samples")
@@ -65,7 +64,7 @@ class OnsetMeter:
         needed.
         """
         needed_ms = round(frame.start_secs * 1000)
-        began, end = VOICE_BEGIN.of(frame), self._end
-        if began is None or end is None:
+        noticed, end = AUDIO_END.of(frame), self._end
+        if noticed is None or end is None:
             return needed_ms
-        return max(needed_ms, samples_to_ms(end - began, rate_hz))
+        return needed_ms + samples_to_ms(max(0, end - noticed), rate_hz)
