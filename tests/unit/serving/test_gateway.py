@@ -120,7 +120,7 @@ async def test_the_page_is_served_at_the_root(client: httpx.AsyncClient):
 
 
 async def test_everything_the_page_names_is_served_here(client: httpx.AsyncClient):
-    pages = ("/", "/chat", "/omni", "/sessions", "/desk", "/admin")
+    pages = ("/", "/chat", "/omni", "/sessions", "/desk", "/admin", "/docs", "/openapi.json")
     waiting, seen = list(pages), set[str]()
     while waiting:
         path = waiting.pop()

@@ -172,7 +172,7 @@ def test_no_payload_breaks_what_a_session_is_read_with(seed: int, turn: int, bud
     covered_until(turns_of(events), keep_turns=1)
     Compactor(budget_tokens=1).due_until(events)
     for call in open_calls(events):
-        assert isinstance(call.identity[1], str)
+        assert isinstance(call.digest, str) and isinstance(call.is_whole, bool)
         argument_faults(FakeTool().parameters, call.arguments)
     assert set(odd_events(events)) <= {event.seq for event in events}
 
