@@ -18,6 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, Response
 from fastapi.routing import APIRoute
 
+from parley.serving.gateway.auth.client_auth import COOKIE
 from parley.serving.gateway.auth.route_access import ROUTES, SOCKET, Audience, routes_of
 from parley.serving.gateway.openai_http.errors import OPENAI_PATHS
 from parley.serving.gateway.pages import web_dir
@@ -44,39 +45,42 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Phone": ("/twilio", "/telnyx/", "/plivo/", "/vonage/", "/exotel/"),
     "Pages": ("/",),
 }
-# Bodies that a route reads itself, bounded while they arrive.
-_DESCRIPTION = {"sdp": {"type": "string"}, "type": {"const": "offer"}}
+# Offers and candidates of WebRTC; a test compares them with the models of ``transports.webrtc.signaling``, of
+# which this package knows nothing.
+_OFFER = {
+    "type": "object",
+    "properties": {
+        "sdp": {"type": "string"},
+        "type": {"const": "offer"},
+        "pc_id": {"type": ["string", "null"]},
+        "restart_pc": {"type": ["boolean", "null"]},
+        "requestData": {"type": ["object", "null"], "description": "fields of a call"},
+    },
+    "required": ["sdp", "type"],
+}
+_CANDIDATE = {
+    "type": "object",
+    "properties": {
+        "candidate": {"type": "string"},
+        "sdp_mid": {"type": "string"},
+        "sdp_mline_index": {"type": "integer"},
+    },
+    "required": ["candidate", "sdp_mid", "sdp_mline_index"],
+}
+_CANDIDATES = {
+    "type": "object",
+    "properties": {"pc_id": {"type": "string"}, "candidates": {"type": "array", "items": _CANDIDATE}},
+    "required": ["pc_id", "candidates"],
+}
+_START = {"type": "object", "properties": {"transport": {"type": "string"}, "body": {"type": "object"}}}
+_JSON = "application/json"
+# Bodies that a route reads itself, bounded while they arrive: media type and schema.
 OWN_BODIES: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
-    **{
-        ("POST", path): (
-            "application/json",
-            {
-                "type": "object",
-                "properties": {
-                    **_DESCRIPTION,
-                    "pc_id": {"type": "string"},
-                    "request_data": {"type": "object", "description": "fields of a call"},
-                },
-                "required": ["sdp", "type"],
-            },
-        )
-        for path in ("/api/offer", "/sessions/{session_id}/api/offer")
-    },
-    **{
-        ("PATCH", path): (
-            "application/json",
-            {
-                "type": "object",
-                "properties": {"pc_id": {"type": "string"}, "candidates": {"type": "array"}},
-                "required": ["pc_id", "candidates"],
-            },
-        )
-        for path in ("/api/offer", "/sessions/{session_id}/api/offer")
-    },
-    ("POST", "/start"): (
-        "application/json",
-        {"type": "object", "properties": {"transport": {"type": "string"}, "body": {"type": "object"}}},
-    ),
+    ("POST", "/start"): (_JSON, _START),
+    ("POST", "/api/offer"): (_JSON, _OFFER),
+    ("PATCH", "/api/offer"): (_JSON, _CANDIDATES),
+    ("POST", "/sessions/{session_id}/api/offer"): (_JSON, _OFFER),
+    ("PATCH", "/sessions/{session_id}/api/offer"): (_JSON, _CANDIDATES),
     ("POST", "/api/sessions/import"): ("application/x-ndjson", {"type": "string"}),
 }
 _REFUSAL = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
@@ -103,7 +107,7 @@ _SECURITY: Mapping[Audience, list[dict[str, list[str]]]] = {
 _SCHEMES = {
     "client": {"type": "http", "scheme": "bearer", "description": "a client key, or a token made with one"},
     "operator": {"type": "http", "scheme": "bearer", "description": "the operator's token"},
-    "browser": {"type": "apiKey", "in": "cookie", "name": "parley_client"},
+    "browser": {"type": "apiKey", "in": "cookie", "name": COOKIE},
 }
 
 

@@ -133,12 +133,12 @@ async def test_a_call_survives_its_killed_server_and_no_word_is_lost_or_repeated
 
 async def test_a_call_that_the_bot_has_ended_is_not_connected_again(tmp_path: Path):
     deployed = Deployed(tmp_path)
-    goodbye = packets(say("Goodbye."))
+    goodbye = packets(say("Thank you, goodbye.", "kal16"))
 
     def script(recording: Recording) -> Script:
         yield from recording.until_heard(0.0, 20)
         yield from recording.until_quiet(1.0, 40)
-        yield from recording.say("Goodbye.", goodbye)
+        yield from recording.say("Thank you, goodbye.", goodbye)
         yield from recording.wait(20)
 
     async with front_of(deployed.url) as front, deployed.server():

@@ -265,7 +265,7 @@ def test_who_waits_is_not_sent_away_because_the_store_is():
     assert line.held("CA4") == queued(1)
 
 
-def test_who_waits_and_is_refused_by_a_limit_of_the_tenant_is_before_nobody():
+def test_a_waiting_caller_whom_a_limit_of_the_tenant_refuses_holds_up_no_other():
     line = Line(most_calls=1, token_s=600)
     assert line.token("CA1") is not None
     assert [line.held("CA2"), line.held("CA3")] == [queued(1), queued(2)]
@@ -387,7 +387,7 @@ def test_the_stream_is_told_who_calls_and_where_its_states_are_heard():
 def test_a_call_that_is_begun_is_of_the_operator_and_its_stream_of_that_call():
     line, posts = calling()
     assert line.client.post("/twilio/calls", json={"to": "+15550123"}).status_code == 401
-    for no_number in ("nobody", "+15550\u0661\u0662\u0663"):
+    for no_number in ("no number", "+15550\u0661\u0662\u0663"):
         assert line.begin(no_number).status_code == 422 and not posts.begun
     answer = line.begin()
     sid = answer.json()["call_sid"]
