@@ -16,7 +16,7 @@ from enum import StrEnum
 from parley.core.failover import FailoverReason
 from parley.core.media import WordTime
 from parley.core.passage_notes import CitedPassage
-from parley.core.pictures import CAMERA
+from parley.core.pictures import CAMERA, Picture
 from parley.core.tiers import Medium, Tier
 from parley.core.timeline import (
     Annotation,
@@ -227,6 +227,13 @@ class TextTyped(CallEvent):
     """The caller has typed a turn."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PicturesTaken(CallEvent):
+    """A turn of the caller is committed with pictures: those they show, a shared screen, the camera."""
+
+    pictures: tuple[Picture, ...]
 
 
 # Personal data in the caller's words (``privacy``).

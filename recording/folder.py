@@ -6,6 +6,7 @@
         user_audio/         the caller: 000000.flac, 000001.flac, ...; the number times 5 s is the place
         ai_audio/           the bot
         user_frames/        pictures of the camera: milliseconds from the beginning, .jpg
+        user_images/        pictures of the caller's turns: milliseconds, place in the turn, .jpg
         merged_replay.wav   both sides in stereo, the caller left, when the call is over
         merged_replay.mp4   the camera with both sides and captions, where there are pictures
         peaks.json          loudness of both sides over time
@@ -32,7 +33,7 @@ SESSIONS = "sessions"
 META, TIMELINE, MERGED, PEAKS = "meta.json", "recording.json", "merged_replay.wav", "peaks.json"
 VIDEO = "merged_replay.mp4"
 CALLER_AUDIO, BOT_AUDIO = "user_audio", "ai_audio"
-FRAMES = "user_frames"
+FRAMES, IMAGES = "user_frames", "user_images"
 # An operator puts this file into the folder of a session whose recordings stay.
 PINNED = "pinned"
 VERSION = 1
@@ -41,8 +42,10 @@ _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CALL = re.compile(r"[0-9a-f]{32}")
 _SEGMENT = re.compile(r"([0-9]{6,9})\.flac")
 _PICTURE = re.compile(r"([0-9]+)\.jpg")
+_IMAGE = re.compile(r"[0-9]+-[0-9]+\.(?:jpg|png|webp)")
+_ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 # Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
-_PARTS = frozenset({META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES})
+_PARTS = frozenset({META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES, IMAGES})
 
 
 def is_session(name: str) -> bool:
@@ -82,6 +85,11 @@ def segment_name(number: int) -> str:
     return f"{number:06}.flac"
 
 
+def image_name(at_ms: int, place: int, media_type: str) -> str:
+    """Return the file name of a picture of a turn: when it was committed, and its place among the turn's."""
+    return f"{at_ms:09}-{place}.{_ENDINGS[media_type]}"
+
+
 @dataclass(frozen=True, slots=True)
 class CallRecording:
     """Recording of one call on the disk.
@@ -116,6 +124,11 @@ class CallRecording:
         folder = self.path / FRAMES
         found = ((_PICTURE.fullmatch(name), folder / name) for name in self.files.names(folder))
         return sorted((int(match[1]), each) for match, each in found if match is not None)
+
+    def images(self) -> list[Path]:
+        """Return the pictures of the caller's turns, in order; foreign files and links are left out."""
+        folder = self.path / IMAGES
+        return [folder / name for name in self.files.names(folder) if _IMAGE.fullmatch(name)]
 
     def timeline(self, *, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
         """Return ``recording.json``; empty when a crash came before it was written.

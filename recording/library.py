@@ -24,6 +24,7 @@ from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
     FRAMES,
+    IMAGES,
     MERGED,
     META,
     PEAKS,
@@ -363,3 +364,5 @@ def _files(recording: CallRecording) -> Iterator[tuple[Path, str]]:
             yield segment, f"{recording.call_id}/{side}/{segment.name}"
     for _, picture in recording.pictures():
         yield picture, f"{recording.call_id}/{FRAMES}/{picture.name}"
+    for image in recording.images():
+        yield image, f"{recording.call_id}/{IMAGES}/{image.name}"

@@ -19,6 +19,7 @@ pictures nor events are taken.
 """
 
 import asyncio
+import base64
 import json
 import shutil
 import time
@@ -46,6 +47,7 @@ from parley.core.call_events import (
     CallEvent,
     ClientDelayReported,
     LatencyHeard,
+    PicturesTaken,
     PrivatePauseBegan,
     PrivatePauseEnded,
     RecordingDegraded,
@@ -72,6 +74,7 @@ from parley.core.call_events import (
 )
 from parley.core.errors import AgentError, MediaError
 from parley.core.media import samples_to_ms
+from parley.core.pictures import Picture
 from parley.recording.at_rest import check_encryption
 from parley.recording.call_files import CallFiles
 from parley.recording.disk import RecordingDisk
@@ -79,10 +82,12 @@ from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
     FRAMES,
+    IMAGES,
     META,
     TIMELINE,
     VERSION,
     call_folder,
+    image_name,
     read_recording,
     segment_name,
 )
@@ -226,7 +231,7 @@ class _EarlyVoice:
         elif isinstance(event, TurnEnded):
             self._is_early, self._is_turn, self._is_spoken = False, False, self._is_on
             return was_early
-        elif isinstance(event, (TurnEndDecided, TurnTranscribed)):
+        elif isinstance(event, (TurnEndDecided, TurnTranscribed, PicturesTaken)):
             return was_early
         return False
 
@@ -278,6 +283,7 @@ class CallRecorder:
         self._started_ms = 0
         self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
+        self._images: list[str] = []
         self._waiting = self._waiting_pictures = 0
         self._lost_pictures = 0
         self._idle = asyncio.Event()
@@ -292,6 +298,7 @@ class CallRecorder:
         if self._held is not None:
             events.subscribe(SpeechHeld, self._on_speech_held)
             events.subscribe(SpeechSettled, self._on_speech_settled)
+        events.subscribe(PicturesTaken, self._on_pictures_taken)
         events.subscribe(UnplayedReported, self._on_unplayed_reported)
         events.subscribe(ReplyFinished, self._on_reply_finished)
 
@@ -442,6 +449,26 @@ class CallRecorder:
         else:
             self._pictures.append(at_ms)
 
+    def _on_pictures_taken(self, event: PicturesTaken) -> None:
+        if not self.is_started or self._is_over or self._is_private or self._early.leaves_out(event):
+            return
+        for place, picture in enumerate(event.pictures):
+            name = image_name(self._on_time_line(event.at_ms), place, picture.media_type)
+            job = partial(
+                _write_image, self._files, self.path / IMAGES / name, picture, self._settings.min_free_gb
+            )
+            if self._waiting_pictures >= MOST_PICTURES or not self._put(job, partial(self._on_image, name)):
+                self._lost_pictures += 1
+            else:
+                self._waiting_pictures += 1
+
+    def _on_image(self, name: str, failure: str) -> None:
+        self._waiting_pictures -= 1
+        if failure:
+            self._lost_pictures += 1
+        else:
+            self._images.append(name)
+
     def _on_failed(self, failure: str) -> None:
         if failure:
             self._degrade(failure)
@@ -517,6 +544,7 @@ class CallRecorder:
             CALLER_AUDIO: {**self._caller.facts(), **({} if self._held is None else self._held.facts())},
             BOT_AUDIO: self._bot.facts(),
             FRAMES: list(self._pictures),
+            IMAGES: list(self._images),
             "lost_pictures": self._lost_pictures,
             "events": list(self._happened),
         }
@@ -576,6 +604,11 @@ def _write_picture(
     encoded = BytesIO()
     image.save(encoded, "JPEG", quality=JPEG_QUALITY)
     files.write(path, encoded.getvalue())
+
+
+def _write_image(files: CallFiles, path: Path, picture: Picture, min_free_gb: float) -> None:
+    _check_free(path.parent, min_free_gb)
+    files.write(path, base64.b64decode(picture.data))
 
 
 def _ensure_meta(files: CallFiles, folder: Path, meta: Mapping[str, Any]) -> None:

@@ -67,6 +67,7 @@ from parley.core.call_events import (
     FinalWords,
     GoodbyeDue,
     PhraseChosen,
+    PicturesTaken,
     QuestionDropped,
     QuestionReopened,
     QuestionSent,
@@ -482,6 +483,8 @@ class CommitGate(FrameProcessor):
         if pictures and self._conversation.take_pictures(pictures):
             logger.info(f"{self}: a turn has no picture, because its session has taken too many in a minute")
             return []
+        if pictures:
+            self._events.publish(PicturesTaken(self._events.now_ms(), tuple(pictures)))
         return pictures
 
     async def _say(self, text: str) -> None:

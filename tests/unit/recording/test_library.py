@@ -85,6 +85,8 @@ async def test_foreign_folders_and_links_are_as_absent(tmp_path: Path):
     secret.write_bytes(b"secret")
     (path / "user_frames").mkdir()
     (path / "user_frames" / "000001000.jpg").symlink_to(secret)
+    (path / "user_images").mkdir()
+    (path / "user_images" / "000001000-0.jpg").symlink_to(secret)
     assert [each.call_id for each in recorded_calls(tmp_path, SESSION)] == [path.name]
     for name in (linked.name, copied.name, "..", "notes", "a" * 32):
         with pytest.raises(MediaError):
@@ -97,6 +99,8 @@ async def test_foreign_folders_and_links_are_as_absent(tmp_path: Path):
 async def test_an_archive_has_the_files_of_all_calls_and_no_others(tmp_path: Path):
     one, other = [await record_call(tmp_path, SESSION) for _ in range(2)]
     (one / "note.txt").write_text("mine")
+    (one / "user_images").mkdir()
+    (one / "user_images" / "000001000-0.jpg").write_bytes(b"shown")
     packed = io.BytesIO(archive_of(tmp_path, SESSION))
     with zipfile.ZipFile(packed) as archive:
         assert archive.testzip() is None
@@ -107,7 +111,8 @@ async def test_an_archive_has_the_files_of_all_calls_and_no_others(tmp_path: Pat
         *("meta.json", "recording.json", "peaks.json", "merged_replay.wav"),
         *("user_audio/000000.flac", "ai_audio/000000.flac"),
     )
-    assert names == {f"{call.name}/{file}" for call in (one, other) for file in files}
+    shown = f"{one.name}/user_images/000001000-0.jpg"
+    assert names == {shown, *(f"{call.name}/{file}" for call in (one, other) for file in files)}
 
 
 async def test_a_timeline_is_read_once_for_each_of_its_versions(tmp_path: Path):

@@ -1,6 +1,7 @@
 """The recorder of a call, on real time and a real disk."""
 
 import asyncio
+import base64
 import json
 import threading
 import uuid
@@ -14,6 +15,9 @@ import pytest
 import soundfile
 
 from parley.core.call_events import (
+    PicturesTaken,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
     RecordingDegraded,
     RecordingEnded,
     RecordingStarted,
@@ -25,6 +29,7 @@ from parley.core.call_events import (
     VoiceStarted,
 )
 from parley.core.errors import MediaError
+from parley.core.pictures import Picture, picture_key
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
 from parley.recording.merge import main, merge_call
@@ -198,6 +203,48 @@ async def test_pictures_are_kept_at_their_interval(tmp_path: Path):
     assert min(after - before for before, after in pairwise(at_ms)) >= 99
     assert all(each.read_bytes().startswith(b"\xff\xd8") for each in frames)
     assert len(json.loads((call.path / "recording.json").read_bytes())["user_frames"]) == len(frames)
+
+
+def picture_of(content: bytes, media_type: str = "image/jpeg") -> Picture:
+    return Picture(picture_key(content), media_type, 4, 3, base64.b64encode(content).decode())
+
+
+async def test_pictures_of_turns_are_kept_as_the_model_gets_them(tmp_path: Path):
+    call = OneCall(tmp_path)
+    publish, began_ms = call.events.publish, call.began_us // 1_000
+    publish(PicturesTaken(began_ms, (picture_of(b"before the recording"),)))
+    publish(TurnStarted(began_ms))
+    call.recorder.start()
+    publish(PicturesTaken(began_ms + 500, (picture_of(b"of a turn that began before"),)))
+    publish(TurnEnded(began_ms + 500, "look at this"))
+    publish(PicturesTaken(began_ms + 1_500, (picture_of(b"first"), picture_of(b"second", "image/png"))))
+    publish(PrivatePauseBegan(began_ms + 2_000, by="operator"))
+    publish(PicturesTaken(began_ms + 2_500, (picture_of(b"of a private pause"),)))
+    publish(PrivatePauseEnded(began_ms + 3_000, by="operator"))
+    call.play(5.0)
+    await call.close()
+    recording = read_recording(call.path)
+    assert [(each.name, each.read_bytes()) for each in recording.images()] == [
+        ("000001500-0.jpg", b"first"),
+        ("000001500-1.png", b"second"),
+    ]
+    timeline = recording.timeline()
+    assert timeline["user_images"] == ["000001500-0.jpg", "000001500-1.png"]
+    assert timeline["lost_pictures"] == 0
+
+
+async def test_a_disk_that_is_too_slow_for_pictures_loses_them_and_no_voice(tmp_path: Path):
+    call, is_free = OneCall(tmp_path), threading.Event()
+    call.disk.put(is_free.wait)
+    call.recorder.start()
+    for number in range(6):
+        call.events.publish(PicturesTaken(call.began_us // 1_000 + number, (picture_of(bytes([number])),)))
+    call.play(5.0)
+    is_free.set()
+    await call.close()
+    timeline = read_recording(call.path).timeline()
+    assert (len(timeline["user_images"]), timeline["lost_pictures"]) == (4, 2)
+    assert timeline[BOT_AUDIO]["lost"] == []
 
 
 async def test_a_call_that_was_killed_is_merged_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

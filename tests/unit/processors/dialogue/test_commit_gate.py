@@ -23,7 +23,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import GoodbyeDue, QuestionDropped, QuestionReopened, TextTyped
+from parley.core.call_events import GoodbyeDue, PicturesTaken, QuestionDropped, QuestionReopened, TextTyped
 from parley.core.pictures import OF_SCREEN, SCREEN, SHOWN, UNSEEN, Picture, picture_key, referred_key
 from parley.language import find_language
 from parley.models.pictures import VisionSettings
@@ -554,7 +554,10 @@ def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_p
         picture.transport_source = SHOWN
         return picture
 
+    taken: list[PicturesTaken] = []
+
     async def scenario(bench: Bench) -> None:
+        bench.events.subscribe(PicturesTaken, taken.append)
         for red in range(MOST_SHOWN + 1):
             await camera.process_frame(shown(50 * red), FrameDirection.DOWNSTREAM)
         # Frames of a camera are not wanted here.
@@ -569,6 +572,9 @@ def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_p
         found = await bench.opened.store.events(bench.conversation.session_id, limit=100)
         first, second = [event for event in found if event.kind is Kind.USER_TURN]
         assert len(first.payload["pictures"]) == MOST_SHOWN
+        assert [[each.key for each in event.pictures] for event in taken] == [
+            [each["key"] for each in first.payload["pictures"]]
+        ]
         assert "pictures" not in second.payload
 
     play(tmp_path, scenario, camera=camera)
