@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
+from parley.core.installation import installed_version
 from parley.runtime.interrupts import end_at_once, end_at_once_during_imports
 from parley.runtime.process_exit import exit_process
 
@@ -77,14 +77,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"parley {installed_version()}")
     parser.add_argument("command", metavar="COMMAND", choices=tuple(SUBCOMMANDS), help=argparse.SUPPRESS)
     return parser
-
-
-def installed_version() -> str:
-    """Return the version of the installed package; that of a checkout is in its changelog."""
-    try:
-        return version(PROGRAM)
-    except PackageNotFoundError:
-        return "(a checkout)"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -68,6 +68,11 @@ class Bot(StrictModel):
         "documents (docs/how-to/add_language.md). Recogniser and voice have settings of their own",
     )
     greeting: str = Field(DEFAULT_GREETING, description="greeting at the start of a call; empty: none")
+    disclosure: str = Field(
+        "",
+        description="phrase that is spoken before everything else in every call and cannot be interrupted, "
+        "such as 'You are talking to an AI.'; the session records that its caller has heard it; empty: none",
+    )
     greeting_interruptible: bool = Field(
         True,
         description="false: only a stop word interrupts the greeting "

@@ -891,6 +891,17 @@ class OperatorListened(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class DisclosureHeard(CallEvent):
+    """The caller has heard ``bot.disclosure`` to its end.
+
+    Attributes:
+        text: the phrase.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingAnnounced(CallEvent):
     """The caller has heard that the call is recorded, and stays.
 

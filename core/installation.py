@@ -7,7 +7,7 @@ not for data of users, so that the defaults are in the current directory there.
 
 import shlex
 import sys
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import parley
@@ -20,6 +20,14 @@ IMPORT_DIR = PACKAGE_DIR.parent
 IS_CHECKOUT = (IMPORT_DIR / "pyproject.toml").is_file() and (PACKAGE_DIR / "core").is_symlink()
 # Holds what is shipped: ``configs``, ``knowledge``, ``presets``, ``web``.
 SHIPPED_DIR = IMPORT_DIR if IS_CHECKOUT else PACKAGE_DIR
+
+
+def installed_version() -> str:
+    """Return the version of the installed package; that of a checkout is in its changelog."""
+    try:
+        return version("parley")
+    except PackageNotFoundError:
+        return "(a checkout)"
 
 
 def written_dir() -> Path:

@@ -83,6 +83,12 @@ class PrivacySettings(StrictModel):
         "the scope ``reveal`` (docs/explanation/privacy.md#the-vault); null: they are gone",
     )
 
+    evidence: bool = Field(
+        False,
+        description="sign disclosures, consents, states of recordings and replies of each session in a "
+        "hash chain, with the key in ``PARLEY_EVIDENCE_KEY`` (docs/explanation/privacy.md#evidence)",
+    )
+
     @field_validator("names")
     @classmethod
     def _are_words(cls, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ them. A typed turn fills few places: ``build_turn`` makes its pipeline, which ha
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pipecat.pipeline.worker import PipelineWorker
@@ -16,6 +17,8 @@ from pipecat.processors.aggregators.llm_response_universal import LLMAssistantAg
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
+from parley.core.call_events import DisclosureHeard
+from parley.pipelines.announcements import disclosure_of, when_heard
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
@@ -108,9 +111,12 @@ def build(
         take_typed=take_typed or call.conversation.take_typed,
     )
     call.live.input.open(worker.queue_frame)
-    announcement = engines.recordings.announcement_of(call)
     bot = engines.deployment.bot
-    greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcement=announcement)
+    disclosure = disclosure_of(call, bot)
+    if disclosure:
+        when_heard(call.events, disclosure, partial(_publish_disclosed, call, disclosure))
+    phrases = [phrase for phrase in (disclosure, engines.recordings.announcement_of(call)) if phrase]
+    greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcements=phrases)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:
@@ -119,6 +125,10 @@ def build(
         introduce(worker, call.conversation)
         LatencyReports(call.live).listen(worker)
     return worker
+
+
+def _publish_disclosed(call: Call, phrase: str) -> None:
+    call.events.publish(DisclosureHeard(call.events.now_ms(), phrase))
 
 
 def build_turn(stages: Stages) -> PipelineWorker:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from loguru import logger
 
-from parley.core.call_events import RecordingAnnounced, ReplyFinished
+from parley.core.call_events import RecordingAnnounced
 from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.privacy import PrivacySettings
+from parley.pipelines.announcements import when_heard
 from parley.pipelines.call import Call
 from parley.recording.at_rest import RecordingKeys, check_encryption
 from parley.recording.call_files import is_folder
@@ -117,7 +118,7 @@ class CallRecordings:
             yield
             return
         if phrase := self.announcement_of(call):
-            _Announcement(call, phrase, recorder)
+            when_heard(call.events, phrase, partial(_begin_announced, call, phrase, recorder))
         else:
             _start(call, recorder)
         running = asyncio.create_task(recorder.run(), name="call.recording")
@@ -215,21 +216,9 @@ def _start(call: Call, recorder: CallRecorder) -> None:
     recorder.start()
 
 
-class _Announcement:
-    """Starts a recording when the caller has heard the announcement to its end."""
-
-    def __init__(self, call: Call, phrase: str, recorder: CallRecorder) -> None:
-        self._call, self._phrase, self._recorder = call, phrase, recorder
-        self._is_heard = False
-        call.events.subscribe(ReplyFinished, self._on_reply_finished)
-
-    def _on_reply_finished(self, event: ReplyFinished) -> None:
-        heard = event.heard
-        if self._is_heard or heard.truncated or heard.text.split() != self._phrase.split():
-            return
-        self._is_heard = True
-        self._call.events.publish(RecordingAnnounced(self._call.events.now_ms(), self._phrase))
-        _start(self._call, self._recorder)
+def _begin_announced(call: Call, phrase: str, recorder: CallRecorder) -> None:
+    call.events.publish(RecordingAnnounced(call.events.now_ms(), phrase))
+    _start(call, recorder)
 
 
 def _remove(removed: RemovedSessions, session_id: str) -> None:

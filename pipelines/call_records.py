@@ -7,6 +7,7 @@ the commit gate. The conversation keeps the order within the session.
 """
 
 import uuid
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from parley.core.call_events import (
     CallAnswered,
     CallEnding,
     CameraChanged,
+    DisclosureHeard,
     EngineFailedOver,
     OperatorListened,
     PassagesCited,
@@ -54,10 +56,22 @@ MOST_REST_CHARS = 4_000
 
 
 class CallRecords:
-    """Records of one call, from here on."""
+    """Records of one call, from here on.
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
+    Args:
+        call: the call.
+        made_by: field of a reply of the model that names its engines and prompt; None for none.
+        greetings: first words of the deployment, of which no event names the author.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        made_by: Callable[[], Mapping[str, Any]] | None = None,
+        greetings: Collection[str] = (),
+    ) -> None:
+        self._call, self._made_by = call, made_by
+        self._greetings = {_words(greeting) for greeting in greetings}
         # Facts of the record of its end.
         self._more: dict[str, object] = {}
         # True when a reply was heard since the bot's last turn.
@@ -88,6 +102,7 @@ class CallRecords:
         events.subscribe(CallEnding, self._on_call_ending)
         events.subscribe(PassagesCited, self._on_passages_cited)
         events.subscribe(EngineFailedOver, self._on_engine_failed_over)
+        events.subscribe(DisclosureHeard, self._on_disclosure_heard)
         events.subscribe(RecordingAnnounced, self._on_recording_announced)
         events.subscribe(RecordingStarted, self._on_recording_started)
         events.subscribe(RecordingDegraded, self._on_recording_degraded)
@@ -140,10 +155,14 @@ class CallRecords:
         """Return the author of a whole reply; None for the model, which may repeat the words of a human."""
         return None if reply_id in self._written else self._authors.get(_words(text))
 
-    def _by(self, reply_id: str, text: str) -> dict[str, str]:
-        """Return the author of a whole reply as payload; empty for the model."""
+    def _by(self, reply_id: str, text: str) -> dict[str, Any]:
+        """Return the author of a whole reply as payload; for the model what the deployment signs about it."""
         author = self._author(reply_id, text)
-        return {} if author is None else {"by": author}
+        if author is not None:
+            return {"by": author}
+        if self._made_by is None or _words(text) in self._greetings:
+            return {}
+        return dict(self._made_by())
 
     def _by_so_far(self, reply_id: str, text: str) -> dict[str, str]:
         """Return the author of the newest text that begins with the heard part of a reply as payload."""
@@ -158,6 +177,11 @@ class CallRecords:
 
     def _on_call_ending(self, event: CallEnding) -> None:
         self._more.setdefault("reason", event.reason)
+
+    def _on_disclosure_heard(self, event: DisclosureHeard) -> None:
+        call = self._call
+        payload = {"call_id": call.call_id, "text": event.text}
+        call.conversation.record(call.conversation.draft(Kind.DISCLOSED, "system", payload))
 
     def _on_recording_announced(self, event: RecordingAnnounced) -> None:
         self._write_recording("announced", text=event.text)

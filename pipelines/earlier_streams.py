@@ -17,7 +17,7 @@ from parley.session_store.store import SessionStore
 
 # Newest events that are read: a stream leaves two, and a recorded one about five.
 MOST_READ = 200
-KINDS = (Kind.JOINED, Kind.LEFT, Kind.RECORDING)
+KINDS = (Kind.JOINED, Kind.LEFT, Kind.RECORDING, Kind.DISCLOSED)
 
 
 async def read_earlier_streams(store: SessionStore, session_id: str, line: str) -> EarlierStreams:
@@ -54,8 +54,7 @@ def earlier_streams(events: Iterable[Event], line: str, *, is_whole: bool) -> Ea
     announced = {
         text
         for each in known
-        if each.kind is Kind.RECORDING
-        and each.payload.get("state") == "announced"
+        if (each.kind is Kind.DISCLOSED or each.payload.get("state") == "announced")
         and each.payload.get("call_id") in call_ids
         and isinstance(text := each.payload.get("text"), str)
     }

@@ -1,8 +1,9 @@
-"""Beginning of a call for the other side: the id of its session, the announcement, and the bot's greeting.
+"""Beginning of a call for the other side: the id of its session, announcements, and the bot's greeting.
 
 A call that goes on after its stream was lost begins with what is owed in its place (``session_store.owed``).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
@@ -82,12 +83,12 @@ def _publish_author(call: Call, bot: Bot, words: str) -> None:
         call.events.publish(TextGiven(now_ms, words, by_human=True))
 
 
-def _publish_opening(call: Call, bot: Bot, announcement: str) -> None:
-    """Publish who wrote the first words, and the announcement before them."""
+def _publish_opening(call: Call, bot: Bot, announcements: Sequence[str]) -> None:
+    """Publish who wrote the first words, and the announcements before them."""
     _publish_author(call, bot, first_words(call, bot))
-    if announcement:
-        # A phrase that breaks off is not owed: it is repeated as a whole (``call_recording``).
-        call.events.publish(PhraseChosen(call.events.now_ms(), announcement))
+    for phrase in announcements:
+        # A phrase that breaks off is not owed: it is repeated as a whole (``announcements``).
+        call.events.publish(PhraseChosen(call.events.now_ms(), phrase))
 
 
 def _asks_again(call: Call) -> bool:
@@ -103,26 +104,26 @@ def greet(
     *,
     greets: bool = True,
     asks_again: bool = False,
-    announcement: str = "",
+    announcements: Sequence[str] = (),
 ) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
 
     ``greets`` is False when another stage greets. ``asks_again``: the pipeline's model answers a turn that
-    lost its answer with the stream. ``announcement`` comes before the greeting and cannot be interrupted.
+    lost its answer with the stream. ``announcements`` come before the greeting and cannot be interrupted.
     """
     opening: list[Frame | None] = []
-    if announcement:
-        spoken = TTSSpeakFrame(announcement, append_to_context=True)
+    for phrase in announcements:
+        spoken = TTSSpeakFrame(phrase, append_to_context=True)
         spoken.interruptible = False
         opening.append(spoken)
     if greets:
         is_owed = asks_again and _asks_again(call)
         opening += [greeting_of(call, bot), LLMRunFrame() if is_owed else None]
-    phrases = [phrase for phrase in opening if phrase is not None] if greets and call.client.greets else []
+    phrases = [frame for frame in opening if frame is not None] if greets and call.client.greets else []
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:
         if phrases:
-            _publish_opening(call, bot, announcement)
+            _publish_opening(call, bot, announcements)
         while phrases:
             await worker.queue_frame(phrases.pop(0))

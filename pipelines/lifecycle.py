@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -17,11 +18,13 @@ from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
+from parley.configs.deployment import Bot
 from parley.core.call_events import CallEnding, EngineFailed
 from parley.core.errors import PeerError
 from parley.core.grants import ClientIdentity
+from parley.core.provenance import Provenance
 from parley.core.usage import Stage
-from parley.pipelines.call import Call
+from parley.pipelines.call import Call, client_prompt
 from parley.pipelines.call_records import CallRecords
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
@@ -203,10 +206,10 @@ async def _run_call(
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
         await runner.cancel(reason="the caller has disconnected")
 
-    records = CallRecords(call)
+    names = EngineNames(call.events, engines.names(mode), engines.names(CASCADE))
+    records = _records(call, engines.deployment.bot, names)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
-    names = EngineNames(call.events, engines.names(mode), engines.names(CASCADE))
     usage = UsageRecords(call, engines.prices, names)
     observers = [
         *_own_observers(engines, call.events, observed, names, call.rules.identity, trace),
@@ -234,6 +237,19 @@ async def _run_call(
             close_observers(observers)
     if failures:
         raise PeerError(f"the transport has failed: {failures[0]}")
+
+
+def _records(call: Call, bot: Bot, names: EngineNames) -> CallRecords:
+    """Return the records of a call, whose replies name their maker where the session has evidence."""
+    if (maker := call.conversation.made_by) is None:
+        return CallRecords(call)
+    made_by = partial(_made_by, maker, call, bot.system_prompt, names)
+    return CallRecords(call, made_by, (bot.greeting, bot.greeting_again))
+
+
+def _made_by(maker: Provenance, call: Call, system_prompt: str, names: EngineNames) -> dict[str, Any]:
+    engines = {stage.value: name for stage, name in names.items()}
+    return {"made_by": maker.of_reply(engines, client_prompt(call.client.requested(), system_prompt))}
 
 
 def _own_observers(

@@ -13,7 +13,9 @@ from parley.configs.deployment import Deployment
 from parley.core.client_rules import ClientRules
 from parley.core.errors import MediaError
 from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.installation import installed_version
 from parley.core.pictures import Picture, PictureFile
+from parley.core.provenance import Provenance, canonical_json, digest_of
 from parley.core.tiers import SEEN, Medium
 from parley.core.tuning import tuned
 from parley.models.tools import Tool
@@ -44,6 +46,7 @@ from parley.session_store.conversation import (
     ConversationTuning,
 )
 from parley.session_store.conversations import Conversations
+from parley.session_store.evidence import EvidenceSigner, EvidenceSource
 from parley.session_store.history import ClientToolUse, DisplayedMessage
 from parley.session_store.store import SessionStore
 from parley.session_store.vault import open_vault
@@ -83,7 +86,12 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
         )
         vault = open_vault(store, deployment.privacy.vault)
         conversations = Conversations(
-            store, settings, compactor=compactor, redactor=deployment.redactor(), vault=vault
+            store,
+            settings,
+            compactor=compactor,
+            redactor=deployment.redactor(),
+            vault=vault,
+            evidence=_evidence_of(deployment),
         )
         expiring = None if vault is None else asyncio.create_task(vault.run(), name="parley.vault")
         try:
@@ -95,6 +103,18 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
             await conversations.close()
     finally:
         await store.close()
+
+
+def _evidence_of(deployment: Deployment) -> EvidenceSource | None:
+    """Return what the sessions sign with; None where the deployment has no evidence.
+
+    Raises:
+        ConfigError: there is no key, or it is none.
+    """
+    if not deployment.privacy.evidence:
+        return None
+    effective = digest_of(canonical_json(deployment.model_dump(mode="json")))
+    return EvidenceSource(EvidenceSigner.from_environment(), Provenance(installed_version(), effective))
 
 
 def _fitting(settings: ConversationSettings, dialogue_tokens: int | None) -> ConversationSettings:

@@ -112,9 +112,19 @@ def read(message: str) -> RelayEvent | None:
     raise ProtocolError("type: expected a text", code="invalid_value", param="type")
 
 
-def token(text: str, *, is_last: bool, language: str | None = None) -> str:
-    """Return the message with a piece of what the bot says; an empty last one ends it."""
-    spoken = {} if language is None else {"lang": language}
+def token(
+    text: str, *, is_last: bool, language: str | None = None, is_interruptible: bool | None = None
+) -> str:
+    """Return the message with a piece of what the bot says; an empty last one ends it.
+
+    Args:
+        text: the piece.
+        is_last: it is the end of what is said.
+        language: in which it is spoken; None for that of the call.
+        is_interruptible: the caller's voice ends it; None for the setting of the call.
+    """
+    spoken: dict[str, object] = {} if language is None else {"lang": language}
+    spoken |= {} if is_interruptible is None else {"interruptible": is_interruptible}
     return json.dumps({"type": "text", "token": text, "last": is_last, **spoken})
 
 

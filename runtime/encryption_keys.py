@@ -50,7 +50,7 @@ class EncryptionKeys:
             ConfigError: one of them is not 32 bytes in base64.
         """
         given = [each.strip() for each in os.environ.get(cls.variable, "").split(",")]
-        return cls([_decoded(each, cls.variable) for each in given if each])
+        return cls([decoded_key(each, cls.variable) for each in given if each])
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -74,7 +74,12 @@ def derived(key: bytes, salt: bytes, purpose: bytes) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, salt, purpose).derive(key)
 
 
-def _decoded(text: str, variable: str) -> bytes:
+def decoded_key(text: str, variable: str) -> bytes:
+    """Return a key of a variable of the environment.
+
+    Raises:
+        ConfigError: it is not 32 bytes in base64.
+    """
     try:
         key = base64.b64decode(text, validate=True)
     except binascii.Error:

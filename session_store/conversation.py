@@ -47,6 +47,7 @@ from parley.core.errors import (
 )
 from parley.core.media_in_use import MediaInUse
 from parley.core.pictures import MEDIA_TYPES, Picture
+from parley.core.provenance import Provenance
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import Medium, SessionTier, TierEvent, read_tier
 from parley.language.personal_data import HiddenPart, Redactor
@@ -54,6 +55,7 @@ from parley.runtime.event_stream import CallEvents
 from parley.session_store.commit_queue import CommitLimits, CommitQueue
 from parley.session_store.compaction import CompactionSettings, Compactor
 from parley.session_store.events import Draft, Event, Kind, new_key
+from parley.session_store.evidence import EvidenceChain
 from parley.session_store.memory import (
     IN_VIEW,
     SessionState,
@@ -157,8 +159,10 @@ class Conversation:
         read_newest: ReadNewest,
         redactor: Redactor | None = None,
         vault: Vault | None = None,
+        evidence: EvidenceChain | None = None,
     ) -> None:
         self.session_id = writer.session_id
+        self._evidence = evidence
         self._read_key = read_key
         self.read_newest = read_newest
         self._pictures: BoundedDict[str, Picture] = BoundedDict(KEPT_PICTURES)
@@ -236,6 +240,11 @@ class Conversation:
     def shown_id(self) -> str:
         """Beginning of the session's id, for logs."""
         return shown_id(self.session_id)
+
+    @property
+    def made_by(self) -> Provenance | None:
+        """Maker of the replies, which they name where the session has evidence; None where it has none."""
+        return None if self._evidence is None else self._evidence.made_by
 
     @property
     def epoch(self) -> int:
@@ -739,6 +748,8 @@ class Conversation:
             self._events = from_last_summary(self._events)
         if any(event.kind is Kind.BOT_TURN for event in new):
             self.keep_short_now()
+        if self._evidence is not None:
+            self.record(*self._evidence.entries(new))
         replies_us = [event.event_us for event in new if _is_of_agent(event)]
         if replies_us:
             self._use_up_whisper(max(replies_us))

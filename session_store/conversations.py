@@ -24,6 +24,7 @@ from parley.language.personal_data import Redactor
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation, ConversationSettings, ConversationTuning
 from parley.session_store.events import Event, Kind
+from parley.session_store.evidence import EVIDENT, EvidenceChain, EvidenceSource
 from parley.session_store.memory import (
     IN_VIEW,
     current_events,
@@ -36,12 +37,14 @@ from parley.session_store.prompt import (
     prompt_view,
 )
 from parley.session_store.rows import SHOWN_CHARS, shown_id
-from parley.session_store.store import SessionStore
+from parley.session_store.store import SessionStore, SessionWriter
 from parley.session_store.tier_board import TierBoard
 from parley.session_store.typed_share import TypedShares
 from parley.session_store.vault import Vault
 
 READ_EVENTS = 1_000
+# Events that are signed with one commit when a session is opened.
+CAUGHT_UP = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,7 @@ class Conversations:
         compactor: summarises older turns; facts are extracted by its rules.
         redactor: hides personal data in what is stored; None for none.
         vault: keeps what is hidden; None: it is gone.
+        evidence: signs evidence of what was said; None for none.
 
     Attributes:
         vault: as given.
@@ -89,8 +93,10 @@ class Conversations:
         compactor: Compactor,
         redactor: Redactor | None = None,
         vault: Vault | None = None,
+        evidence: EvidenceSource | None = None,
     ) -> None:
         self.store = store
+        self._evidence = evidence
         self._redactor = redactor
         self.vault = vault
         self._settings = tuned(ConversationTuning, settings)
@@ -318,9 +324,27 @@ class Conversations:
             read_newest=partial(self.store.newest_event, session_id),
             redactor=self._redactor,
             vault=self.vault,
+            evidence=await self._chain(writer),
         )
         self.board.put(session_id, conversation.tier)
         return conversation
+
+    async def _chain(self, writer: SessionWriter) -> EvidenceChain | None:
+        """Return the evidence of a claimed session; entries that are missing at its end are written first."""
+        if self._evidence is None:
+            return None
+        session_id = writer.session_id
+        head = await self.store.newest_event(session_id, Kind.EVIDENCE)
+        chain = EvidenceChain(session_id, self._evidence, head)
+        while True:
+            page = await self.store.events(
+                session_id, after_seq=chain.covered_seq, limit=CAUGHT_UP, kinds=EVIDENT
+            )
+            if page:
+                # A page takes 20 ms to sign.
+                await writer.append(*await asyncio.to_thread(chain.entries, page))
+            if len(page) < CAUGHT_UP:
+                return chain
 
     async def _read(self, session_id: str) -> list[Event]:
         """Return the events from which the view is made: from the newest summary on."""

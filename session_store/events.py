@@ -49,7 +49,8 @@ class Kind(StrEnum):
     # unwritten (true where its model was still writing, so that the rest is longer), audio_ms, last_word,
     # source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
     # it rests on documents, passages (of each: document, heading, number in the document from 1); by ("human"
-    # for words of a human at the desk)
+    # for words of a human at the desk); where the session has evidence, made_by (``core.provenance``) for
+    # words of the model
     BOT_TURN = "bot_turn"
     # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
     # call), turn (seq of the USER_TURN for which it was made)
@@ -69,6 +70,8 @@ class Kind(StrEnum):
     # Voiceprints of the speakers so far; the last one counts. call_id, voices (of each: speaker, embedding,
     # seconds)
     VOICES = "voices"
+    # The caller has heard bot.disclosure to its end. call_id, text
+    DISCLOSED = "disclosed"
     # Consent to keep personal data in the session. to ("voiceprints"), by ("deployment"), call_id
     CONSENT = "consent"
     # Another engine went on in place of one that failed, or one that had failed works again. stage
@@ -90,6 +93,9 @@ class Kind(StrEnum):
     # reason, lost_ms; with "ended" duration_ms, lost_ms; with "paused" and "resumed" by ("operator", "tool",
     # "time")
     RECORDING = "recording"
+    # Signed entry of the evidence about an event (``session_store.evidence``). of (its seq), kind, digest,
+    # number (from 1), previous (hash of the entry before), signer (public key), signature
+    EVIDENCE = "evidence"
     # An operator listens to a call while it lasts, or no longer. call_id, state ("began", "ended")
     LISTENED = "listened"
 

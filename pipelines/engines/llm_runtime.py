@@ -27,6 +27,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.failover import CircuitBreaker
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
+from parley.core.usage import Stage
 from parley.models.llm import LLM, LanguageModel, Message
 from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
@@ -451,6 +452,13 @@ class LlmRuntime:
     def instruction(self, added: str | None = None) -> str:
         """Return the prompt: the deployment's, followed by the client's addition."""
         return prompt_of(self._system_prompt, added)
+
+    def made_by(self, conversation: Conversation, added: str | None = None) -> dict[str, Any]:
+        """Return the field of a written answer that names its maker; none in a session without evidence."""
+        if conversation.made_by is None:
+            return {}
+        engines = {Stage.LLM.value: self._name}
+        return {"made_by": conversation.made_by.of_reply(engines, self.instruction(added))}
 
     def summarizer(self) -> Summarizer:
         """Return the summariser of older turns: the deployment's model, or an extract for the documents."""

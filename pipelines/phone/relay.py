@@ -101,6 +101,7 @@ async def hold_relay(
         open_turns,
         intents=deployment.language().intents,
         greeting=deployment.bot.greeting,
+        disclosure=deployment.bot.disclosure,
         apology=deployment.bot.voiceless_phrase,
         live_calls=live_calls,
         stopping=stopping,
@@ -125,6 +126,7 @@ class RelayCall:
         open_turns: returns typed turns of this call alone, which are closed with it.
         intents: rules of the deployment's language.
         greeting: first words of a call; empty: none.
+        disclosure: phrase before them, which cannot be interrupted; empty: none.
         apology: words in place of an answer that failed; empty: none.
         live_calls: list in which operators see it.
         stopping: set when the server stops.
@@ -144,6 +146,7 @@ class RelayCall:
         *,
         intents: IntentRules,
         greeting: str,
+        disclosure: str,
         apology: str,
         live_calls: LiveCalls,
         stopping: asyncio.Event,
@@ -158,7 +161,7 @@ class RelayCall:
         self._conversation: Conversation | None = None
         self._turns = open_turns(self._control)
         self._ended = asyncio.Event()
-        self._greeting, self._apology = greeting, apology
+        self._greeting, self._disclosure, self._apology = greeting, disclosure, apology
         self._live_calls = live_calls
         self._stopping = stopping
         self._used_up = used_up or asyncio.Event()
@@ -192,15 +195,15 @@ class RelayCall:
         _note(conversation, Kind.JOINED, payload)
         try:
             with self._live_calls.opened_silent(call_id, conversation.session_id, RELAY) as live:
-                return await self._hold(conversation, live.ending)
+                return await self._hold(conversation, call_id, live.ending)
         finally:
             if self._why is not None:
                 self.events.publish(CallEnding(self.events.now_ms(), *self._why))
                 payload["reason"] = self._why[0]
             _note(conversation, Kind.LEFT, payload)
 
-    async def _hold(self, conversation: Conversation, ended_by_operator: asyncio.Event) -> bool:
-        await self._greet(conversation)
+    async def _hold(self, conversation: Conversation, call_id: str, ended_by_operator: asyncio.Event) -> bool:
+        await self._greet(conversation, call_id)
         lost = asyncio.create_task(conversation.lost.wait(), name="relay.lost")
         stopping = asyncio.create_task(self._stopping.wait(), name="relay.stopping")
         ended = asyncio.create_task(self._ended.wait(), name="relay.ended")
@@ -270,11 +273,13 @@ class RelayCall:
                 # Twilio has closed it at the same moment.
                 return
 
-    async def _greet(self, conversation: Conversation) -> None:
+    async def _greet(self, conversation: Conversation, call_id: str) -> None:
         is_reconnected = bool(self._phone.session)
         if code := conversation.state.language:
             await self._media.resume(code)
         words = self._greeting
+        if self._disclosure and not is_reconnected:
+            await self._disclose(conversation, call_id)
         if is_reconnected:
             words = "" if self._settings.reconnect is None else self._settings.reconnect.phrase
         elif self._opening is not None:
@@ -284,6 +289,15 @@ class RelayCall:
         if not is_reconnected:
             await _commit_phrase(conversation, words)
         await self._send_phrase(words, is_last=True)
+
+    async def _disclose(self, conversation: Conversation, call_id: str) -> None:
+        """Have the disclosure spoken; Twilio reports no end of it, and lets nothing interrupt it."""
+        await _commit_phrase(conversation, self._disclosure)
+        language = self._media.phrase_language
+        message = relay.token(self._disclosure, is_last=True, language=language, is_interruptible=False)
+        await self._send(message)
+        payload = {"call_id": call_id, "text": self._disclosure}
+        conversation.record(conversation.draft(Kind.DISCLOSED, "system", payload))
 
     async def _take(self, conversation: Conversation, event: relay.RelayEvent) -> None:
         """Take an event of Twilio."""

@@ -14,9 +14,10 @@ words is refused.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 from loguru import logger
@@ -337,7 +338,16 @@ async def ask(
             spoken = "".join(said).strip()
             if spoken and not whole and not is_required:
                 conversation.record(
-                    _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=True)
+                    _bot_turn(
+                        conversation,
+                        turn,
+                        replies,
+                        spoken,
+                        rules,
+                        collector.passages,
+                        truncated=True,
+                        made_by=answering.made_by(conversation, instruction),
+                    )
                 )
         if not spoken:
             raise EngineError("no model answered", engine="language model")
@@ -345,7 +355,16 @@ async def ask(
         if tiers is not None and rule is not None and (offer := tiers.offer(rule)):
             spoken = f"{spoken} {offer}"
             yield AnswerPiece(f" {offer}")
-        reply = _bot_turn(conversation, turn, replies, spoken, rules, collector.passages, truncated=False)
+        reply = _bot_turn(
+            conversation,
+            turn,
+            replies,
+            spoken,
+            rules,
+            collector.passages,
+            truncated=False,
+            made_by=answering.made_by(conversation, instruction),
+        )
         [answer] = await conversation.in_time(conversation.append(reply))
         yield AnswerCommitted(answer, collector.usage)
 
@@ -360,10 +379,11 @@ def _bot_turn(
     *,
     truncated: bool,
     by: str = "",
+    made_by: Mapping[str, object] = MappingProxyType({}),
 ) -> Draft:
     """Return the event of an answer, or of its delivered part; it supersedes earlier partial answers.
 
-    ``by`` names the author of an answer that no model made.
+    ``by`` names the author of an answer that no model made; ``made_by`` is the field about the model.
     """
     reply_id = _reply_id(turn, len(replies))
     payload: dict[str, object] = {
@@ -374,6 +394,7 @@ def _bot_turn(
         "transport": turn.payload.get("transport", TRANSPORT),
         "turn": turn.seq,
         **rules.mark,
+        **made_by,
     }
     if passages:
         payload["passages"] = cited_as_json(passages)

@@ -14,6 +14,7 @@
     GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
     GET    /api/sessions/{id}/comments        notes of its readers (``comment_routes``)
     GET    /api/sessions/{id}/shares          links by which others read it (``share_routes``)
+    GET    /api/sessions/{id}/evidence        whether its signed evidence holds (``evidence_routes``)
     DELETE /api/sessions/{id}                 deletes it completely
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
@@ -68,6 +69,7 @@ from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
 from parley.serving.gateway.comment_routes import add_comment_routes
+from parley.serving.gateway.evidence_routes import add_evidence_route
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines, timeline_place
@@ -470,6 +472,7 @@ def session_api(
     folder, bucket = (None, None) if recordings is None else (recordings.folder, recordings.bucket)
     reading = ShareReading(store, settings, pace, audit, folder, bucket)
     add_share_routes(router, reading, in_use=in_use)
+    add_evidence_route(router, reading, in_use=in_use)
     shared = SharedSession(reading).router()
     if recordings is not None:
         add_recording_routes(

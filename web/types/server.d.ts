@@ -164,6 +164,8 @@ export type SessionEvent =
       | "summary"
       | "voices"
       | "consent"
+      | "disclosed"
+      | "evidence"
       | "usage"
       | "journal"
       | "recording"

@@ -119,6 +119,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", f"{_SESSION}/comments"): _S,
     ("POST", f"{_SESSION}/comments"): _S,
     ("DELETE", f"{_SESSION}/comments/{{comment_id}}"): _S,
+    ("GET", f"{_SESSION}/evidence"): _S,
     ("GET", f"{_SESSION}/shares"): _S,
     ("POST", f"{_SESSION}/shares"): _S,
     ("DELETE", f"{_SESSION}/shares/{{share_id}}"): _S,

@@ -44,7 +44,7 @@ def test_an_unknown_deployment_lists_the_known_ones():
         ),
         (
             "bot: {nmae: x}",
-            "unknown field 'bot.nmae' .known: greeting, greeting_again, greeting_interruptible, "
+            "unknown field 'bot.nmae' .known: disclosure, greeting, greeting_again, greeting_interruptible, "
             "idle, idle_timeout_ms, knowledge, language, name, r",
         ),
         (
@@ -55,7 +55,7 @@ def test_an_unknown_deployment_lists_the_known_ones():
         ("server: {port: 99999}", "server.port: Input should be less than"),
         ("hearing: {stt: {}}", "hearing.stt.name: Field required"),
         ("thinking: {llm: documents}", "thinking.llm: write {name: documents}"),
-        ("bot:", "bot: the section is empty: give it a setting, or leave it out .known: greeting, "),
+        ("bot:", "bot: the section is empty: give it a setting, or leave it out .known: disclosure, "),
         ("server: 7860", "server: expected a section with settings, not 7860 .known: "),
         (
             "bot: {name: a}\nbot: {name: b}",

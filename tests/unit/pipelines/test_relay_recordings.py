@@ -21,6 +21,8 @@ from parley.processors.turns.idle import SILENCE
 from parley.serving.gateway.phone.caller_settings import LONGEST_PLAYED_S, RelayRecording, RelaySettings
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
+from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.session_store.events import Kind
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.unit.pipelines.test_typed_answers import World, play
 from tests.virtual_time import run
@@ -83,6 +85,49 @@ class Line:
             self.sent.append((asyncio.get_running_loop().time(), json.loads(message["text"])))
 
 
+def relay_call(
+    world: World, line: Line, phone: PhoneRoutesSettings, *, greeting: str = "", disclosure: str = ""
+) -> RelayCall:
+    return RelayCall(
+        line.socket,
+        PhoneCall("CA1", "+15550100", "+15550199", network=RELAY),
+        phone,
+        lambda _control: TypedTurns(world.conversations, world.answering),
+        intents=INTENTS,
+        greeting=greeting,
+        disclosure=disclosure,
+        apology="",
+        stopping=asyncio.Event(),
+        used_up=None,
+        goodbye="",
+        live_calls=LiveCalls(can_listen=False),
+    )
+
+
+def test_a_disclosure_is_sent_first_and_nothing_interrupts_it(tmp_path: Path):
+    phone = Deployment.model_validate({"phone": {"signatures": False, "relay": {}}}).phone
+    assert phone is not None
+
+    async def scenario(world: World) -> None:
+        line = Line()
+        await line.socket.accept()
+        call = relay_call(world, line, phone, greeting="Hello.", disclosure="You are talking to an AI.")
+        async with world.conversations.open() as conversation:
+            assert await call.hold(conversation)
+            await conversation.flushed()
+            events = await world.conversations.store.events(conversation.session_id, limit=100)
+        await call.close()
+        sent = [message for _, message in line.sent if message["type"] == "text"]
+        assert [(each["token"], each.get("interruptible")) for each in sent[:2]] == [
+            ("You are talking to an AI.", False),
+            ("Hello.", None),
+        ]
+        [disclosed] = [event for event in events if event.kind is Kind.DISCLOSED]
+        assert disclosed.payload["text"] == "You are talking to an AI."
+
+    play(tmp_path, ScriptedLanguageModel(("unused",)), scenario)
+
+
 @pytest.mark.parametrize("opening", [None, "music"])
 def test_a_caller_who_listens_to_a_recording_is_not_silent(tmp_path: Path, opening: str | None):
     relay = {"recordings": {"music": MUSIC}, "opening": opening}
@@ -93,19 +138,7 @@ def test_a_caller_who_listens_to_a_recording_is_not_silent(tmp_path: Path, openi
     async def scenario(world: World) -> None:
         line = Line()
         await line.socket.accept()
-        call = RelayCall(
-            line.socket,
-            PhoneCall("CA1", "+15550100", "+15550199", network=RELAY),
-            phone,
-            lambda _control: TypedTurns(world.conversations, world.answering),
-            intents=INTENTS,
-            greeting="",
-            apology="",
-            stopping=asyncio.Event(),
-            used_up=None,
-            goodbye="",
-            live_calls=LiveCalls(can_listen=False),
-        )
+        call = relay_call(world, line, phone)
         ends: list[CallEnding] = []
         call.events.subscribe(CallEnding, ends.append)
         began_s = asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
 from parley.core.passage_notes import CitedPassage
+from parley.core.provenance import Provenance, digest_of
 from parley.core.tiers import Tier, TierEvent
 from parley.models.llm import LanguageModel, Message
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
@@ -37,6 +38,8 @@ from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import Conversation, ConversationTuning
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Event, Kind
+from parley.session_store.evidence import EvidenceSigner, EvidenceSource
+from parley.session_store.evidence_check import verify_session
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
@@ -93,6 +96,7 @@ def play(
     model: LanguageModel,
     scenario: Callable[[World], Coroutine[Any, Any, None]],
     settings: ConversationTuning | None = None,
+    evidence: EvidenceSource | None = None,
 ) -> None:
     @asynccontextmanager
     async def world() -> AsyncIterator[World]:
@@ -100,7 +104,7 @@ def play(
         store = await SessionStore.open(StoreTuning(url=url, busy_timeout_ms=0))
         chosen = settings or ConversationTuning()
         compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
-        conversations = Conversations(store, chosen, compactor=compactor)
+        conversations = Conversations(store, chosen, compactor=compactor, evidence=evidence)
         plan = AnsweringPlan(Documents(DocumentsSettings()), None, guarded=False)
         answering = LlmRuntime(Deployment(), plan, model)
         try:
@@ -122,6 +126,21 @@ def shown(conversation: Conversation) -> list[tuple[str, str]]:
 
 
 # The same key
+
+
+def test_an_answer_names_its_maker_where_the_session_has_evidence(tmp_path: Path):
+    maker = Provenance("0.2.0", digest_of("{}"))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            answer = await world.answer(conversation, "What does it cost?", "k")
+        prompt = world.answering.instruction()
+        assert answer.turn.payload["made_by"] == maker.of_reply({"llm": "documents"}, prompt)
+        found = await verify_session(world.store, conversation.session_id)
+        assert (found.entries, found.problems) == (1, ())
+
+    source = EvidenceSource(EvidenceSigner(bytes(32)), maker)
+    play(tmp_path, ScriptedLanguageModel(("Nothing.",)), scenario, evidence=source)
 
 
 def test_a_turn_that_was_given_up_is_asked_again_as_it_was_said(tmp_path: Path):

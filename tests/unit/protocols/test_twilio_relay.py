@@ -79,6 +79,8 @@ def test_messages_to_twilio():
         "last": False,
     }
     assert json.loads(twilio_relay.token("", is_last=True))["last"] is True
+    protected = json.loads(twilio_relay.token("Hello", is_last=True, language="en", is_interruptible=False))
+    assert (protected["lang"], protected["interruptible"]) == ("en", False)
     ended = json.loads(twilio_relay.end({"to": "person"}))
     assert ended["type"] == "end" and json.loads(ended["handoffData"]) == {"to": "person"}
     assert json.loads(twilio_relay.end()) == {"type": "end"}

@@ -12,9 +12,11 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from parley.core.provenance import Provenance, digest_of
 from parley.serving.gateway.session_api import SESSION_ID, TurnEvent
 from parley.session_store import conversations, rows
 from parley.session_store.events import Draft, Kind
+from parley.session_store.evidence import EvidenceChain, EvidenceSigner, EvidenceSource
 from parley.session_store.store import SessionStore
 from tests.peers.session_gateway import Turns, application, client_of
 
@@ -298,6 +300,32 @@ async def with_half_a_character(store: SessionStore) -> str:
     for at_us, (kind, payload) in enumerate(payloads, start=1):
         await writer.append(Draft(kind, payload, at_us, at_us, "test"))
     return session
+
+
+async def test_the_evidence_of_a_session_is_verified_also_after_an_import(tmp_path: Path):
+    source = EvidenceSource(EvidenceSigner(bytes(32)), Provenance("0.2.0", digest_of("{}")))
+    async with application(tmp_path, Turns()) as (app, store), client_of(app, operator=True) as client:
+        session = await with_events(store, KINDS)
+        writer = await store.claim(session)
+        chain = EvidenceChain(session, source, None)
+        entries = await writer.append(*chain.entries(await store.events(session, limit=10)))
+        signers = [source.signer.public_key]
+        holds = {"entries": 2, "signers": signers, "problems": []}
+        assert (await client.get(f"/api/sessions/{session}/evidence")).json() == holds
+        lines = await exported(client, session)
+        assert (await client.delete(f"/api/sessions/{session}")).status_code == 204
+        assert (await client.post("/api/sessions/import", content=lines)).status_code == 201
+        assert (await client.get(f"/api/sessions/{session}/evidence")).json() == holds
+        writer = await store.claim(session)
+        await writer.append(Draft(Kind.EVIDENCE, entries[-1].payload, 9, 9, "system"))
+        found = (await client.get(f"/api/sessions/{session}/evidence")).json()
+        assert found["problems"] == [
+            "entry 3: its number is 2",
+            "entry 3: the entry before it is another one",
+            "entry 3: its signature does not hold",
+        ]
+        unknown = await client.get("/api/sessions/00000000-0000-4000-8000-000000000000/evidence")
+        assert unknown.status_code == 404
 
 
 async def test_a_payload_that_utf_8_cannot_hold_is_given_as_it_was_stored(tmp_path: Path):
