@@ -436,14 +436,7 @@ async def environment(program: Program, folder: Path, *, within_s: float = INSTA
         return sys.executable
     given = os.environ.get(program.variable)
     if program.runtime is Runtime.PYTHON:
-        python = str(folder / "bin" / "python")
-        steps = [
-            [sys.executable, "-m", "venv", str(folder)],
-            [python, "-m", "pip", "install", "-q", *program.packages],
-        ]
-        if not given:
-            await _install(program.packages, steps, folder, within_s)
-        return given or python
+        return given or await install(program.packages, folder, within_s=within_s)
     is_page = program.runtime is Runtime.PAGE
     packages = (*program.packages, BUNDLER) if is_page else program.packages
     options = ("--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder))
@@ -460,8 +453,20 @@ async def environment(program: Program, folder: Path, *, within_s: float = INSTA
         f"--outfile={folder / 'page.js'}",
     ]
     variables = {"NODE_PATH": str(modules)}
-    await _output_of([*WITH_NODE, *bundle], "the bundler", within_s=within_s, variables=variables)
+    await output_of([*WITH_NODE, *bundle], "the bundler", within_s=within_s, variables=variables)
     return str(folder)
+
+
+async def install(packages: Sequence[str], folder: Path, *, within_s: float = INSTALL_S) -> str:
+    """Make an environment of Python with packages, where it is not there yet; return its interpreter.
+
+    Raises:
+        PeerError: the packages cannot be installed here, or not in time.
+    """
+    python = str(folder / "bin" / "python")
+    steps = [[sys.executable, "-m", "venv", str(folder)], [python, "-m", "pip", "install", "-q", *packages]]
+    await _install(packages, steps, folder, within_s)
+    return python
 
 
 async def _install(
@@ -474,7 +479,7 @@ async def _install(
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     for command in steps:
         try:
-            await _output_of(command, "the installation", within_s=within_s)
+            await output_of(command, "the installation", within_s=within_s)
         except PeerError as error:
             raise PeerError(f"cannot be installed here: {', '.join(packages)}: {error}") from error
     done.touch()
@@ -519,7 +524,7 @@ async def converse(program: Program, at: str, site: Site, sounds: tuple[str, str
             start = [sys.executable, "-m", PAGE_CLIENT]
             variables[PAGE_VARIABLE] = at
     command = [*start, program.address(site.url), *sounds]
-    out = await _output_of(command, program.name, within_s=LONGEST_S, variables=variables)
+    out = await output_of(command, program.name, within_s=LONGEST_S, variables=variables)
     try:
         seen = json.loads(out)
     except (ValueError, RecursionError) as error:
@@ -529,7 +534,7 @@ async def converse(program: Program, at: str, site: Site, sounds: tuple[str, str
     return seen
 
 
-async def _output_of(
+async def output_of(
     command: Sequence[str], name: str, *, within_s: float, variables: Mapping[str, str] | None = None
 ) -> bytes:
     """Run a command in the root of the checkout, to its end; return what it printed.
