@@ -26,6 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     options.add_port(parser)
     options.add_files(parser)
     options.add_session(parser)
+    options.add_url(parser)
     options.add_replay(parser)
     options.add_hear_again(parser, where="with --replay: ")
     parser.add_argument(

@@ -46,6 +46,7 @@ def call(arguments: list[str]) -> int:
     options.add_port(parser)
     options.add_files(parser)
     options.add_session(parser)
+    options.add_url(parser)
     return _run(parser, arguments)
 
 

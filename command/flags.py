@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Commands that take the option.
 WITH_FILES = (Command.RECORDING, Command.SIMULATION)
-WITH_SESSION = (Command.RECORDING, Command.DEVICES, Command.ROOM)
+WITH_SESSION = (Command.RECORDING, Command.DEVICES, Command.ROOM, Command.AGENT)
 
 
 def check_flags(options: argparse.Namespace) -> None:
@@ -39,6 +39,9 @@ def check_flags(options: argparse.Namespace) -> None:
             "--session can only be used with --mode text or --transport "
             f"{' or '.join(transports_with(*WITH_SESSION))}; a browser page keeps its own session"
         )
+    if (command is Command.AGENT) != (options.url is not None):
+        [name] = transports_with(Command.AGENT)
+        raise ConfigError(f"--transport {name} and --url URL go together")
     if options.all and not options.print_config:
         raise ConfigError("--all can only be used with --print-config")
     if command not in WITH_FILES and given:
@@ -51,7 +54,7 @@ def check_flags(options: argparse.Namespace) -> None:
 
 
 def _check_replay(options: argparse.Namespace) -> None:
-    for name in ("transport", "input", "session", "host", "port"):
+    for name in ("transport", "input", "session", "host", "port", "url"):
         if getattr(options, name) is not None:
             raise ConfigError(f"--replay holds its own call: leave out --{name}")
     if options.mode == "text":

@@ -27,6 +27,7 @@ NONE_GIVEN: Mapping[str, Any] = MappingProxyType(
         "input": None,
         "output": None,
         "session": None,
+        "url": None,
         "replay": None,
         "hear_again": False,
         "print_config": False,
@@ -101,6 +102,15 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file and twilio transport: stereo WAV to write; the call's record is written next to it "
         "as JSON",
+    )
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Add ``--url``."""
+    parser.add_argument(
+        "--url",
+        help="websocket transport: address (ws:// or wss://) of an agent that speaks Pipecat's frames; it is "
+        "called from here, and its voice is the caller",
     )
 
 

@@ -68,6 +68,10 @@ def hold(deployment: "Deployment", options: argparse.Namespace) -> int:
             from parley.command.microphone_call import call_from_microphone
 
             return run_asyncio(call_from_microphone(deployment, session_id=session_id, mode=mode))
+        case Command.AGENT:
+            from parley.command.room_call import call_agent
+
+            return run_asyncio(call_agent(deployment, options.url, session_id=session_id, mode=mode))
         case Command.ROOM:
             from parley.command.room_call import call_in_room
 

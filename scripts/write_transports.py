@@ -16,6 +16,7 @@ COMMANDS = {
     Command.SIMULATION: "one call of a simulated caller",
     Command.DEVICES: "one call over this machine's devices",
     Command.ROOM: "joins the room",
+    Command.AGENT: "with `--url`: calls an agent elsewhere (`agent`)",
 }
 
 

@@ -81,7 +81,7 @@ class EvidenceSigner:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSource:
-    """What the sessions of a process sign with.
+    """Signer of the sessions of a process, and the maker of their replies.
 
     Attributes:
         signer: the key.

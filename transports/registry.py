@@ -31,6 +31,8 @@ class Command(StrEnum):
     """A call over the microphone and the loudspeaker of this machine."""
     ROOM = "room"
     """A call in a room that another server hosts."""
+    AGENT = "agent"
+    """A call to an agent elsewhere, over a socket that this process opens (row ``agent``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ TRANSPORTS = TransportRegistry(
                 "/ws/chat",
                 "/ws/streaming/{name}",
             ),
+            command=Command.AGENT,
             arguments=("SocketArguments", "ChatArguments"),
         ),
         TransportRow(
@@ -338,6 +341,13 @@ TRANSPORTS = TransportRegistry(
             settings="server",
             routes=("/ws",),
             arguments=("PipecatSocketArguments",),
+        ),
+        TransportRow(
+            name="agent",
+            summary="an agent elsewhere that speaks Pipecat's frames over a WebSocket, called from here",
+            target="parley.transports.websocket.agent_client:open_agent",
+            capabilities=Capabilities(reports_playout=True, has_room=False, has_person=False),
+            arguments=("AgentArguments",),
         ),
         TransportRow(
             name="eval",
