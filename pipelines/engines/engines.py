@@ -361,6 +361,12 @@ class Engines:
         """
         return mode != DUPLEX or self.realtime is None
 
+    def answers_by_itself(self, mode: str) -> bool:
+        """Return whether an engine answers by itself what it hears in a call of this mode."""
+        if mode != DUPLEX:
+            return False
+        return self.realtime is not None or not all(isinstance(host, TwoTierHost) for host in self.omni)
+
     def names(self, mode: str) -> dict[Stage, str]:
         """Return the name of the engine of each stage in a call of this mode (``modes``)."""
         chosen = self.deployment
@@ -368,7 +374,7 @@ class Engines:
         if mode == REALTIME:
             # The deployment's voice says its own phrases.
             stt = llm = chosen.duplex.engine.name
-        elif mode == DUPLEX and not all(isinstance(host, TwoTierHost) for host in self.omni):
+        elif self.answers_by_itself(mode):
             llm = tts = chosen.duplex.engine.name
         return {Stage.STT: stt, Stage.LLM: llm, Stage.TTS: tts}
 

@@ -181,6 +181,28 @@ class _AnswerWait:
             self._is_on = is_on
 
 
+class _TurnAnswers:
+    """Decision whether a turn of the caller is answered, as ``Call.answers``.
+
+    A client may have requested that turns are not answered on their own. An answer that it requests is for
+    the newest turn.
+
+    Args:
+        requested: returns the settings that the client has requested.
+    """
+
+    def __init__(self, requested: RequestedSettings) -> None:
+        self._requested, self._is_requested = requested, False
+
+    def request(self) -> None:
+        """Let the model answer the next question."""
+        self._is_requested = True
+
+    def __call__(self, said: str, *, is_again: bool) -> str | None:
+        is_requested, self._is_requested = self._is_requested, False
+        return "" if self._requested().answers is False and not is_requested else None
+
+
 class _ActionHandler:
     """Performer of a client's actions in one call.
 
@@ -192,6 +214,7 @@ class _ActionHandler:
         call: call of the client.
         asked: tools that the client runs.
         requested: settings that the client has requested.
+        answers: whether turns are answered.
         mode: cascade or duplex.
     """
 
@@ -202,13 +225,14 @@ class _ActionHandler:
         call: Call,
         asked: _AskedTools,
         requested: RequestedSettings,
+        answers: _TurnAnswers,
         mode: str,
     ) -> None:
         self._engines = engines
         self._transport = transport
         self._call = call
         self._asked = asked
-        self._requested = requested
+        self._requested, self._answers = requested, answers
         self._aside = OutOfBandAnswers(engines, call, transport.report)
         self._mode = mode
         self._watch: asyncio.Task[None] | None = None
@@ -219,6 +243,7 @@ class _ActionHandler:
         match action:
             case Typed(text):
                 self._requested.set_for_reply(None)
+                self._answers.request()
                 await self._report(InputTransportMessageFrame(message=_send_text(text)))
             case Pictures():
                 await self._transport.show(await self._readable(action))
@@ -339,6 +364,7 @@ class _ActionHandler:
                 return
             messages = [{"role": "developer", "content": OPENING}]
         self._requested.set_for_reply(request.tools, request.choice)
+        self._answers.request()
         # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
             self._renew_tools()
@@ -429,6 +455,7 @@ async def run_socket_session(
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
     )
+    answers = _TurnAnswers(requested)
     call = Call(
         conversation,
         "websocket",
@@ -437,10 +464,11 @@ async def run_socket_session(
         peer_cancels_echo=True,
         client=client,
         rules=rules,
+        answers=answers,
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
-    actor = _ActionHandler(engines, transport, call, asked, requested, mode)
+    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mode)
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
@@ -517,6 +545,12 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
         ):
             is_service = mode == "duplex" and engines.realtime is not None
             _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
+        case SessionUpdate(answers=False) if engines.answers_by_itself(mode):
+            raise ProtocolError(
+                "this engine answers what it hears by itself: use model=parley-cascade",
+                code="not_supported",
+                param="session",
+            )
         case Pictures() if _picture_limits(engines, mode) is None:
             raise ProtocolError(
                 "this deployment does not use pictures", code="not_supported", param="input_image"

@@ -28,6 +28,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from parley.core.call_events import (
     GoodbyeDue,
     PhraseInserted,
+    QuestionDropped,
     QuestionReopened,
     ResponseEnded,
     ResponseStarted,
@@ -108,6 +109,7 @@ class FillerProcessor(FrameProcessor):
         self._is_leaving = False
         self._timer: asyncio.Task[None] | None = None
         events.subscribe(TurnEndDecided, self._on_turn_end_decided)
+        events.subscribe(QuestionDropped, self._on_question_dropped)
         events.subscribe(QuestionReopened, self._on_question_reopened)
         events.subscribe(GoodbyeDue, self._on_goodbye_due)
         events.subscribe(ResponseStarted, self._on_response_started)
@@ -131,6 +133,10 @@ class FillerProcessor(FrameProcessor):
         """Note the silence before the question of the turn, which follows."""
         if self._is_covered():
             self._quiet_since_ms = event.at_ms - event.silence_ms
+
+    def _on_question_dropped(self, _event: QuestionDropped) -> None:
+        # No model is asked: what the caller hears in place of an answer, if anything, comes at once.
+        self._end()
 
     def _on_question_reopened(self, _event: QuestionReopened) -> None:
         if not self._is_leaving:

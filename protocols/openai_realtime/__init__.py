@@ -2,7 +2,7 @@
 
 Supported parts:
 
-* the session and its updates;
+* the session and its updates, of conversations and of transcription alone;
 * audio input, with turn detection by the server or with commits by the client;
 * typed and recorded messages, and pictures;
 * responses with their items, parts and deltas in the order that clients rely on;
@@ -34,7 +34,7 @@ from parley.protocols.client_protocol import (
 )
 from parley.protocols.openai_realtime.client_events import Reader
 from parley.protocols.openai_realtime.server_events import ServerEventWriter
-from parley.protocols.openai_realtime.shapes import Faults, error_event
+from parley.protocols.openai_realtime.shapes import REALTIME, TRANSCRIPTION, Faults, error_event
 from parley.protocols.openai_realtime.state import RealtimeState
 
 __all__ = ["OpenAIRealtime"]
@@ -53,6 +53,7 @@ class OpenAIRealtime:
     Args:
         model: name that the client requested.
         schema_faults: returns the faults in the schema of a tool's arguments.
+        is_transcription: the session begins as one of transcription alone.
     """
 
     name = "openai"
@@ -69,9 +70,13 @@ class OpenAIRealtime:
     lead_ms = 2_000
 
     def __init__(
-        self, model: str, *, schema_faults: Callable[[Mapping[str, Any]], Sequence[str]] = _no_faults
+        self,
+        model: str,
+        *,
+        schema_faults: Callable[[Mapping[str, Any]], Sequence[str]] = _no_faults,
+        is_transcription: bool = False,
     ) -> None:
-        self._state = RealtimeState(model)
+        self._state = RealtimeState(model, kind=TRANSCRIPTION if is_transcription else REALTIME)
         faults: Faults = schema_faults
         self._reader = Reader(self._state, faults)
         self._writer = ServerEventWriter(self._state)

@@ -33,6 +33,7 @@ from parley.protocols.openai_realtime.shapes import (
     MOST_CHARS,
     MOST_GIVEN_CHARS,
     MOST_PARTS,
+    TRANSCRIPTION,
     Faults,
     ResponseRequest,
     event,
@@ -53,6 +54,8 @@ MOST_WAITING = 64
 # Pictures of an item: the next turn takes no more.
 MOST_PICTURES = 4
 _TEXTS = ("input_text", "output_text", "text")
+# Events that no transcription session has.
+_OF_ANSWERS = frozenset({"conversation.item.create", "response.create"})
 
 
 class Reader:
@@ -66,6 +69,8 @@ class Reader:
         self._state = state
         self._faults = faults
         self._has_begun = False
+        # As a call assumes it until an update says otherwise.
+        self._answers_turns = True
         self.event_id: str | None = None
 
     def read(self, text: str) -> Iterator[Action]:
@@ -87,8 +92,23 @@ class Reader:
         if not self._has_begun and given["type"] != "session.update":
             self._has_begun = True
             yield Begin()
+        if given["type"] != "session.update":
+            yield from self._answering()
+        if self._state.settings.kind == TRANSCRIPTION and given["type"] in _OF_ANSWERS:
+            raise ProtocolError(
+                "a transcription session has the caller's words and no responses",
+                code="not_supported",
+                param="type",
+            )
         yield from handler(self, given)
         self.event_id = None
+
+    def _answering(self) -> Iterator[Action]:
+        """Yield the update of whether turns are answered, where the call does not have it yet."""
+        answers = self._state.settings.answers_turns
+        if answers != self._answers_turns:
+            yield SessionUpdate(answers=answers)
+            self._answers_turns = answers
 
     def _update(self, given: Message) -> Iterator[Action]:
         state = self._state
@@ -96,8 +116,10 @@ class Reader:
         old = state.settings
         words = settings.instructions if settings.instructions != old.instructions else None
         choice = settings.choice if settings.choice != old.choice else None
-        if words is not None or tools is not None or choice is not None:
-            yield SessionUpdate(instructions=words, tools=tools, choice=choice)
+        answers = settings.answers_turns if settings.answers_turns != self._answers_turns else None
+        if any(each is not None for each in (words, tools, choice, answers)):
+            yield SessionUpdate(instructions=words, tools=tools, choice=choice, answers=answers)
+        self._answers_turns = settings.answers_turns
         yield Send(state.update(settings))
 
     # Audio.

@@ -34,6 +34,8 @@ MOST_TOKENS, DEFAULT_TOKENS = 4_096, 1_024
 # Bounds of a client's own input: items, parts of an item, and the text of all of them.
 MOST_GIVEN, MOST_PARTS, MOST_GIVEN_CHARS = 64, 64, 4 * MOST_CHARS
 VOICE = "parley"
+# Kinds of sessions.
+REALTIME, TRANSCRIPTION = "realtime", "transcription"
 # Returns the faults of a schema.
 Faults = Callable[[Mapping[str, Any]], Sequence[str]]
 # The pattern of OpenAI's models. A name is also a key here.
@@ -70,6 +72,7 @@ class Settings:
     """Settings of the client that have an effect.
 
     Attributes:
+        kind: realtime, or transcription: the caller's words, and no responses.
         modality: audio or text.
         input_format: of the caller's audio.
         output_format: of the bot's audio.
@@ -81,6 +84,7 @@ class Settings:
         choice: whether one of the tools has to be called, and which.
     """
 
+    kind: str = REALTIME
     modality: str = "audio"
     input_format: Format = PCM
     output_format: Format = PCM
@@ -90,6 +94,13 @@ class Settings:
     tools: tuple[Message, ...] = ()
     tool_choice: str = "auto"
     choice: ToolChoice = ToolChoice()
+
+    @property
+    def answers_turns(self) -> bool:
+        """True when a turn of the caller is answered without a request of the client."""
+        if self.kind == TRANSCRIPTION:
+            return False
+        return self.detection is None or bool(self.detection["create_response"])
 
 
 def new_id(kind: str) -> str:
@@ -142,15 +153,17 @@ def updated(
     Raises:
         Refusal: a part of it is not supported; nothing is changed.
     """
-    if session.get("type", "realtime") != "realtime":
+    kind = session.get("type", old.kind)
+    if kind not in (REALTIME, TRANSCRIPTION):
         raise ProtocolError(
-            "session.type: only realtime is supported", code="invalid_value", param="session.type"
+            "session.type: expected realtime or transcription", code="invalid_value", param="session.type"
         )
     audio = mapping(session, "audio", param="session.audio", optional=True)
     heard = mapping(audio, "input", param="session.audio.input", optional=True)
     said = mapping(audio, "output", param="session.audio.output", optional=True)
     new = replace(
         old,
+        kind=str(kind),
         modality=_modality(session, old.modality, "session.output_modalities"),
         input_format=_format(heard.get("format"), old.input_format, param="session.audio.input.format"),
         output_format=_format(said.get("format"), old.output_format, param="session.audio.output.format"),
@@ -196,15 +209,15 @@ def detection(given: Mapping[str, Any]) -> Message:
         raise ProtocolError(
             f"{param}: expected server_vad, semantic_vad or null", code="invalid_value", param=param
         )
-    for name in ("create_response", "interrupt_response"):
-        if given.get(name) is False:
-            param = f"session.audio.input.turn_detection.{name}"
-            raise ProtocolError(
-                f"{param}: cannot be false; with turn_detection null the client decides when a turn ends",
-                code="not_supported",
-                param=param,
-            )
-    return {"type": kind, "create_response": True, "interrupt_response": True}
+    if given.get("interrupt_response") is False:
+        param = "session.audio.input.turn_detection.interrupt_response"
+        raise ProtocolError(
+            f"{param}: cannot be false; with turn_detection null the client decides when a turn ends",
+            code="not_supported",
+            param=param,
+        )
+    creates = given.get("create_response") is not False
+    return {"type": kind, "create_response": creates, "interrupt_response": True}
 
 
 def shown_format(format_: Format) -> Message:

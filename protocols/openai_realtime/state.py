@@ -15,6 +15,8 @@ from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolErro
 from parley.protocols.openai_realtime.shapes import (
     METADATA_CHARS,
     MOST_METADATA,
+    REALTIME,
+    TRANSCRIPTION,
     VOICE,
     ResponseRequest,
     Settings,
@@ -202,6 +204,7 @@ class RealtimeState:
 
     Args:
         model: name that the client requested.
+        kind: of the session at its beginning.
 
     Attributes:
         caller, caller_words: item of the caller's present turn, and its words so far.
@@ -215,11 +218,11 @@ class RealtimeState:
         aside: responses outside of the conversation that the client waits for.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, kind: str = REALTIME) -> None:
         self.model = model
         self.session_id = new_id("sess")
         self.conversation_id = new_id("conv")
-        self.settings = Settings(detection=detection({}))
+        self.settings = Settings(kind=kind, detection=detection({}))
         self.items = Items()
         self.response: Response | None = None
         self.owed = Owed.NONE
@@ -288,10 +291,11 @@ class RealtimeState:
         self.ended_ms = max(self.began_ms, self._heard_at(voice_ms))
 
     def spoke(self, data: bytes) -> None:
-        """Record a whole turn of the caller, which will be answered."""
+        """Record a whole turn of the caller, which will be answered where turns are."""
         self.ended_ms = int(self.heard_ms)
         self.began_ms = max(0, self.ended_ms - int(self.long_ms(data)))
-        self.owed = Owed.COMMIT
+        if self.settings.answers_turns:
+            self.owed = Owed.COMMIT
 
     def begin_turn(self, item: Item | None = None) -> Item:
         """Begin a turn of the caller; return its item, which is the given one or a new one."""
@@ -360,8 +364,8 @@ class RealtimeState:
             self.owed = Owed.TOOL
 
     def answer_turn(self) -> None:
-        """Record that a turn will be answered."""
-        if self.owed is Owed.NONE:
+        """Record that a turn will be answered, where turns are."""
+        if self.owed is Owed.NONE and self.settings.answers_turns:
             self.owed = Owed.TURN
 
     def owe_nothing(self, status: str, reason: str = "") -> list[Message]:
@@ -413,6 +417,20 @@ class RealtimeState:
     def shown_session(self) -> Message:
         """Return the effective settings of the session."""
         settings = self.settings
+        heard = {
+            "format": shown_format(settings.input_format),
+            "transcription": settings.transcription,
+            "noise_reduction": None,
+            "turn_detection": None if settings.detection is None else dict(settings.detection),
+        }
+        if settings.kind == TRANSCRIPTION:
+            heard["turn_detection"] = settings.detection and {"type": settings.detection["type"]}
+            return {
+                "type": TRANSCRIPTION,
+                "object": "realtime.transcription_session",
+                "id": self.session_id,
+                "audio": {"input": heard},
+            }
         return {
             "type": "realtime",
             "object": "realtime.session",
@@ -424,12 +442,7 @@ class RealtimeState:
             "tool_choice": shown_choice(settings),
             "max_output_tokens": "inf",
             "audio": {
-                "input": {
-                    "format": shown_format(settings.input_format),
-                    "transcription": settings.transcription,
-                    "noise_reduction": None,
-                    "turn_detection": None if settings.detection is None else dict(settings.detection),
-                },
+                "input": heard,
                 "output": {"format": shown_format(settings.output_format), "voice": VOICE, "speed": 1.0},
             },
         }

@@ -564,6 +564,7 @@ def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:
         notes=old.notes if new.notes is None else new.notes,
         tools=old.tools if new.tools is None else new.tools,
         choice=old.choice if new.choice is None else new.choice,
+        answers=old.answers if new.answers is None else new.answers,
         llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
         tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,
         settings={**old.settings, **new.settings},

@@ -41,6 +41,7 @@ from parley.protocols.half_duplex import HalfDuplex
 from parley.protocols.minicpm_duplex import MiniCpmDuplex
 from parley.protocols.minicpm_realtime import MiniCpmRealtime
 from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.protocols.openai_realtime.shapes import TRANSCRIPTION
 from parley.protocols.unmute import Unmute
 from parley.serving.gateway.admin.apps import AppDisabledError, AppId, Apps
 from parley.serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
@@ -161,7 +162,7 @@ class RealtimeSockets:
         if subprotocols_of(websocket) == [SUBPROTOCOL] and "model" not in websocket.query_params:
             await self.serve(websocket, Unmute, app="unmute")
             return
-        if "model" not in websocket.query_params:
+        if "model" not in websocket.query_params and not _is_transcription(websocket):
             await self._recognise(websocket)
             return
         await self._serve_openai(websocket)
@@ -170,7 +171,11 @@ class RealtimeSockets:
         model = websocket.query_params.get("model", "")[:MOST_MODEL_CHARS]
         await self.serve(
             websocket,
-            lambda: OpenAIRealtime(model or "parley", schema_faults=schema_faults),
+            lambda: OpenAIRealtime(
+                model or "parley",
+                schema_faults=schema_faults,
+                is_transcription=_is_transcription(websocket),
+            ),
             app="openai_realtime",
             mode=_mode_of(model),
         )
@@ -387,3 +392,8 @@ def _status_of(error: Exception) -> tuple[int, str, float]:
             return 400, str(error), 0
         case _:
             return 500, "the call could not be started", 0
+
+
+def _is_transcription(websocket: WebSocket) -> bool:
+    """Return whether a client of OpenAI's protocol asks for transcription alone by its address."""
+    return websocket.query_params.get("intent") == TRANSCRIPTION

@@ -78,3 +78,68 @@ def test_a_committed_recording_has_the_words_of_all_its_phrases(tmp_path: Path):
     caller = virtual_time.run(scenario())
     [understood] = caller.of("conversation.item.input_audio_transcription.completed")
     assert understood["transcript"] == " ".join(["one two three"] * 8)
+
+
+async def spoken(caller: Caller, *, until: str) -> None:
+    """Say something, and be silent until an event comes."""
+    for number in range(80):
+        if caller.of(until):
+            return
+        speak(caller, loud=2 <= number < 10)
+        await asyncio.sleep(0.1)
+
+
+def test_turns_that_are_not_answered_on_their_own_are_answered_on_request(tmp_path: Path):
+    heard = "conversation.item.input_audio_transcription.completed"
+
+    async def scenario() -> Caller:
+        async with call(tmp_path, protocol=OpenAIRealtime("parley")) as caller:
+            detection = {"type": "server_vad", "create_response": False}
+            update = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+            caller.say(type="session.update", session=update)
+            await caller.until("session.updated")
+            await spoken(caller, until=heard)
+            await asyncio.sleep(5)
+            assert not caller.of("response.created")
+            caller.say(type="response.create", response={"metadata": {"n": "1"}})
+            await caller.until("response.done")
+            # Once: the next turn waits for its own request.
+            for number in range(40):
+                speak(caller, loud=2 <= number < 10)
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(5)
+        return caller
+
+    caller = virtual_time.run(scenario())
+    [updated] = caller.of("session.updated")
+    assert updated["session"]["audio"]["input"]["turn_detection"]["create_response"] is False
+    assert [each["transcript"] for each in caller.of(heard)] == ["one two three four"] * 2
+    [done] = caller.of("response.done")
+    assert (done["response"]["status"], done["response"]["metadata"]) == ("completed", {"n": "1"})
+    assert done["response"]["output"][0]["content"][0]["transcript"]
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["by an update", "by its address"])
+def test_a_transcription_session_has_the_words_and_no_responses(tmp_path: Path, is_declared: bool):
+    heard = "conversation.item.input_audio_transcription.completed"
+
+    async def scenario() -> Caller:
+        protocol = OpenAIRealtime("parley", is_transcription=not is_declared)
+        async with call(tmp_path, protocol=protocol) as caller:
+            if is_declared:
+                transcription = {"model": "parley", "language": "en"}
+                session = {"type": "transcription", "audio": {"input": {"transcription": transcription}}}
+                caller.say(type="session.update", session=session)
+                await caller.until("session.updated")
+            await spoken(caller, until=heard)
+            caller.say(type="response.create")
+            caller.say(type="conversation.item.create", item=message("what is it?"))
+            await asyncio.sleep(8)
+        return caller
+
+    caller = virtual_time.run(scenario())
+    [begun] = caller.of("session.updated" if is_declared else "session.created")
+    assert begun["session"]["type"] == "transcription"
+    assert [each["transcript"] for each in caller.of(heard)] == ["one two three four"]
+    assert caller.of("input_audio_buffer.committed") and not caller.of("response.created")
+    assert [each["error"]["code"] for each in caller.of("error")] == ["not_supported"] * 2

@@ -304,7 +304,7 @@ def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
 @pytest.mark.parametrize(
     ("session", "param"),
     [
-        ({"type": "transcription"}, "session.type"),
+        ({"type": "translation"}, "session.type"),
         ({"output_modalities": ["audio", "text"]}, "session.output_modalities"),
         (
             {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}}}},
