@@ -256,6 +256,7 @@ class SessionUpdate:
         choice: between them, for every answer to the caller.
         reply_choice: between them, for the next reply only, in place of ``choice``; no client sets it here.
         answers: turns of the caller are answered without a request.
+        patience: of the end of a turn, 0..1 (``hearing.endpoint.patience``); before the conversation begins.
         llm_ref_audio: reference voice for a speech model, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for the part of the model that generates audio.
         settings: of a speech model, by name.
@@ -267,6 +268,7 @@ class SessionUpdate:
     choice: ToolChoice | None = None
     reply_choice: ToolChoice | None = None
     answers: bool | None = None
+    patience: float | None = None
     llm_ref_audio: np.ndarray | None = None
     tts_ref_audio: np.ndarray | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)

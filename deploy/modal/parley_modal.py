@@ -46,7 +46,7 @@ secrets = [modal.Secret.from_name("parley")]
     single_use_containers=True,
 )
 class Call:
-    """One call."""
+    """Container of one call."""
 
     @modal.enter(snap=True)
     def load(self) -> None:

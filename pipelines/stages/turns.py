@@ -69,8 +69,11 @@ def turns_of(
     ``detector`` returns the detector of voices, which passes the caller's audio to the given listeners;
     ``listeners`` receive it too; ``words_of_turn`` decides the words of a turn that is over.
     """
+    ends = engines.deployment.hearing.endpoint
+    if (patience := call.client.requested().patience) is not None:
+        ends = ends.model_copy(update={"patience": patience})
     endpoint = EndpointStopStrategy(
-        endpoint_policy(engines.deployment.hearing.endpoint, engines.deployment.language()),
+        endpoint_policy(ends, engines.deployment.language()),
         completeness=engines.turn,
         executor=engines.executors.turn,
         events=call.events,

@@ -117,8 +117,17 @@ class Reader:
         words = settings.instructions if settings.instructions != old.instructions else None
         choice = settings.choice if settings.choice != old.choice else None
         answers = settings.answers_turns if settings.answers_turns != self._answers_turns else None
-        if any(each is not None for each in (words, tools, choice, answers)):
-            yield SessionUpdate(instructions=words, tools=tools, choice=choice, answers=answers)
+        patience = settings.patience if settings.patience != old.patience else None
+        if settings.patience != old.patience and self._has_begun:
+            raise ProtocolError(
+                "session.audio.input.turn_detection.eagerness: it is set before the conversation begins",
+                code="not_supported",
+                param="session.audio.input.turn_detection.eagerness",
+            )
+        if any(each is not None for each in (words, tools, choice, answers, patience)):
+            yield SessionUpdate(
+                instructions=words, tools=tools, choice=choice, answers=answers, patience=patience
+            )
         self._answers_turns = settings.answers_turns
         yield Send(state.update(settings))
 

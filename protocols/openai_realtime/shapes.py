@@ -34,6 +34,9 @@ MOST_TOKENS, DEFAULT_TOKENS = 4_096, 1_024
 # Bounds of a client's own input: items, parts of an item, and the text of all of them.
 MOST_GIVEN, MOST_PARTS, MOST_GIVEN_CHARS = 64, 64, 4 * MOST_CHARS
 VOICE = "parley"
+# Patience of the end of a turn by ``eagerness``, which a client sets before it speaks; the others leave the
+# deployment's.
+EAGERNESS: Mapping[str, float | None] = {"low": 0.8, "medium": None, "high": 0.3, "auto": None}
 # Kinds of sessions.
 REALTIME, TRANSCRIPTION = "realtime", "transcription"
 # Returns the faults of a schema.
@@ -94,6 +97,11 @@ class Settings:
     tools: tuple[Message, ...] = ()
     tool_choice: str = "auto"
     choice: ToolChoice = ToolChoice()
+
+    @property
+    def patience(self) -> float | None:
+        """Patience that the client has set; None for the deployment's."""
+        return None if self.detection is None else EAGERNESS[self.detection.get("eagerness", "auto")]
 
     @property
     def answers_turns(self) -> bool:
@@ -198,7 +206,7 @@ def updated(
 def detection(given: Mapping[str, Any]) -> Message:
     """Return the rule for the end of a turn, as it is reported to the client.
 
-    The deployment's policy decides; the client cannot set its thresholds.
+    The deployment's policy decides; a client sets its patience by ``eagerness``, and no thresholds.
 
     Raises:
         Refusal: an unknown type, or an option that is not supported.
@@ -217,7 +225,14 @@ def detection(given: Mapping[str, Any]) -> Message:
             param=param,
         )
     creates = given.get("create_response") is not False
-    return {"type": kind, "create_response": creates, "interrupt_response": True}
+    shown = {"type": kind, "create_response": creates, "interrupt_response": True}
+    if kind == "server_vad":
+        return shown
+    eagerness = given.get("eagerness") or "auto"
+    if eagerness not in EAGERNESS:
+        param = "session.audio.input.turn_detection.eagerness"
+        raise ProtocolError(f"{param}: expected {', '.join(EAGERNESS)}", code="invalid_value", param=param)
+    return {**shown, "eagerness": eagerness}
 
 
 def shown_format(format_: Format) -> Message:

@@ -565,6 +565,7 @@ def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:
         tools=old.tools if new.tools is None else new.tools,
         choice=old.choice if new.choice is None else new.choice,
         answers=old.answers if new.answers is None else new.answers,
+        patience=old.patience if new.patience is None else new.patience,
         llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
         tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,
         settings={**old.settings, **new.settings},

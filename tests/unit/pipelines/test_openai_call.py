@@ -8,6 +8,7 @@ import pytest
 
 from parley.protocols.client_protocol import written
 from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.session_store.events import Kind
 from tests import virtual_time
 from tests.unit.pipelines.test_half_duplex_call import Caller, call
 from tests.unit.protocols.test_openai_realtime import message
@@ -143,3 +144,30 @@ def test_a_transcription_session_has_the_words_and_no_responses(tmp_path: Path, 
     assert [each["transcript"] for each in caller.of(heard)] == ["one two three four"]
     assert caller.of("input_audio_buffer.committed") and not caller.of("response.created")
     assert [each["error"]["code"] for each in caller.of("error")] == ["not_supported"] * 2
+
+
+def test_a_client_that_is_eager_waits_less_for_the_end_of_a_turn(tmp_path: Path):
+    def wait_ms(folder: Path, eagerness: str) -> int:
+        folder.mkdir()
+
+        async def scenario() -> Caller:
+            async with call(folder, protocol=OpenAIRealtime("parley")) as caller:
+                detection = {"type": "semantic_vad", "eagerness": eagerness}
+                update = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+                caller.say(type="session.update", session=update)
+                await caller.until("session.updated")
+                await spoken(caller, until="input_audio_buffer.committed")
+                later = {**detection, "eagerness": "auto"}
+                update = {"type": "realtime", "audio": {"input": {"turn_detection": later}}}
+                caller.say(type="session.update", session=update)
+                await asyncio.sleep(1)
+            return caller
+
+        caller = virtual_time.run(scenario())
+        [refused] = caller.of("error")
+        assert refused["error"]["param"] == "session.audio.input.turn_detection.eagerness"
+        [ended] = [each for each in caller.events if each.kind is Kind.USER_TURN]
+        return ended.arrival_us
+
+    high, low = (wait_ms(tmp_path / name, name) for name in ("high", "low"))
+    assert high < low
