@@ -1,4 +1,6 @@
-"""Half duplex of the MiniCPM-o server (``/ws/half_duplex``): the caller and the bot speak in turns.
+"""Half duplex of the MiniCPM-o server (``/ws/half_duplex``, and with pictures ``/ws/half_duplex_omni``).
+
+The caller and the bot speak in turns.
 
 Field names are those of that server's code and page. The following differences are intended:
 
@@ -36,6 +38,7 @@ from parley.protocols.client_protocol import (
     Happening,
     LeaveSession,
     Message,
+    Pictures,
     ProtocolError,
     QueueUpdate,
     RecognisedWords,
@@ -52,7 +55,7 @@ from parley.protocols.client_protocol import (
     samples_of,
     written,
 )
-from parley.protocols.minicpm_duplex import NO_ROOM
+from parley.protocols.minicpm_duplex import NO_ROOM, pictures_of
 
 INPUT = Format(Codec.FLOAT32, 16_000)
 OUTPUT = Format(Codec.FLOAT32, 24_000)
@@ -63,6 +66,8 @@ MOST_AUDIO_BYTES = 640_000
 # but a single part.
 MOST_MESSAGE_CHARS = 2_600_000
 MOST_CHARS, MOST_ITEMS = 32_768, 64
+# Field with the pictures of a chunk, and the parameter of the refusal where a deployment uses none.
+FRAMES, UNSEEN_PARAM = "frame_base64_list", "input_image"
 # A reference voice is not decoded: it has no effect here.
 MOST_VOICE_CHARS = 2_560_000
 
@@ -130,6 +135,8 @@ class HalfDuplex:
 
     Args:
         longest_s: upper bound of ``timeout_s``.
+        sees: a chunk may have pictures. Where the deployment uses none, the first ones are refused by an
+            ``error``, and later ones are left out.
     """
 
     name = "half_duplex"
@@ -142,8 +149,8 @@ class HalfDuplex:
     input_format = INPUT
     output_format = OUTPUT
 
-    def __init__(self, *, longest_s: int) -> None:
-        self._longest_s = longest_s
+    def __init__(self, *, longest_s: int, sees: bool = False) -> None:
+        self._longest_s, self._sees = longest_s, sees
         self._session_id = ""
         self._prepared: Message | None = None
         self._prepared_ms = 0
@@ -227,10 +234,14 @@ class HalfDuplex:
         data = samples_of(
             message.get("audio_base64"), Codec.FLOAT32, param="audio_base64", most_bytes=MOST_AUDIO_BYTES
         )
-        return [] if self._is_speaking else [Speech(data)]
+        pictures = pictures_of(message, FRAMES) if self._sees else ()
+        shown: list[Action] = [Pictures(pictures)] if pictures else []
+        return shown if self._is_speaking else [Speech(data), *shown]
 
     def refused(self, refusal: ProtocolError) -> Sequence[Message]:
         """Return the message for a refusal (``ClientProtocol.refused``)."""
+        if refusal.param == UNSEEN_PARAM:
+            self._sees = False
         return [{"type": "error", "error": str(refusal), "code": refusal.code}]
 
     # Messages to the client.

@@ -509,12 +509,7 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     data = samples_of(message.get(audio), Codec.FLOAT32, param=audio, most_bytes=MOST_CHUNK_MS * BYTES_PER_MS)
     if not data:
         raise ProtocolError(f"{audio}: expected audio", code="invalid_payload", param=audio)
-    shown = message.get(frames) or []
-    if not isinstance(shown, list) or len(shown) > MOST_PICTURES:
-        raise ProtocolError(
-            f"{frames}: expected at most {MOST_PICTURES} pictures", code="invalid_payload", param=frames
-        )
-    pictures = tuple(decoded(each, param=frames, most_bytes=MOST_PICTURE_BYTES) for each in shown)
+    pictures = pictures_of(message, frames)
     if not isinstance(message.get("force_listen", False), bool):
         raise ProtocolError(
             "force_listen: expected true or false", code="invalid_payload", param="force_listen"
@@ -526,6 +521,20 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     if pictures:
         actions.append(Pictures(pictures))
     return [*actions, Speech(data)], len(data) / BYTES_PER_MS
+
+
+def pictures_of(message: Message, field: str) -> tuple[bytes, ...]:
+    """Return the files of the pictures in a field of a chunk; none where it has no such field.
+
+    Raises:
+        Refusal: they cannot be read, or are too many or too large.
+    """
+    shown = message.get(field) or []
+    if not isinstance(shown, list) or len(shown) > MOST_PICTURES:
+        raise ProtocolError(
+            f"{field}: expected at most {MOST_PICTURES} pictures", code="invalid_payload", param=field
+        )
+    return tuple(decoded(each, param=field, most_bytes=MOST_PICTURE_BYTES) for each in shown)
 
 
 def update_of(message: Message) -> SessionUpdate:

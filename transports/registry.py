@@ -225,6 +225,7 @@ TRANSPORTS = TransportRegistry(
                 "/v1/realtime",
                 "/ws/duplex/{client_id}",
                 "/ws/half_duplex/{name}",
+                "/ws/half_duplex_omni/{name}",
                 "/ws/chat",
                 "/ws/streaming/{name}",
             ),

@@ -101,6 +101,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     (SOCKET, "/v1/realtime"): _C,
     (SOCKET, "/ws/duplex/{client_id}"): _C,
     (SOCKET, "/ws/half_duplex/{name}"): _C,
+    (SOCKET, "/ws/half_duplex_omni/{name}"): _C,
     (SOCKET, "/ws/chat"): _C,
     (SOCKET, "/ws/streaming/{name}"): _C,
     (SOCKET, "/ws"): _C,

@@ -12,7 +12,8 @@ call. A client is refused before the socket is accepted, with an HTTP status and
 A client whose protocol has messages for it (``ClientProtocol.queues``) waits for a line when the server is
 full; any other is refused.
 
-``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name.
+``/ws/half_duplex/{name}`` is a call by turns in the MiniCPM-o server's protocol, under its client's name, and
+``/ws/half_duplex_omni/{name}`` the same with pictures.
 ``/v1/realtime`` serves three protocols: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
 Unmute's for the subprotocol ``realtime`` alone. Where none of these is given, the client's first message
 decides between the first two (``first_message``).
@@ -128,14 +129,21 @@ class RealtimeSockets:
         router.add_api_websocket_route("/v1/realtime", self.realtime)
         router.add_api_websocket_route("/ws/duplex/{client_id}", self.duplex)
         router.add_api_websocket_route("/ws/half_duplex/{name}", self.half_duplex)
+        router.add_api_websocket_route("/ws/half_duplex_omni/{name}", self.half_duplex_omni)
         return router
 
     async def half_duplex(self, websocket: WebSocket, name: str) -> None:
         """Serve the half-duplex protocol of the MiniCPM-o server: both sides take turns."""
+        await self._serve_half_duplex(websocket, name, sees=False)
 
+    async def half_duplex_omni(self, websocket: WebSocket, name: str) -> None:
+        """Serve the half-duplex protocol of the MiniCPM-o server with pictures of the caller."""
+        await self._serve_half_duplex(websocket, name, sees=True)
+
+    async def _serve_half_duplex(self, websocket: WebSocket, name: str, *, sees: bool) -> None:
         def make() -> ClientProtocol:
             check_name(name)
-            return HalfDuplex(longest_s=LONGEST_NAMED_CALL_S)
+            return HalfDuplex(longest_s=LONGEST_NAMED_CALL_S, sees=sees)
 
         await self.serve(websocket, make, app="half_duplex_audio", mode="cascade")
 

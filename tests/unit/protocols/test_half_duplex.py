@@ -1,5 +1,6 @@
 """The half duplex of the MiniCPM-o server, message by message."""
 
+import base64
 import json
 import random
 from typing import Any
@@ -18,6 +19,7 @@ from parley.protocols.client_protocol import (
     EndAfter,
     Happening,
     LeaveSession,
+    Pictures,
     ProtocolError,
     QueueUpdate,
     RecognisedWords,
@@ -326,3 +328,21 @@ def test_no_message_raises_anything_but_a_refusal(seed: int):
             assert answer["type"] == "error" and answer["error"]
         else:
             assert all(isinstance(action, Action) for action in actions)
+
+
+def test_pictures_of_a_chunk_are_shown_until_the_deployment_refuses_them():
+    picture = base64.b64encode(b"a picture").decode()
+    chunk = {**AUDIO, "frame_base64_list": [picture]}
+    assert not any(isinstance(action, Pictures) for action in read(prepared(), chunk))
+    protocol = HalfDuplex(longest_s=600, sees=True)
+    messages_of(protocol, Began("a-session"))
+    read(protocol, PREPARE)
+    speech, shown = read(protocol, chunk)
+    assert isinstance(speech, Speech) and shown == Pictures((b"a picture",))
+    with pytest.raises(ProtocolError, match="at most 4 pictures"):
+        read(protocol, {**AUDIO, "frame_base64_list": [picture] * 5})
+    # While the bot speaks its camera still sees.
+    messages_of(protocol, ReplyBegan("r"))
+    assert read(protocol, chunk) == [Pictures((b"a picture",))]
+    protocol.refused(ProtocolError("no pictures", code="not_supported", param="input_image"))
+    assert read(protocol, chunk) == []
