@@ -22,7 +22,7 @@ from parley.pipelines.announcements import disclosure_of, when_heard
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
-from parley.pipelines.greeting import greet, introduce
+from parley.pipelines.greeting import announcements_of, greet, introduce
 from parley.pipelines.latency_reports import LatencyReports
 from parley.pipelines.lifecycle import OVER_LIMIT, call_worker
 from parley.pipelines.media_taps import tapped
@@ -115,7 +115,7 @@ def build(
     disclosure = disclosure_of(call, bot)
     if disclosure:
         when_heard(call.events, disclosure, partial(_publish_disclosed, call, disclosure))
-    phrases = [phrase for phrase in (disclosure, engines.recordings.announcement_of(call)) if phrase]
+    phrases = announcements_of(engines, call)
     greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcements=phrases)
     TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)

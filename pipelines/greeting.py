@@ -13,7 +13,10 @@ from pipecat.transports.base_transport import BaseTransport
 
 from parley.configs.deployment import Bot
 from parley.core.call_events import PhraseChosen, TextGiven
+from parley.pipelines.announcements import disclosure_of
 from parley.pipelines.call import Call
+from parley.pipelines.engines.engines import Engines
+from parley.processors.speech.phrases import protected_phrase
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Event
 from parley.session_store.owed import OwedWords, is_begun, owed_of
@@ -36,6 +39,12 @@ def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
     spoken = TTSSpeakFrame(greeting, append_to_context=True)
     spoken.interruptible = bot.greeting_interruptible or call.reconnected is not None
     return spoken
+
+
+def announcements_of(engines: Engines, call: Call) -> list[str]:
+    """Return the phrases that a call begins with, before the greeting."""
+    found = (disclosure_of(call, engines.deployment.bot), engines.recordings.announcement_of(call))
+    return [phrase for phrase in found if phrase]
 
 
 def first_words(call: Call, bot: Bot) -> str:
@@ -112,10 +121,7 @@ def greet(
     lost its answer with the stream. ``announcements`` come before the greeting and cannot be interrupted.
     """
     opening: list[Frame | None] = []
-    for phrase in announcements:
-        spoken = TTSSpeakFrame(phrase, append_to_context=True)
-        spoken.interruptible = False
-        opening.append(spoken)
+    opening += [protected_phrase(phrase) for phrase in announcements]
     if greets:
         is_owed = asks_again and _asks_again(call)
         opening += [greeting_of(call, bot), LLMRunFrame() if is_owed else None]

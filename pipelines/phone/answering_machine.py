@@ -18,7 +18,7 @@ from parley.core.tuning import tuned
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.greeting import greeting_of
+from parley.pipelines.greeting import announcements_of, greeting_of
 from parley.processors.turns.voicemail import ModelClassifier, RulesClassifier, VoicemailScreen
 from parley.turn_taking.answering_machine import VoicemailTuning
 
@@ -72,6 +72,7 @@ async def open_screening(engines: Engines, call: Call) -> Screening:
         settings,
         classifier=classifier,
         greeting=greeting_of(call, engines.deployment.bot),
+        announcements=announcements_of(engines, call),
         rate_hz=INPUT_RATE_HZ,
         events=call.events,
     )

@@ -58,6 +58,7 @@ from parley.core.call_events import (
 )
 from parley.core.clock import Clock
 from parley.language import Language
+from parley.processors.speech.phrases import protected_phrase
 from parley.processors.turns.floor import Floor
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -192,8 +193,7 @@ class IdleMonitor:
         if not farewell:
             return
         logger.info("the server is stopping: saying goodbye and ending the conversation")
-        spoken = TTSSpeakFrame(farewell, append_to_context=True)
-        spoken.interruptible = False
+        spoken = protected_phrase(farewell)
         since: list[str] = []
         self._since = since
         await say(spoken)

@@ -18,7 +18,7 @@ The object owns no task: ``run`` is one that its caller owns. Event handlers nev
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,6 +50,8 @@ from parley.core.call_events import (
     CallAnswered,
     CallEnding,
     CallerJoined,
+    GuessWithdrawn,
+    PhraseChosen,
     VoiceEnded,
     VoiceStarted,
     Wait,
@@ -62,6 +64,7 @@ from parley.core.media import pcm16_to_float
 from parley.core.tuning import tuned
 from parley.language.vocabulary import AnsweringPhrases
 from parley.processors.pipecat_internals import ClassifierAnswers
+from parley.processors.speech.phrases import protected_phrase
 from parley.processors.taps.notice import NoticeTap
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -180,6 +183,7 @@ class VoicemailScreen:
         settings: waits and the message.
         classifier: None for rules.
         greeting: first speech to a person; None: their first turn is answered.
+        announcements: phrases before it, which cannot be interrupted.
         rate_hz: sample rate of the caller's audio.
         events: events of the call. The answerer is published, once for each decision.
         clock: None for the clock of the loop; tests pass another.
@@ -197,12 +201,13 @@ class VoicemailScreen:
         *,
         classifier: BaseClassifier | None,
         greeting: TTSSpeakFrame | None,
+        announcements: Sequence[str] = (),
         rate_hz: int,
         events: CallEvents,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings = tuned(VoicemailTuning, settings)
-        self._greeting = greeting
+        self._greeting, self._announcements = greeting, announcements
         self._events = events
         self._clock: Clock = clock or LoopClock()
         self._screen = AnswerScreen(settings)
@@ -271,10 +276,8 @@ class VoicemailScreen:
             if self._screen.state is not was:
                 await self._follow(was, say)
         if self._settings.message is not None:
-            message = TTSSpeakFrame(self._settings.message, append_to_context=True)
-            message.interruptible = False
             # Pushed from the detector, which lets no other frame pass any more.
-            await self.detector.push_frame(message)
+            await self.detector.push_frame(protected_phrase(self._settings.message))
         await say(EndFrame())
 
     async def _next(self) -> VoicemailEvent:
@@ -305,7 +308,14 @@ class VoicemailScreen:
         elif state is VoicemailState.NOBODY or (
             state is VoicemailState.PERSON and was is VoicemailState.LISTENING
         ):
+            if self._announcements:
+                # An answer that was prepared would overtake them.
+                self._events.publish(GuessWithdrawn(self._events.now_ms()))
             await self._opens.notify()
+            for phrase in self._announcements:
+                self._events.publish(PhraseChosen(self._events.now_ms(), phrase))
+                # Before the question that is released here.
+                await self.hold.push_frame(protected_phrase(phrase))
             await self.hold.release(asks=self._greeting is None)
             if self._greeting is not None:
                 await say(self._greeting)

@@ -102,3 +102,21 @@ def test_a_beep_alone_gives_a_machine_away(tmp_path: Path):
     call = place(tmp_path, caller, ("uh", "um", "the", "of"))
     assert answered_by(call) == "voicemail"
     assert texts(call) == [MESSAGE]
+
+
+@pytest.mark.parametrize("greeting", [GREETING, ""])
+def test_a_person_hears_the_announcements_before_anything_else(tmp_path: Path, greeting: str):
+    tells = "You are talking to an AI."
+    caller = [silence(800), voice(400), silence(8_000)]
+    call = place(tmp_path, caller, PERSON, greeting=greeting, bot={"disclosure": tells}, tail_ms=500)
+    assert answered_by(call) == "person"
+    assert texts(call)[0] == tells
+    assert (GREETING in texts(call)) == bool(greeting)
+    [disclosed] = [event for event in call.events if event.kind is Kind.DISCLOSED]
+    assert disclosed.payload["text"] == tells
+
+
+def test_a_machine_hears_no_announcement(tmp_path: Path):
+    caller = [silence(500), voice(3_000), silence(1_500), beep(), silence(20_000)]
+    call = place(tmp_path, caller, MACHINE, bot={"disclosure": "You are talking to an AI."})
+    assert texts(call) == [MESSAGE]
