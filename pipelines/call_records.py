@@ -102,6 +102,8 @@ class CallRecords:
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
         if call.line:
             payload["line"] = call.line
+        if kind is Kind.JOINED:
+            payload |= call.choices.as_payload()
         key = f"{kind.value}.{call.call_id}"
         call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
 

@@ -30,7 +30,8 @@ class Kind(StrEnum):
 
     # A transport, or the camera ("camera") or shared screen ("screen") of a call, joined or left. transport,
     # call_id; for a phone call that may lose its stream, line (the same for each of its streams); for the end
-    # of an outbound call, answered_by
+    # of an outbound call, answered_by; for the beginning of a call whose caller chose something, choices
+    # (names by field of the call; true for instructions)
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,

@@ -237,6 +237,10 @@ async def cascade_stages(
     )
 
 
+def _never() -> bool:
+    return False
+
+
 async def _models_of(
     engines: Engines, call: Call, context: LLMContext, privacy: CallPrivacy, tools: DurableTools
 ) -> tuple[FrameProcessor, list[FrameProcessor], FrameProcessor]:
@@ -257,8 +261,9 @@ async def _models_of(
             events=events,
             reveal=privacy.reveal,
             requested=lambda: call.client.requested(),
+            prompt=call.choices.prompt(engines.deployment.bot.system_prompt),
         ),
-        engines.build_tts(events),
+        engines.build_tts(events, call.choices.voice),
     )
 
 

@@ -110,7 +110,7 @@ async def _build(
         # A stop word is best detected in one signal: the output of echo control switches between two.
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(events=events, recorded=call.recorded_words, as_kept=privacy.utterance),
-        engines.build_tts(events),
+        engines.build_tts(events, call.choices.voice),
         engines.answering.build(
             tools=tools,
             context=context,
@@ -119,6 +119,7 @@ async def _build(
             events=events,
             reveal=privacy.reveal,
             requested=lambda: call.client.requested(),
+            prompt=call.choices.prompt(engines.deployment.bot.system_prompt),
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
