@@ -4,6 +4,7 @@
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openMicrophone, sharesScreens } from "./call.js";
+import { Choices } from "./choices.js";
 import { part, showNotice, write } from "./element.js";
 import { LatencyBeacon } from "./latency.js";
 import { chooseLanguage, t, translate } from "./language.js";
@@ -65,6 +66,7 @@ const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
 const transcript = new Transcript(bubbles);
 const mode = new Mode();
+const choices = new Choices(mode);
 
 class TalkPage {
   /** @type {State} */
@@ -149,7 +151,8 @@ class TalkPage {
       this.#microphone = microphone;
       this.#measure();
       await mode.known;
-      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees });
+      const chosen = await choices.take();
+      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees, chosen });
       if (call.closed) return;
       this.#tellMedia(call);
       this.#startedAt = Date.now();
@@ -212,7 +215,7 @@ class TalkPage {
    * @param {number} requestMs
    */
   async #openAgain(call, requestMs) {
-    const asked = { raw, mode: mode.chosen, sees: mode.sees, reconnects: true, requestMs };
+    const asked = { raw, mode: mode.chosen, sees: mode.sees, chosen: choices.taken, reconnects: true, requestMs };
     await call.open(this.#microphone, this.#binding.sessionId, asked);
     await this.#sight.moveTo(call);
     this.#tellMedia(call);
@@ -565,6 +568,7 @@ class TalkPage {
     parts.microphoneCaption.textContent = t(caption);
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
+    choices.lock(busy);
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
     parts.camera.setAttribute("aria-pressed", String(this.#sight.shows("camera")));

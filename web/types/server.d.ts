@@ -420,6 +420,30 @@ export type DuplexMessage =
   | { type: "timeout"; reason: string }
   | { type: "stopped" };
 
+/** Preset or reference voice that a call may choose. */
+export interface NamedChoice {
+  id: string;
+  name: string;
+  description: string;
+}
+
+/** What a call of one mode may choose. */
+export interface ModeChoices {
+  /** The deployment's own first. */
+  voices: string[];
+  presets: NamedChoice[];
+  reference_voices: NamedChoice[];
+  instructions: boolean;
+}
+
+/** What calls may choose, from `/api/choices`. */
+export interface CallChoices {
+  modes: Record<string, ModeChoices>;
+  most_instruction_chars: number;
+  /** This client may request a sample of a voice. */
+  speaks: boolean;
+}
+
 /** State of the server, from `/status`. */
 export interface Status {
   deployment?: string;
