@@ -226,6 +226,7 @@ class Call:
         call_id: unique id.
         scope: part of the event stream for stages that may be replaced during the call; None: all of it.
         choices: of the caller: voice, preset, reference voice, instructions.
+        begins_held: the call goes on that was on hold when its stream was lost, and still is.
     """
 
     conversation: Conversation
@@ -251,6 +252,7 @@ class Call:
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     scope: EventScope | None = None
     choices: CallChoices = CallChoices()
+    begins_held: bool = False
 
     @property
     def events(self) -> CallEvents:

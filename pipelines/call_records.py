@@ -17,6 +17,8 @@ from parley.core.call_events import (
     CallEnding,
     CameraChanged,
     EngineFailedOver,
+    HoldBegan,
+    HoldEnded,
     OperatorListened,
     PassagesCited,
     PhraseChosen,
@@ -95,6 +97,8 @@ class CallRecords:
         events.subscribe(PrivatePauseBegan, self._on_private_pause)
         events.subscribe(PrivatePauseEnded, self._on_private_pause)
         events.subscribe(OperatorListened, self._on_operator_listened)
+        events.subscribe(HoldBegan, lambda _event: self._note_hold("began"))
+        events.subscribe(HoldEnded, lambda event: self._note_hold("ended", by=event.by))
 
     def note(self, kind: Kind) -> None:
         """Record that the call began, or ended; the end with the server's reason, if it was the server's."""
@@ -176,6 +180,11 @@ class CallRecords:
     def _on_private_pause(self, event: PrivatePauseBegan | PrivatePauseEnded) -> None:
         state = "paused" if isinstance(event, PrivatePauseBegan) else "resumed"
         self._write_recording(state, by=event.by)
+
+    def _note_hold(self, state: str, **more: str) -> None:
+        conversation = self._call.conversation
+        payload = {"call_id": self._call.call_id, "state": state, **more}
+        conversation.record(conversation.draft(Kind.HOLD, "system", payload))
 
     def _on_operator_listened(self, event: OperatorListened) -> None:
         conversation = self._call.conversation

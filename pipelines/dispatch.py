@@ -158,6 +158,7 @@ async def run_session(
             rules=rules,
             choices=choices,
             reconnected="" if is_reconnected else None,
+            begins_held=is_reconnected and body.get("held") is True,
             earlier=earlier,
             line=line,
         )

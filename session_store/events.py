@@ -91,6 +91,8 @@ class Kind(StrEnum):
     # reason, lost_ms; with "ended" duration_ms, lost_ms; with "paused" and "resumed" by ("operator", "tool",
     # "time")
     RECORDING = "recording"
+    # Hold of a call. call_id, state ("began", "ended"); at its end by ("caller", "time", "goodbye")
+    HOLD = "hold"
     # An operator listens to a call while it lasts, or no longer. call_id, state ("began", "ended")
     LISTENED = "listened"
 

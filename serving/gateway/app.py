@@ -264,6 +264,10 @@ def create_app(
             raise PeerError("reconnect: expected true, false or nothing")
         if body.get("reconnect") and body.get("session") is None:
             raise PeerError("reconnect: expected with the session that goes on")
+        if not isinstance(body.get("held"), (bool, NoneType)):
+            raise PeerError("held: expected true, false or nothing")
+        if body.get("held") and not body.get("reconnect"):
+            raise PeerError("held: expected with the reconnection of a call that was on hold")
         if body.get("mode") is not None and body["mode"] not in modes:
             raise PeerError(f"mode: expected {' or '.join(modes) or 'none is offered here'}, or nothing")
         if conversations is not None and not conversations.store.available:

@@ -181,6 +181,7 @@ def simulate(
     finder: PassageFinder | None = None,
     privacy: Mapping[str, Any] = MappingProxyType({}),
     records: bool = False,
+    begins_held: bool = False,
     choices: CallChoices | None = None,
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
@@ -212,6 +213,7 @@ def simulate(
         cites: passages that the model names for answers that contain the key.
         finder: finds passages for each question.
         privacy: what is redacted.
+        begins_held: the call goes on that was on hold.
         choices: of the caller.
         records: the call is recorded below ``tmp_path / "data"``.
         endpoint: by default the policy whose waits do not depend on fitted weights.
@@ -313,6 +315,7 @@ def simulate(
                     finished=played.finished,
                     peer_cancels_echo=peer_cancels_echo,
                     rules=rules or ClientRules(),
+                    begins_held=begins_held,
                     choices=choices or CallChoices(),
                     voicemail=None if voicemail is None else VoicemailTuning.model_validate(dict(voicemail)),
                 )

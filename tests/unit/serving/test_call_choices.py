@@ -160,6 +160,8 @@ async def test_a_call_that_names_something_unknown_is_refused_before_its_offer(
         assert refused.json() == {"error": "voice: there is no voice 'alloy' (known: parley, rms)"}
         body = {"voice": "rms", "preset": "bank", "instructions": "Be brief."}
         assert (await client.post("/start", json={"body": body})).status_code == 200
+        held = {"session": None, "held": True}
+        assert (await client.post("/start", json={"body": held})).status_code == 400
 
 
 def test_the_rule_for_instructions_is_that_of_the_client():
