@@ -10,6 +10,7 @@ import { LatencyBeacon } from "./latency.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
+import { Hold } from "./hold.js";
 import { Mode } from "./mode.js";
 import { pauseMs } from "./reconnection.js";
 import { Sight, stopTracks } from "./sight.js";
@@ -85,6 +86,7 @@ class TalkPage {
     leave: () => this.#goToText(),
     report: (answer) => this.#call?.report("tier", { answer }),
   });
+  #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => this.#show());
   #asking = false;
   /** @type {AudioContext | null} */
   #context = null;
@@ -215,7 +217,7 @@ class TalkPage {
    * @param {number} requestMs
    */
   async #openAgain(call, requestMs) {
-    const asked = { raw, mode: mode.chosen, sees: mode.sees, chosen: choices.taken, reconnects: true, requestMs };
+    const asked = { raw, mode: mode.chosen, sees: mode.sees, chosen: choices.taken, reconnects: true, held: this.#hold.isOn, requestMs };
     await call.open(this.#microphone, this.#binding.sessionId, asked);
     await this.#sight.moveTo(call);
     this.#tellMedia(call);
@@ -463,6 +465,9 @@ class TalkPage {
       case "tier":
         this.#steps.take(data);
         break;
+      case "hold":
+        this.#hold.take(data);
+        break;
       case "votes":
         mode.take(data);
         break;
@@ -531,6 +536,7 @@ class TalkPage {
     this.#microphone = null;
     this.#sight.close();
     this.#steps.close();
+    this.#hold.close();
     this.#context?.close();
     this.#context = null;
     parts.sound.srcObject = null;
@@ -555,7 +561,7 @@ class TalkPage {
     const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
     document.body.dataset.state = state;
     document.body.dataset.microphone = deaf ? "none" : muted ? "muted" : "on";
-    const label = state !== "listening" ? state : deaf ? "deaf" : muted ? "muted" : state;
+    const label = this.#hold.isOn && inCall(state) ? "held" : state !== "listening" ? state : deaf ? "deaf" : muted ? "muted" : state;
     write(parts.state, t(`state_${label}`));
     write(parts.talkLabel, t(busy ? "hang_up" : "talk"));
     // The pressed state says that it is muted: a name that changes too would say the opposite.
@@ -569,6 +575,7 @@ class TalkPage {
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
     choices.lock(busy);
+    this.#hold.show({ isUp: inCall(state) });
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
     parts.camera.setAttribute("aria-pressed", String(this.#sight.shows("camera")));

@@ -67,6 +67,13 @@ export interface TierChange {
   to?: MediumName;
 }
 
+/** State of a call that its caller can put on hold, and the longest hold. */
+export interface HoldState {
+  kind: "hold";
+  is_on: boolean;
+  most_s: number;
+}
+
 /** Change of the tier in a call, where it concerns a step to another medium. */
 export interface StepChange {
   kind: "tier";
@@ -323,6 +330,7 @@ export type ServerMessage =
   | LineQueue
   | Votes
   | StepChange
+  | HoldState
   | HeardReply
   | { kind: "session"; id: string }
   | { kind: "session_lost"; reason?: string }
