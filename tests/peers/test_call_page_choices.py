@@ -38,13 +38,14 @@ async def test_a_caller_chooses_how_the_bot_speaks_and_pauses_the_call(chromium:
         more = f"bot: {{greeting: ''}}\n{VOICES}"
         with serving(tmp_path, f"llm: {row}", more=more, takes_instructions=True) as served:
             async with visit(chromium, served.address, *flags) as person:
-                panel, page = person.part("choices"), person.page
-                await panel.locator("summary").click()
+                page = person.page
+                await person.part("choose").click()
                 await expect(person.part("choice-reference")).to_be_hidden()
                 await page.get_by_label("Voice", exact=True).select_option("rms")
                 await page.get_by_label("Role").select_option("bank_helper")
                 await page.get_by_label("Instructions").fill("Name no numbers.")
                 await expect(person.part("hear")).to_be_visible()
+                await page.get_by_role("button", name="Done").click()
 
                 await person.part("talk").click()
                 await person.state("listening")

@@ -33,7 +33,8 @@ export class Choices {
   /** @type {HTMLAudioElement | null} the sample that plays */
   #sample = null;
   #parts = {
-    panel: part("choices", HTMLDetailsElement),
+    opener: part("choices", HTMLElement),
+    dialog: part("choices-dialog", HTMLDialogElement),
     fields: part("choice-fields", HTMLFieldSetElement),
     hint: part("choice-hint", HTMLElement),
     about: part("choice-about", HTMLElement),
@@ -53,6 +54,7 @@ export class Choices {
         this.#show();
       });
     }
+    part("choose", HTMLButtonElement).addEventListener("click", () => this.#parts.dialog.showModal());
     this.#parts.hear.addEventListener("click", () => this.#hear());
   }
 
@@ -111,7 +113,7 @@ export class Choices {
   }
 
   #show() {
-    const { panel, fields, hint, about, hear, instructions } = this.#parts;
+    const { opener, fields, hint, about, hear, instructions } = this.#parts;
     const offer = this.#offer();
     const kept = remembered();
     this.#list("voice", offer.voices.map((name) => ({ id: name, name, description: "" })), kept);
@@ -119,7 +121,7 @@ export class Choices {
     this.#list("reference_voice", offer.reference_voices, kept);
     instructions.hidden = !offer.instructions;
     hear.hidden = !this.#offered?.speaks;
-    panel.hidden = !offer.instructions && names().every((name) => placeOf(name).hidden);
+    opener.hidden = !offer.instructions && names().every((name) => placeOf(name).hidden);
     fields.disabled = this.#isBusy;
     write(hint, t(this.#isBusy ? "choices_in_call" : "choices_next_call"));
     write(about, offer.presets.find(({ id }) => id === listOf("preset").value)?.description ?? "");
