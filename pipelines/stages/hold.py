@@ -240,8 +240,10 @@ class CallHold:
 
     async def _until_booked(self) -> None:
         """Return when the heard part of what the hold cut is known, or will not become known."""
-        if self._call.live.playout.heard_clock.open_ids:
-            await self._call.events.wait_for(ReplyFinished, within_ms=BOOKS_MS)
+        clock, events = self._call.live.playout.heard_clock, self._call.events
+        due_ms = events.now_ms() + BOOKS_MS
+        while clock.open_ids and (left_ms := due_ms - events.now_ms()) > 0:
+            await events.wait_for(ReplyFinished, within_ms=left_ms)
 
     def _send(self) -> None:
         if self._call.rtvi:

@@ -11,6 +11,7 @@ from parley.core.call_events import HoldRequested
 from parley.session_store.events import Kind
 from parley.turn_taking.hold import HOLD_MOST_S
 from parley.turn_taking.idle import IdleTuning
+from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.fakes.scripted_llm import TOOL, ScriptedRow
 from tests.fakes.tools import FakeTool
 from tests.fakes.tts import ToneTts
@@ -154,6 +155,27 @@ def test_two_holds_in_one_reply_and_a_repeated_request_lose_no_word(tmp_path: Pa
     said = " ".join(text for text, _ in replies(call))
     assert said.replace(".", "").split() == ANSWER.replace(".", "").split()
     assert states(call) == ["began", "ended caller"] * 2
+
+
+def test_a_speech_model_with_words_of_its_own_takes_no_units_on_hold(tmp_path: Path):
+    host = ScriptedOmniHost(OmniScript())
+    units: list[int] = []
+
+    async def request(running: RunningCall) -> None:
+        events = running.call.events
+        for pause_s, is_on in ((3, True), (1, None), (4, None), (0, False), (2, None)):
+            await asyncio.sleep(pause_s)
+            if is_on is None:
+                units.append(host.engines[0].units)
+            else:
+                events.publish(HoldRequested(events.now_ms(), is_on=is_on))
+
+    call = simulate([silence(12_000)], tmp_path, omni=[host], concurrently=request, **BROWSER)
+    soon, later, after = units
+    assert soon == later > 20 and after > later + 20
+    assert quiet(call, 3.5, 8)
+    assert call.bot_spans_ms()[-1][1] > 9_000
+    assert states(call) == ["began", "ended caller"]
 
 
 def test_no_prompt_comes_on_hold_and_one_comes_after_it(tmp_path: Path):
