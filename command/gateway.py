@@ -58,6 +58,7 @@ async def gateway(
     from parley.serving.gateway.app import create_app
     from parley.serving.gateway.auth.audit import AuditLog
     from parley.serving.gateway.auth.exposure import describe_exposure
+    from parley.serving.gateway.call_choices import CallOffers
     from parley.serving.gateway.desk.desk import Desk
     from parley.serving.gateway.http.idle_memory import returning_memory
     from parley.serving.gateway.http.server import http_server
@@ -103,6 +104,7 @@ async def gateway(
         deployment.server,
         admitted=gate.admits if is_bounded else None,
         uses_recogniser=lambda wanted: engines.uses_recogniser(wanted or mode),
+        offers=CallOffers(engines.choices_of, lambda client: engines.answering.rules(client).may_instruct),
         usage=engines.answering.usage,
         readiness=not_ready,
         run_call=lambda arguments: run_session(

@@ -7,10 +7,11 @@ that holds them.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from parley.core.call_choices import OWN_VOICE
 from parley.core.privacy import PrivacySettings
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
@@ -220,6 +221,9 @@ class Thinking(StrictModel):
     vision: VisionSettings = VisionSettings()
 
 
+VoiceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+
+
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
     # These speak English, and a deployment that names another voice may not want them.
     if tts is None or tts.name != DEFAULT_VOICE:
@@ -238,6 +242,13 @@ class Speaking(StrictModel):
         "after an embedded voice, and services and embedded ones after a service (docs/how-to/failover.md). "
         "If not set: flite and espeak after hibari, none after another voice",
     )
+    voices: dict[VoiceName, Choice] = Field(
+        default_factory=dict,
+        max_length=8,
+        description="further voices by name, one of which a caller may choose for a call "
+        "(docs/reference/serving.md#choices-of-a-caller); embedded engines, where ``tts`` is one. Each is "
+        "loaded at startup, and ``tts`` speaks what it cannot",
+    )
     phrases: tuple[str, ...] = Field(
         (),
         max_length=200,
@@ -249,6 +260,13 @@ class Speaking(StrictModel):
         description='backchannels ("mhm") while the caller talks; null: never. Needs an embedded voice and '
         "``hearing.turn``",
     )
+
+    @field_validator("voices")
+    @classmethod
+    def _no_second_own_voice(cls, voices: dict[str, Choice]) -> dict[str, Choice]:
+        if OWN_VOICE in voices:
+            raise ValueError(f"{OWN_VOICE!r} is the name of the voice of tts")
+        return voices
 
     @field_validator("fallback", mode="before")
     @classmethod

@@ -473,11 +473,12 @@ class Wait(StrEnum):
     QUEUE = "queue"
     PERSON = "person"
     SCREENING = "screening"
+    HOLD = "hold"
 
 
 @dataclass(frozen=True, slots=True)
 class WaitBegan(CallEvent):
-    """The caller begins to wait: for an answer, for a free line, or for a person who is being rung."""
+    """The caller begins to wait: for an answer, a free line, a person who is being rung, or on hold."""
 
     reason: Wait
 
@@ -492,6 +493,29 @@ class WaitEnded(CallEvent):
 @dataclass(frozen=True, slots=True)
 class WaitMasked(CallEvent):
     """A phrase covers the silence before the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequested(CallEvent):
+    """The caller puts the call on hold, or goes on with it."""
+
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBegan(CallEvent):
+    """The call is on hold: the bot is silent, and the caller is not heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEnded(CallEvent):
+    """The hold is over.
+
+    Attributes:
+        by: "caller", or "time" after its longest time and "goodbye" when the call ends otherwise.
+    """
+
+    by: str
 
 
 # Responses of the model.

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Protocol
 
+from parley.core.call_choices import CallChoices
 from parley.core.call_events import AnswerHeard, UtteranceRead
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.clock import Clock
@@ -224,6 +225,8 @@ class Call:
         line: name of the call in the records of its connections; empty where its id is enough.
         call_id: unique id.
         scope: part of the event stream for stages that may be replaced during the call; None: all of it.
+        choices: of the caller: voice, preset, reference voice, instructions.
+        begins_held: the call goes on that was on hold when its stream was lost, and still is.
     """
 
     conversation: Conversation
@@ -248,6 +251,8 @@ class Call:
     line: str = ""
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     scope: EventScope | None = None
+    choices: CallChoices = CallChoices()
+    begins_held: bool = False
 
     @property
     def events(self) -> CallEvents:

@@ -19,6 +19,8 @@ from parley.core.call_events import (
     CameraChanged,
     DisclosureHeard,
     EngineFailedOver,
+    HoldBegan,
+    HoldEnded,
     OperatorListened,
     PassagesCited,
     PhraseChosen,
@@ -110,6 +112,8 @@ class CallRecords:
         events.subscribe(PrivatePauseBegan, self._on_private_pause)
         events.subscribe(PrivatePauseEnded, self._on_private_pause)
         events.subscribe(OperatorListened, self._on_operator_listened)
+        events.subscribe(HoldBegan, lambda _event: self._note_hold("began"))
+        events.subscribe(HoldEnded, lambda event: self._note_hold("ended", by=event.by))
 
     def note(self, kind: Kind) -> None:
         """Record that the call began, or ended; the end with the server's reason, if it was the server's."""
@@ -117,6 +121,8 @@ class CallRecords:
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
         if call.line:
             payload["line"] = call.line
+        if kind is Kind.JOINED:
+            payload |= call.choices.as_payload()
         key = f"{kind.value}.{call.call_id}"
         call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
 
@@ -198,6 +204,11 @@ class CallRecords:
     def _on_private_pause(self, event: PrivatePauseBegan | PrivatePauseEnded) -> None:
         state = "paused" if isinstance(event, PrivatePauseBegan) else "resumed"
         self._write_recording(state, by=event.by)
+
+    def _note_hold(self, state: str, **more: str) -> None:
+        conversation = self._call.conversation
+        payload = {"call_id": self._call.call_id, "state": state, **more}
+        conversation.record(conversation.draft(Kind.HOLD, "system", payload))
 
     def _on_operator_listened(self, event: OperatorListened) -> None:
         conversation = self._call.conversation

@@ -17,6 +17,7 @@ from pipecat.runner.types import RunnerArguments
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.audio.comfort_noise import ComfortNoise
+from parley.core.call_choices import CallChoices
 from parley.core.errors import CapacityError, PeerError, StoreError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.pipelines.call import Call, EarlierStreams, LiveCall
@@ -142,6 +143,9 @@ async def run_session(
             peer_quiet_ms=lambda: transport.quiet_ms() if isinstance(transport, ReportsQuiet) else 0,
         )
         transport = await open_transport(engines, row, runner_args, live, sees=answers)
+        rules, choices = engines.answering.rules(identity), _choices_of(runner_args)
+        if choices.instructions:
+            rules.add_text()
         line, earlier = "", EarlierStreams()
         if is_reconnected:
             line, earlier = await _lost_call(conversations.store, conversation)
@@ -151,12 +155,19 @@ async def run_session(
             live,
             rtvi=row.capabilities.speaks_rtvi,
             peer_cancels_echo=reported if isinstance(reported, bool) else None,
-            rules=engines.answering.rules(identity),
+            rules=rules,
+            choices=choices,
             reconnected="" if is_reconnected else None,
+            begins_held=is_reconnected and body.get("held") is True,
             earlier=earlier,
             line=line,
         )
         await pipeline_of(chosen)(engines, transport, call)
+
+
+def _choices_of(arguments: RunnerArguments) -> CallChoices:
+    """Return the choices of a caller, which the gateway has checked; a foreign runner has none."""
+    return arguments.choices if isinstance(arguments, BrowserArguments) else CallChoices()
 
 
 async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[str, EarlierStreams]:

@@ -17,6 +17,7 @@ from pipecat.transports.base_transport import BaseTransport
 from parley.core.pictures import SCREEN, SHOWN
 from parley.pipelines.call import LiveCall
 from parley.processors.taps.notice import NoticeTap
+from parley.processors.turns.hold import HeldMedia
 
 
 def tapped(
@@ -24,7 +25,10 @@ def tapped(
 ) -> list[FrameProcessor]:
     """Return the processors of a call with its taps."""
     chain = list(processors)
-    chain.insert(chain.index(transport.input()) + 1, NoticeTap(partial(_notice_input, live)))
+    at = chain.index(transport.input()) + 1
+    # A caller who has put the call on hold is silent for those who follow it too.
+    at += isinstance(chain[at], HeldMedia)
+    chain.insert(at, NoticeTap(partial(_notice_input, live)))
     if not live.playout.follows_packets:
         chain.insert(chain.index(transport.output()) + 1, NoticeTap(partial(_notice_output, live)))
     return chain

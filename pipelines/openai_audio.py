@@ -42,13 +42,13 @@ class FileSpeaker:
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
 
-    async def __call__(self, text: str, kind: SpeechFormat) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a file with the speech.
+    async def __call__(self, text: str, kind: SpeechFormat, voice: str) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a file with the speech of a voice.
 
         Raises:
             EngineError: the voice failed.
         """
-        spoken = open_speech(self._engines)
+        spoken = open_speech(self._engines, voice)
         spoken.write(text)
         spoken.end()
         file = speech_file(kind, VOICE_RATE_HZ)

@@ -98,15 +98,22 @@ class SpeechRequest(GivenModel):
     speed: float = Field(1.0, ge=0.25, le=4.0)
     stream_format: str | None = Field("audio", max_length=40)
 
-    def checked_format(self) -> SpeechFormat:
+    @property
+    def voice_name(self) -> str:
+        """Name of the voice."""
+        return self.voice if isinstance(self.voice, str) else self.voice.id
+
+    def checked_format(self, voices: Sequence[str] = (VOICE,)) -> SpeechFormat:
         """Return the format of the file, after the checks that no schema makes.
+
+        Args:
+            voices: names of the voices that speak.
 
         Raises:
             OpenAiHttpError: an unknown voice or format, or a speed that the voice does not have.
         """
-        voice = self.voice if isinstance(self.voice, str) else self.voice.id
-        if voice != VOICE:
-            raise _invalid("voice", voice, [VOICE])
+        if self.voice_name not in voices:
+            raise _invalid("voice", self.voice_name, voices)
         if (self.stream_format or "audio") != "audio":
             raise _invalid("stream_format", str(self.stream_format), ["audio"])
         if self.speed != 1.0:

@@ -46,6 +46,8 @@ from parley.core.call_events import (
     CallerJoined,
     CallEvent,
     ClientDelayReported,
+    HoldBegan,
+    HoldEnded,
     LatencyHeard,
     PicturesTaken,
     PrivatePauseBegan,
@@ -147,6 +149,8 @@ IN_TIMELINE: tuple[type[CallEvent], ...] = (
     RecordingDegraded,
     PrivatePauseBegan,
     PrivatePauseEnded,
+    HoldBegan,
+    HoldEnded,
 )
 
 

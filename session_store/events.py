@@ -30,7 +30,8 @@ class Kind(StrEnum):
 
     # A transport, or the camera ("camera") or shared screen ("screen") of a call, joined or left. transport,
     # call_id; for a phone call that may lose its stream, line (the same for each of its streams); for the end
-    # of an outbound call, answered_by
+    # of an outbound call, answered_by; for the beginning of a call whose caller chose something, choices
+    # (names by field of the call; true for instructions)
     JOINED = "joined"
     LEFT = "left"
     # Complete words that the person said or typed. text, transport; where more than the words was perceived,
@@ -96,6 +97,8 @@ class Kind(StrEnum):
     # Signed entry of the evidence about an event (``session_store.evidence``). of (its seq), kind, digest,
     # number (from 1), previous (hash of the entry before), signer (public key), signature
     EVIDENCE = "evidence"
+    # Hold of a call. call_id, state ("began", "ended"); at its end by ("caller", "time", "goodbye")
+    HOLD = "hold"
     # An operator listens to a call while it lasts, or no longer. call_id, state ("began", "ended")
     LISTENED = "listened"
 

@@ -203,6 +203,8 @@ class EndsTurns(Protocol):
 class OmniHost(Protocol):
     """Owner of the shared weights.
 
+    A host whose engines follow choices of a caller names them in ``choices``.
+
     Attributes:
         sessions: greatest number of open engines; None for any number.
         takes_frames: its engines take pictures.

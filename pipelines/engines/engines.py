@@ -18,6 +18,7 @@ from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.configs.deployment import Deployment
+from parley.core.call_choices import OWN_VOICE, PROMPT_FIELDS, ChoiceField, ChoiceOffer
 from parley.core.call_events import UtteranceRead
 from parley.core.errors import AgentError
 from parley.core.usage import Stage
@@ -28,6 +29,7 @@ from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
 from parley.models.stt import STT, Transcript
 from parley.models.stt.hosted.engine import WorkerSttSettings
 from parley.models.tts import TextToSpeech
+from parley.models.tts.phrase_cache import PhraseCache
 from parley.models.turn import TURN
 from parley.models.vad import VAD
 from parley.pipelines.call_recording import CallRecordings, check_recording
@@ -38,6 +40,7 @@ from parley.pipelines.engines.loading import (
     Executors,
     Loaded,
     check_rates,
+    create_chosen_voices,
     create_echo,
     create_hosted_recogniser,
     create_voice,
@@ -278,13 +281,15 @@ class Engines:
                 opened.callback(each.close)
             check_rates(vad.result(), echo.result())
             await prepare_voice(tts, answering.result().shared)
+            own = None if isinstance(tts, ServiceRow | ServiceVoices) else tts
+            chosen = {} if own is None else await create_chosen_voices(deployment, planned, own)
             # A clause that a worker speaks takes a thread here, and no processor time.
             clauses = max([SPEECH_THREADS, *(each.limits.clauses for each in hosted_voices)])
             executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))
             hosts = iter([task.result() for task in omni])
 
             # A two-tier engine uses the process's own voice activity and turn completeness.
-            own = partial(TwoTierHost, vad=vad.result(), turn=turn.result(), executor=executors.turn)
+            host = partial(TwoTierHost, vad=vad.result(), turn=turn.result(), executor=executors.turn)
             loaded = Loaded(
                 vad.result(),
                 turn.result(),
@@ -296,7 +301,7 @@ class Engines:
                 commands,
                 looks=looks,
                 front_end=front_end_of(hearing, planned),
-                omni=tuple(host_of(each, workers, own, hosts) for each in planned.omni),
+                omni=tuple(host_of(each, workers, host, hosts) for each in planned.omni),
                 realtime=planned.realtime,
                 preparation=planned.preparation,
                 pool=workers,
@@ -306,10 +311,11 @@ class Engines:
                     for name, settings in planned.observers
                 ),
                 specialists=planned.specialists,
+                chosen_voices=chosen,
             )
             engines = cls(deployment, loaded, executors)
-            if phrases is not None:
-                engines.executors.speech.submit(warm, phrases)
+            for kept in engines._caches():
+                engines.executors.speech.submit(warm, kept)
             # The new object closes them from here on.
             opened.pop_all()
             return engines
@@ -460,6 +466,11 @@ class Engines:
         """The embedded voice; None where a service of Pipecat speaks (``build_tts``)."""
         return self._loaded.embedded_voice
 
+    def voice_named(self, name: str) -> TextToSpeech | None:
+        """Return a voice that a caller may choose, or the deployment's own (``voice``) for another name."""
+        chosen = self._loaded.chosen_voices.get(name)
+        return self.voice if chosen is None else chosen.engine
+
     @property
     def recogniser(self) -> UtteranceEngine[Transcript] | None:
         """The embedded recogniser; None where a service of Pipecat transcribes (``build_stt``)."""
@@ -556,13 +567,16 @@ class Engines:
         await looks.open()
         return looks
 
-    async def build_tts(self, events: CallEvents | None = None) -> FrameProcessor:
+    async def build_tts(self, events: CallEvents | None = None, voice: str = "") -> FrameProcessor:
         """Return the voice of one call.
 
         Args:
             events: events of the call, which report when another voice goes on; None: nothing reads them.
+            voice: name of the voice that its caller has chosen; empty for the deployment's own.
         """
         tts = self._loaded.tts
+        if (chosen := self._loaded.chosen_voices.get(voice)) is not None:
+            return EngineTtsService(chosen.engine, executor=self.executors.speech)
         if isinstance(tts, ServiceVoices):
             shared = self._loaded.answering.shared
             return tts.build(shared, self.executors.speech, events or CallEvents())
@@ -570,12 +584,43 @@ class Engines:
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
         return EngineTtsService(tts, executor=self.executors.speech)
 
-    def kept_speech(self, phrase: str) -> bytes | None:
-        """Return the audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None unless cached."""
-        phrases = self._loaded.phrases
+    def kept_speech(self, phrase: str, *, voice: str = "") -> bytes | None:
+        """Return the audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None unless cached.
+
+        ``voice``: as for ``build_tts``.
+        """
+        chosen = self._loaded.chosen_voices.get(voice)
+        phrases = self._loaded.phrases if chosen is None else chosen.phrases
         if phrases is None or phrases.rate_hz != self.output_rate_hz:
             return None
         return phrases.kept(phrase)
+
+    def _caches(self) -> list[PhraseCache]:
+        own = self._loaded.phrases
+        chosen = [voice.phrases for voice in self._loaded.chosen_voices.values()]
+        return chosen if own is None else [own, *chosen]
+
+    def choices_of(self, mode: str) -> ChoiceOffer:
+        """Return what a caller may choose in a call of a mode."""
+        named = tuple(self._loaded.chosen_voices)
+        voices = (OWN_VOICE, *named) if named else ()
+        spoken = frozenset({ChoiceField.VOICE}) if voices else frozenset()
+        written = PROMPT_FIELDS if self.answering.takes_instructions else frozenset()
+        chosen = self.deployment
+        by_turns = ChoiceOffer(
+            f"{chosen.thinking.llm.name} with {chosen.speaking.tts.name}", spoken | written, voices
+        )
+        if mode != DUPLEX:
+            return by_turns
+        if self.realtime is not None:
+            return ChoiceOffer(self.realtime.name, PROMPT_FIELDS)
+        if self.omni and all(isinstance(host, TwoTierHost) for host in self.omni):
+            return by_turns
+        # A fallback takes over in the middle of a call: a choice has to hold for all of them.
+        taken: list[frozenset[ChoiceField]] = [getattr(host, "choices", frozenset()) for host in self.omni]
+        return ChoiceOffer(
+            chosen.duplex.engine.name, frozenset.intersection(*taken) if taken else frozenset()
+        )
 
     def describe(self) -> dict[str, object]:
         """Return the names of the engines in use."""
@@ -601,8 +646,8 @@ class Engines:
         if self._front_end is not None:
             await self._front_end.close()
         await self._specialists.close()
-        if self._loaded.phrases is not None:
-            self._loaded.phrases.close()
+        for kept in self._caches():
+            kept.close()
         await self._loaded.answering.close()
         for host in self._loaded.omni:
             await asyncio.to_thread(host.close)

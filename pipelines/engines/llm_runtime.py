@@ -345,6 +345,11 @@ class LlmRuntime:
         return not isinstance(self._plan.row, Documents)
 
     @property
+    def takes_instructions(self) -> bool:
+        """True when the prompt shapes the answers: those from documents have none."""
+        return not isinstance(self._plan.row, Documents)
+
+    @property
     def tool_names(self) -> frozenset[str]:
         """Names of the deployment's own tools."""
         return self._tools.names
@@ -392,6 +397,7 @@ class LlmRuntime:
         events: CallEvents | None = None,
         reveal: Reveal | None = None,
         requested: Callable[[], SessionUpdate] | None = None,
+        prompt: str | None = None,
     ) -> list[FrameProcessor]:
         """Return the processors of one call, in pipeline order: the service, or the guard around it.
 
@@ -406,13 +412,15 @@ class LlmRuntime:
             events: of the call, where the fallback is reported; None: there is no call.
             reveal: puts words of a private pause into each question; None: there are none.
             requested: returns the client's settings, for its choice of tools; None: there is no such client.
+            prompt: of the call, whose caller has chosen; None: the deployment's with ``instruction``.
         """
         shared = self.shared
         if memory is not None:
             shared = replace(shared, open_replies=lambda: memory)
         elif self._causal is not None:
             shared = replace(shared, open_replies=partial(self._causal.open_replies, conversation))
-        build = partial(self._plan.row.build, shared, system_instruction=self.instruction(instruction))
+        own = self.instruction(instruction) if prompt is None else prompt
+        build = partial(self._plan.row.build, shared, system_instruction=own)
         service = await asyncio.to_thread(build)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)

@@ -19,7 +19,7 @@ from parley.models.omni.two_tier.engine import TwoTierSettings, TwoTierTuning
 from parley.models.stt import Transcript, recogniser_traits
 from parley.models.stt.hosted.engine import HostedStt, WorkerStt, WorkerSttSettings
 from parley.models.tts import TTS, TextToSpeech
-from parley.models.tts.fallback import chain_of
+from parley.models.tts.fallback import at_rate, chain_of
 from parley.models.tts.hosted.engine import HostedTts
 from parley.models.tts.phrase_cache import PhraseCache
 from parley.models.turn import TurnCompleteness
@@ -80,6 +80,7 @@ class Loaded:
         front_end: settings for the process with voice activity and echo control.
         observers: create the observers of a call.
         specialists: names and settings of the specialists of the voice.
+        chosen_voices: voices that a caller may choose, by name, at the rate of ``tts``.
     """
 
     vad: VoiceActivityDetector
@@ -99,6 +100,7 @@ class Loaded:
     front_end: FrontEndSettings | None = None
     observers: tuple[ObserverFactory, ...] = ()
     specialists: tuple[tuple[str, BaseModel], ...] = ()
+    chosen_voices: Mapping[str, "ChosenVoice"] = field(default_factory=dict)
 
     @property
     def recogniser(self) -> UtteranceEngine[Transcript] | None:
@@ -274,6 +276,40 @@ async def create_voice(
     # Caches the first voice alone: a phrase that a fallback spoke for it is not kept.
     cache = PhraseCache(loaded[0], _phrases(deployment, planned.omni))
     return chain_of([cache, *loaded[1:]]), cache, hosted
+
+
+@dataclass(frozen=True)
+class ChosenVoice:
+    """Voice that a caller may choose.
+
+    Attributes:
+        engine: speaks, and has the deployment's own voice speak what it cannot.
+        phrases: cache of its phrases.
+    """
+
+    engine: TextToSpeech
+    phrases: PhraseCache
+
+
+async def create_chosen_voices(
+    deployment: Deployment, planned: Plan, own: TextToSpeech
+) -> dict[str, ChosenVoice]:
+    """Load the voices that a caller may choose.
+
+    Args:
+        deployment: the deployment.
+        planned: its plan.
+        own: voice of the deployment, whose rate all have.
+
+    Raises:
+        AgentError: one does not load.
+    """
+    voices = {}
+    for name, engine, settings in planned.chosen_voices:
+        created: TextToSpeech = await create_engine(TTS, engine, settings)
+        phrases = PhraseCache(at_rate(created, own.rate_hz), _phrases(deployment, planned.omni))
+        voices[name] = ChosenVoice(chain_of([phrases, own]), phrases)
+    return voices
 
 
 async def prepare_voice(tts: TextToSpeech | ServiceRow[Any] | ServiceVoices, shared: Shared) -> None:

@@ -66,6 +66,7 @@ class Plan:
         stt: settings of an embedded recogniser, or the row of a service.
         commands: settings of the command spotter, or None when stop words are not spotted.
         tts: settings of an embedded voice, or the row of a service.
+        chosen_voices: names of the voices that a caller may choose, each with its engine and settings.
         fallback_voices: names of the voices after ``tts``, in order, with settings or rows; embedded ones
             after an embedded one.
         answering: plan of the language model.
@@ -92,6 +93,7 @@ class Plan:
     preparation: Preparation = Preparation()
     observers: tuple[tuple[str, BaseModel], ...] = ()
     specialists: tuple[tuple[str, BaseModel], ...] = ()
+    chosen_voices: tuple[tuple[str, str, BaseModel], ...] = ()
 
 
 def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
@@ -141,6 +143,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         ),
         tts=tts,
         fallback_voices=_plan_fallback_voices(speaking, tts, given),
+        chosen_voices=_plan_chosen_voices(speaking, tts, given),
         answering=plan_answering(deployment),
         stt_fallback=stt_fallback,
         # First: its message for an unknown name lists both kinds.
@@ -191,6 +194,25 @@ def _plan_fallback_voices(
         before, is_hosted = choice.name, isinstance(chosen, ServiceRow)
         planned.append((choice.name, chosen))
     return tuple(planned)
+
+
+def _plan_chosen_voices(
+    speaking: Speaking, tts: BaseModel | ServiceRow[Any], given: Mapping[str, Any]
+) -> tuple[tuple[str, str, BaseModel], ...]:
+    """Return name, engine and settings of the voices that a caller may choose.
+
+    Raises:
+        ConfigError: as ``engine_settings``; the deployment's own voice is a service.
+    """
+    if speaking.voices and isinstance(tts, ServiceRow):
+        raise ConfigError(
+            f"speaking.voices: {speaking.tts.name!r} of speaking.tts is a service; a caller chooses among "
+            "embedded voices only, so use an embedded one in speaking.tts, or leave speaking.voices out"
+        )
+    return tuple(
+        (name, choice.name, engine_settings(TTS, choice, given, where=f"speaking.voices.{name}"))
+        for name, choice in speaking.voices.items()
+    )
 
 
 def _plan_specialists(hearing: Hearing, given: Mapping[str, Any]) -> tuple[tuple[str, BaseModel], ...]:

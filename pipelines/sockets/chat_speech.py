@@ -64,9 +64,9 @@ class Spoken(Protocol):
         ...
 
 
-def open_speech(engines: Engines) -> Spoken:
-    """Return the speech of one answer by the deployment's voice."""
-    voice, speaking = engines.voice, engines.deployment.speaking
+def open_speech(engines: Engines, name: str = "") -> Spoken:
+    """Return the speech of one answer by a voice; by the deployment's own where ``name`` is empty."""
+    voice, speaking = engines.voice_named(name), engines.deployment.speaking
     delivery = EngineTtsSettings()
     if voice is None:
         quiet_s = delivery.engine_timeout_ms / 1000

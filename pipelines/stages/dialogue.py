@@ -47,12 +47,13 @@ def dialogue_of(
     screening: Screening,
     desk: DeskVoice,
     camera: CallerCamera | None,
+    is_held: Callable[[], bool],
 ) -> DialogueStages:
     """Return the stages from a turn to its answer."""
     usage = engines.answering.usage
 
     def is_asked(question: LLMContextFrame) -> bool:
-        return not screening.holds() and desk.is_asked(question)
+        return not screening.holds() and not is_held() and desk.is_asked(question)
 
     waits = wait_guard(engines, call, say, is_asked=is_asked)
     gate = commit_gate(

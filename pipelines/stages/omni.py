@@ -82,7 +82,8 @@ class OmniStages:
             are_own=front.are_own,
             words_of_turn=words_of_turn,
         )
-        dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=engines.kept_speech)
+        kept = partial(engines.kept_speech, voice=call.choices.voice)
+        dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=kept)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
         self._in_queue = QueueAnnouncer(duplex.queue_phrase, duplex.queue_again_s, events)
         self._hosts = [

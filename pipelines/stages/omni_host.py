@@ -62,11 +62,13 @@ async def preparation_of(engines: Engines, call: Call) -> Preparation:
         client.on_placed()
     if client.began is not None:
         await client.began.wait()
-    update, preparation = client.requested(), engines.preparation
+    update, preparation, chosen = client.requested(), engines.preparation, call.choices
     llm, tts = update.llm_ref_audio, update.tts_ref_audio
+    if chosen.reference_audio is not None:
+        llm = tts = chosen.reference_audio
     return replace(
         preparation,
-        system_prompt=client_prompt(update, preparation.system_prompt),
+        system_prompt=client_prompt(update, chosen.prompt(preparation.system_prompt)),
         llm_ref_audio=preparation.llm_ref_audio if llm is None else llm,
         tts_ref_audio=preparation.tts_ref_audio if tts is None else tts,
         history=history_of(call.conversation),

@@ -75,7 +75,7 @@ def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginni
     bot, conversation = engines.deployment.bot, call.conversation
     return beginning(
         row.opening,
-        prompt=bot.system_prompt,
+        prompt=call.choices.prompt(bot.system_prompt),
         greeting=first_words(call, bot),
         history=history_of(conversation),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -126,7 +127,7 @@ def backchannels(engines: Engines, call: Call, say: Say) -> Background:
     keeper = BackchannelSpeaker(
         call.events,
         BackchannelPolicy(settings, language=engines.deployment.language()),
-        sound=engines.kept_speech,
+        sound=partial(engines.kept_speech, voice=call.choices.voice),
         rate_hz=engines.output_rate_hz,
         # Plain audio, after every stage that would take it for a reply.
         say=say,

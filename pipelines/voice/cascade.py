@@ -30,6 +30,7 @@ from parley.pipelines.phone.answering_machine import Screening, open_screening
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import dialogue_of
+from parley.pipelines.stages.hold import CallHold
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
@@ -101,7 +102,7 @@ async def _build(
     context = LLMContext()
     front = await open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
-    camera = camera_of(engines, call)
+    camera, hold = camera_of(engines, call), CallHold(call)
     sight = sight_of(engines, call, has_model=engines.cascade_sees, passes_on=camera is not None)
     specialists = engines.specialists_of(call.conversation, call.events)
     cascade = await cascade_stages(
@@ -116,10 +117,12 @@ async def _build(
         listeners=[specialists.hear],
         camera=camera,
         sees=sight.is_on,
+        hold=hold,
     )
     stages = Stages(
         head=[
             transport.input(),
+            *hold.head,
             *sight.taps,
             *([camera] if camera else []),
             *screening.tap,
@@ -136,8 +139,9 @@ async def _build(
     )
     worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
     cascade.connect(worker)
+    hold.listen(worker)
     screening.begin()
-    return worker, [*sight.background, specialists.run, *cascade.background]
+    return worker, [*sight.background, specialists.run, *hold.background, *cascade.background]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,12 +194,14 @@ async def cascade_stages(
     listeners: Sequence[Listener],
     camera: CallerCamera | None,
     sees: bool,
+    hold: CallHold | None = None,
 ) -> CascadeStages:
     """Return the stages of a cascade between voice activity and the output.
 
     ``detector`` returns the detector of voices, which passes the caller's audio to the given listeners;
     ``play`` puts audio into the pipeline, before the output; ``listeners`` receive the caller's audio too;
-    ``sees`` is true where pictures have an effect in the call.
+    ``sees`` is true where pictures have an effect in the call; ``hold`` is None where the caller of the call
+    cannot put it on hold.
     """
     stt, thinking, tts = await _models_of(engines, call, context, privacy, tools)
     TurnLogWriter(call.live.turns, call.events)
@@ -215,6 +221,7 @@ async def cascade_stages(
         screening=screening,
         desk=desk,
         camera=camera,
+        is_held=_never if hold is None else hold.is_on,
     )
 
     tasks = [*privacy.background, *backchannels(engines, call, play), *screening.background]
@@ -226,6 +233,7 @@ async def cascade_stages(
             dialogue.waits,
             dialogue.gate,
             *screening.hold,
+            *([] if hold is None else hold.dialogue),
             *dialogue.speculation.around(thinking),
             EpochGuard(call.conversation),
         ],
@@ -235,6 +243,10 @@ async def cascade_stages(
         connect=partial(_connect, engines, call, desk, turns.user, dialogue.waits),
         overhear=turns.overhear,
     )
+
+
+def _never() -> bool:
+    return False
 
 
 async def _models_of(
@@ -257,8 +269,9 @@ async def _models_of(
             events=events,
             reveal=privacy.reveal,
             requested=lambda: call.client.requested(),
+            prompt=call.choices.prompt(engines.deployment.bot.system_prompt),
         ),
-        engines.build_tts(events),
+        engines.build_tts(events, call.choices.voice),
     )
 
 

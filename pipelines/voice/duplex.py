@@ -32,6 +32,7 @@ from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import DUPLEX
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
+from parley.pipelines.stages.hold import CallHold
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_ends import OmniAllowance
 from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
@@ -110,7 +111,7 @@ async def _build(
         # A stop word is best detected in one signal: the output of echo control switches between two.
         open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
         engines.build_stt(events=events, recorded=call.recorded_words, as_kept=privacy.utterance),
-        engines.build_tts(events),
+        engines.build_tts(events, call.choices.voice),
         engines.answering.build(
             tools=tools,
             context=context,
@@ -119,6 +120,7 @@ async def _build(
             events=events,
             reveal=privacy.reveal,
             requested=lambda: call.client.requested(),
+            prompt=call.choices.prompt(engines.deployment.bot.system_prompt),
         ),
     )
     TurnLogWriter(call.live.turns, events, words=FinalWords)
@@ -137,6 +139,9 @@ async def _build(
         words_of_turn=privacy.words_of_turn,
     )
     omni, thought = engine.omni, engine.thought
+    hold = CallHold(
+        call, engine_pause_ms=None if decides_itself else engines.deployment.duplex.ticks.pause_ms
+    )
     allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
     _, entry, exit_ = call.live.playout.taps()
     # A speech model answers what it hears, and cannot be kept from that: no human takes its calls over.
@@ -147,7 +152,8 @@ async def _build(
     )
 
     def is_asked(question: LLMContextFrame) -> bool:
-        return engine.is_asked(question) and (desk is None or desk.is_asked(question))
+        is_free = desk is None or desk.is_asked(question)
+        return engine.is_asked(question) and is_free and not hold.is_on()
 
     waits = wait_guard(
         engines, call, thought.push_frame, is_asked=is_asked, is_covered=lambda: omni.wants_content
@@ -164,6 +170,7 @@ async def _build(
     speculation = speculation_of(engines, call, gate, tts)
     background = [
         *privacy.background,
+        *hold.background,
         allowance.run,
         specialists.run,
         *engine.background(),
@@ -180,6 +187,7 @@ async def _build(
     stages = Stages(
         head=[
             transport.input(),
+            *hold.head,
             *sight.taps,
             *front.echo,
             VoiceActivity(voice_detector(engines, call, front.hosted, listeners)),
@@ -190,6 +198,7 @@ async def _build(
             waits,
             gate,
             QuestionFilter(engine.is_asked),
+            *hold.dialogue,
             *speculation.around(thinking),
             EpochGuard(call.conversation),
         ],
@@ -202,4 +211,5 @@ async def _build(
     worker = build(engines, transport, call, stages)
     if desk is not None:
         desk.steps.listen(worker)
+    hold.listen(worker)
     return worker, background

@@ -15,9 +15,10 @@ overlaps the bot's other speech.
 Without settings there are no prompts, for calls in which the caller cannot answer or prompts are not wanted.
 The call then ends when neither side has made a sound for ``timeout_ms``, as every call does.
 
-A server that is about to stop ends the call by ``leave``. From then on no turn of the caller is answered
-(``GoodbyeDue``). Current speech of the bot and an answer that is owed have ``PATIENCE_MS`` to end; then the
-farewell is said, which cannot be interrupted. The call ends after it, and cuts whatever else began meanwhile.
+A server that is about to stop ends the call by ``leave``, and so does a hold of the call that is too long.
+From then on no turn of the caller is answered (``GoodbyeDue``). Current speech of the bot and an answer that
+is owed have ``PATIENCE_MS`` to end; then the farewell is said, which cannot be interrupted. The call ends
+after it, and cuts whatever else began meanwhile.
 
 The object owns no task: ``run`` is one that its caller owns. Event handlers never block.
 """
@@ -38,6 +39,7 @@ from parley.core.call_events import (
     CallEnding,
     CallerJoined,
     GoodbyeDue,
+    HoldEnded,
     ReplyAnnounced,
     ReplyFinished,
     ReplyOpened,
@@ -62,6 +64,7 @@ from parley.processors.speech.phrases import protected_phrase
 from parley.processors.turns.floor import Floor
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
+from parley.turn_taking.hold import BY_TIME
 from parley.turn_taking.idle import Goodbye, HangUp, IdleSettings, IdleWatch, Prompt, TurnLimit
 
 Say = Callable[[Frame], Awaitable[None]]
@@ -79,7 +82,7 @@ SILENCE = "silence", "neither side has made a sound for a long time"
 GOODBYE = "goodbye", "no one spoke after the goodbye"
 QUIET_ENDS = (SILENCE[0], GOODBYE[0])
 # A caller who waits for one of these makes no sound, and is there.
-SILENT = {Wait.QUEUE, Wait.PERSON}
+SILENT = {Wait.QUEUE, Wait.PERSON, Wait.HOLD}
 
 
 class IdleMonitor:
@@ -143,6 +146,7 @@ class IdleMonitor:
         events.subscribe(ReplyStarted, self._on_reply_begins)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
         events.subscribe(ReplyFinished, self._on_reply_finished)
+        events.subscribe(HoldEnded, self._on_hold_ended)
 
     async def run(self, say: Say) -> None:
         """Keep the deadlines until the call is to end.
@@ -293,6 +297,12 @@ class IdleMonitor:
         self._waits.discard(event.reason)
         self._note_silence(event.reason)
         self._rests("")
+
+    def _on_hold_ended(self, event: HoldEnded) -> None:
+        """End the call when it was on hold for too long: no one may be there any more."""
+        if event.by == BY_TIME:
+            self._events.publish(CallEnding(self._clock.now_ms(), *SILENCE))
+            self.leave("" if self._settings is None else self._settings.goodbye)
 
     def _note_silence(self, reason: Wait) -> None:
         if reason in SILENT:

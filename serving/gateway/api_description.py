@@ -39,7 +39,14 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Clients": ("/api/token", "/api/client"),
     "Operation": ("/api/admin/", "/api/queue", "/api/config/", "/workers"),
     "Apps, presets and voices": (
-        *("/api/apps", "/api/presets", "/api/frontend_defaults", "/api/assets/", "/api/default_ref_audio"),
+        *(
+            "/api/apps",
+            "/api/choices",
+            "/api/presets",
+            "/api/frontend_defaults",
+            "/api/assets/",
+            "/api/default_ref_audio",
+        ),
         *("/v1/voices", "/v1/voice-donation"),
     ),
     "Phone": ("/twilio", "/telnyx/", "/plivo/", "/vonage/", "/exotel/"),

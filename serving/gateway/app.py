@@ -51,6 +51,7 @@ from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
+from parley.serving.gateway.call_choices import CallChooser, CallOffers
 from parley.serving.gateway.calls import CallTasks, RunCall
 from parley.serving.gateway.desk.desk import DESK_CALL, Desk, DeskError
 from parley.serving.gateway.desk.desk_api import desk_api
@@ -148,6 +149,7 @@ def create_app(
     shutdown: Shutdown | None = None,
     admitted: Callable[[bool], Admitted] | None = None,
     uses_recogniser: Callable[[object], bool] | None = None,
+    offers: CallOffers | None = None,
     metrics: ServerMetrics | None = None,
     send_traces: Callable[[], None] | None = None,
 ) -> FastAPI:
@@ -184,6 +186,7 @@ def create_app(
         admitted: returns how many calls the machine can answer now (``CallTasks.admitted``); None:
             ``max_calls``.
         uses_recogniser: returns whether a call of a mode uses the recogniser; None: every call does.
+        offers: from which callers choose; None: they choose nothing.
         metrics: of the process, filled by its calls; None: ones of its own.
         send_traces: sends the traces of the calls that have ended, in a thread; None: there are none.
     """
@@ -220,12 +223,18 @@ def create_app(
     if uses_recogniser is not None:
         calls.uses_recogniser = uses_recogniser
 
+    default_mode = default_mode or next(iter(modes), "")
+    chooser = CallChooser(
+        offers, operations.presets, operations.voices, modes=modes, default_mode=default_mode
+    )
+
     async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
         operations.apps.check("browser")
         if body.get("mode") == DESK_CALL:
             check_desk_call(body, identity)
             return
         await check_call(body, identity)
+        await chooser.choose(body, identity)
 
     def check_desk_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
         if human_desk is None or not identity.is_operator:
@@ -255,6 +264,10 @@ def create_app(
             raise PeerError("reconnect: expected true, false or nothing")
         if body.get("reconnect") and body.get("session") is None:
             raise PeerError("reconnect: expected with the session that goes on")
+        if not isinstance(body.get("held"), (bool, NoneType)):
+            raise PeerError("held: expected true, false or nothing")
+        if body.get("held") and not body.get("reconnect"):
+            raise PeerError("held: expected with the reconnection of a call that was on hold")
         if body.get("mode") is not None and body["mode"] not in modes:
             raise PeerError(f"mode: expected {' or '.join(modes) or 'none is offered here'}, or nothing")
         if conversations is not None and not conversations.store.available:
@@ -274,6 +287,7 @@ def create_app(
         if identity is None:
             raise PeerError("the call has ended")
         await check_browser(body, identity)
+        choices = await chooser.choose(body, identity)
         uses_recogniser = calls.uses_recogniser(body.get("mode"))
 
         def speak() -> None:
@@ -284,7 +298,11 @@ def create_app(
 
         first_word = FirstWord(speak)
         arguments = BrowserArguments(
-            webrtc_connection=connection, body=body, identity=identity, on_first_word=first_word.came
+            webrtc_connection=connection,
+            body=body,
+            identity=identity,
+            on_first_word=first_word.came,
+            choices=choices,
         )
         call = calls.start(
             arguments,
@@ -351,11 +369,11 @@ def create_app(
     app.include_router(metrics_api(page, operators))
     app.include_router(tenants_api(usage.tenants, operators))
     app.include_router(operations.router(operators, settings, calls, audit))
+    app.include_router(chooser.router(access, speaks=bool(modes) and speak is not None))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )
     app.include_router(routes.router())
-    default_mode = default_mode or next(iter(modes), "")
     sockets = RealtimeSockets(
         settings,
         calls=calls,
@@ -379,7 +397,9 @@ def create_app(
             ).router()
         )
     if modes and speak is not None and transcribe is not None:
-        audio = OpenAiAudio(models, speak, transcribe, language, calls, settings, usage, access)
+        audio = OpenAiAudio(
+            models, speak, transcribe, language, calls, settings, usage, access, chooser.voices
+        )
         app.include_router(audio.router())
     if phone is not None:
         app.include_router(

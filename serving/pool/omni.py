@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from loguru import logger
 from pydantic import Field
 
+from parley.core.call_choices import CLONING
 from parley.core.errors import AgentError, CapacityError, EngineError
 from parley.models.omni import OmniEngine
 from parley.models.omni.hosted.engine import HostedSettings, WorkerOmniEngine
@@ -54,6 +55,7 @@ class PooledOmni:
     """
 
     sessions: int | None = None
+    choices = CLONING
 
     def __init__(self, pool: Pool, settings: PoolOmniSettings) -> None:
         self.pool = pool

@@ -20,6 +20,7 @@ from parley.configs.deployment import (
     Speaking,
     Thinking,
 )
+from parley.core.call_choices import CallChoices
 from parley.core.call_events import CallEnding
 from parley.core.client_rules import ClientRules
 from parley.core.media import float_to_pcm16
@@ -180,6 +181,8 @@ def simulate(
     finder: PassageFinder | None = None,
     privacy: Mapping[str, Any] = MappingProxyType({}),
     records: bool = False,
+    begins_held: bool = False,
+    choices: CallChoices | None = None,
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
 
@@ -210,6 +213,8 @@ def simulate(
         cites: passages that the model names for answers that contain the key.
         finder: finds passages for each question.
         privacy: what is redacted.
+        begins_held: the call goes on that was on hold.
+        choices: of the caller.
         records: the call is recorded below ``tmp_path / "data"``.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
@@ -310,6 +315,8 @@ def simulate(
                     finished=played.finished,
                     peer_cancels_echo=peer_cancels_echo,
                     rules=rules or ClientRules(),
+                    begins_held=begins_held,
+                    choices=choices or CallChoices(),
                     voicemail=None if voicemail is None else VoicemailTuning.model_validate(dict(voicemail)),
                 )
                 call.events.subscribe(CallEnding, ends.append)

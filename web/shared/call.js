@@ -32,7 +32,9 @@ const LOOK_MS = 500;
  * @property {string} mode "cascade", "duplex", or "desk" for a human who speaks to the caller of the session
  * @property {boolean} sees whether a camera may be added
  * @property {string} [desk] id of the desk that has the session
+ * @property {Record<string, string>} [chosen] voice, preset, reference voice and instructions of the call
  * @property {boolean} [reconnects] the call goes on after its connection was lost: the bot says the rest of its reply
+ * @property {boolean} [held] the call was on hold when its connection was lost, and still is
  * @property {number} [requestMs] longest wait for the server's answers
  */
 
@@ -160,12 +162,14 @@ export class Call {
    * @param {string | null} session the conversation that continues; without one a new one begins
    * @param {CallOptions} options
    */
-  async open(microphone, session, { raw, mode, sees, desk, reconnects = false, requestMs = REQUEST_MS }) {
+  async open(microphone, session, { raw, mode, sees, desk, chosen = {}, reconnects = false, held = false, requestMs = REQUEST_MS }) {
     this.#requestMs = requestMs;
     const body = {
       ...(session && { session }),
       ...(desk && { desk }),
       ...(reconnects && { reconnect: true }),
+      ...(held && { held }),
+      ...chosen,
       mode,
       echo_cancellation: cancelsEcho(microphone, { raw }),
     };

@@ -4,11 +4,13 @@
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openMicrophone, sharesScreens } from "./call.js";
+import { Choices } from "./choices.js";
 import { part, showNotice, write } from "./element.js";
 import { LatencyBeacon } from "./latency.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
+import { Hold } from "./hold.js";
 import { Mode } from "./mode.js";
 import { pauseMs } from "./reconnection.js";
 import { Sight, stopTracks } from "./sight.js";
@@ -65,6 +67,7 @@ const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
 const transcript = new Transcript(bubbles);
 const mode = new Mode();
+const choices = new Choices(mode);
 
 class TalkPage {
   /** @type {State} */
@@ -83,6 +86,7 @@ class TalkPage {
     leave: () => this.#goToText(),
     report: (answer) => this.#call?.report("tier", { answer }),
   });
+  #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => this.#show());
   #asking = false;
   /** @type {AudioContext | null} */
   #context = null;
@@ -149,7 +153,8 @@ class TalkPage {
       this.#microphone = microphone;
       this.#measure();
       await mode.known;
-      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees });
+      const chosen = await choices.take();
+      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees, chosen });
       if (call.closed) return;
       this.#tellMedia(call);
       this.#startedAt = Date.now();
@@ -212,7 +217,7 @@ class TalkPage {
    * @param {number} requestMs
    */
   async #openAgain(call, requestMs) {
-    const asked = { raw, mode: mode.chosen, sees: mode.sees, reconnects: true, requestMs };
+    const asked = { raw, mode: mode.chosen, sees: mode.sees, chosen: choices.taken, reconnects: true, held: this.#hold.isOn, requestMs };
     await call.open(this.#microphone, this.#binding.sessionId, asked);
     await this.#sight.moveTo(call);
     this.#tellMedia(call);
@@ -460,6 +465,9 @@ class TalkPage {
       case "tier":
         this.#steps.take(data);
         break;
+      case "hold":
+        this.#hold.take(data);
+        break;
       case "votes":
         mode.take(data);
         break;
@@ -528,6 +536,7 @@ class TalkPage {
     this.#microphone = null;
     this.#sight.close();
     this.#steps.close();
+    this.#hold.close();
     this.#context?.close();
     this.#context = null;
     parts.sound.srcObject = null;
@@ -552,7 +561,7 @@ class TalkPage {
     const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
     document.body.dataset.state = state;
     document.body.dataset.microphone = deaf ? "none" : muted ? "muted" : "on";
-    const label = state !== "listening" ? state : deaf ? "deaf" : muted ? "muted" : state;
+    const label = this.#hold.isOn && inCall(state) ? "held" : state !== "listening" ? state : deaf ? "deaf" : muted ? "muted" : state;
     write(parts.state, t(`state_${label}`));
     write(parts.talkLabel, t(busy ? "hang_up" : "talk"));
     // The pressed state says that it is muted: a name that changes too would say the opposite.
@@ -565,6 +574,8 @@ class TalkPage {
     parts.microphoneCaption.textContent = t(caption);
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
+    choices.lock(busy);
+    this.#hold.show({ isUp: inCall(state) });
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
     parts.camera.setAttribute("aria-pressed", String(this.#sight.shows("camera")));

@@ -67,6 +67,13 @@ export interface TierChange {
   to?: MediumName;
 }
 
+/** State of a call that its caller can put on hold, and the longest hold. */
+export interface HoldState {
+  kind: "hold";
+  is_on: boolean;
+  most_s: number;
+}
+
 /** Change of the tier in a call, where it concerns a step to another medium. */
 export interface StepChange {
   kind: "tier";
@@ -325,6 +332,7 @@ export type ServerMessage =
   | LineQueue
   | Votes
   | StepChange
+  | HoldState
   | HeardReply
   | { kind: "session"; id: string }
   | { kind: "session_lost"; reason?: string }
@@ -421,6 +429,30 @@ export type DuplexMessage =
   | { type: "error"; error: string; code: string }
   | { type: "timeout"; reason: string }
   | { type: "stopped" };
+
+/** Preset or reference voice that a call may choose. */
+export interface NamedChoice {
+  id: string;
+  name: string;
+  description: string;
+}
+
+/** What a call of one mode may choose. */
+export interface ModeChoices {
+  /** The deployment's own first. */
+  voices: string[];
+  presets: NamedChoice[];
+  reference_voices: NamedChoice[];
+  instructions: boolean;
+}
+
+/** What calls may choose, from `/api/choices`. */
+export interface CallChoices {
+  modes: Record<string, ModeChoices>;
+  most_instruction_chars: number;
+  /** This client may request a sample of a voice. */
+  speaks: boolean;
+}
 
 /** State of the server, from `/status`. */
 export interface Status {

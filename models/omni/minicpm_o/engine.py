@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from loguru import logger
 
+from parley.core.call_choices import CLONING
 from parley.core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
 from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
 from parley.models.omni.hosted.codec import of_preparation, of_unit
@@ -67,6 +68,7 @@ class MiniCpmOHost:
 
     sessions = 1
     client_settings = frozenset(SessionSettings.model_fields)
+    choices = CLONING
 
     def __init__(self, settings: MiniCpmOSettings, *, worker: str = WORKER) -> None:
         self.settings = settings

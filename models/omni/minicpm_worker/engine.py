@@ -31,6 +31,7 @@ from pydantic import Field, field_validator
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from parley.core.call_choices import CLONING
 from parley.core.errors import CapacityError, ConfigError, EngineError, PeerError
 from parley.models.omni import Preparation, UnitResult, Vote
 from parley.models.omni.minicpm_o.settings import (
@@ -93,6 +94,7 @@ class MiniCpmWorkerHost:
     """
 
     client_settings = frozenset(SamplingSettings.model_fields)
+    choices = CLONING
 
     def __init__(self, settings: MiniCpmWorkerSettings) -> None:
         self.settings = settings

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from loguru import logger
 
+from parley.core.call_choices import CLONING
 from parley.models.omni import Preparation
 from parley.models.omni.moshi.engine import MoshiEngine
 from parley.models.omni.moshi.host import MoshiHost, Weights
@@ -26,6 +27,8 @@ class PersonaPlexHost(MoshiHost):
         ConfigError: see ``Weights`` and ``PromptMaker``.
         EngineError: see ``Weights``.
     """
+
+    choices = CLONING
 
     def __init__(self, settings: PersonaPlexSettings) -> None:
         super().__init__(settings)

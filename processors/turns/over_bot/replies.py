@@ -41,6 +41,21 @@ from parley.turn_taking.barge_in.table import BargeInState, Cut
 BOOKS_MS = 500
 
 
+def rest_of(lost: Sequence[HeardReply], *, is_answer_lost: bool) -> list[Frame]:
+    """Return the frames that say what an interruption took; empty when nothing of a reply is left.
+
+    Args:
+        lost: final state of the replies that it met.
+        is_answer_lost: an answer was being written, or awaited.
+    """
+    if is_answer_lost:
+        return [LLMRunFrame()]
+    unheard = [reply for reply in lost if reply.truncated and reply.unheard]
+    # A filler is not repeated where an answer is.
+    said = [reply for reply in unheard if reply.in_context] or unheard
+    return [TTSSpeakFrame(reply.unheard, append_to_context=reply.in_context) for reply in said]
+
+
 class BotReplies:
     """Replies of one call.
 
@@ -111,12 +126,7 @@ class BotReplies:
 
     def rest(self) -> Sequence[Frame]:
         """Return the frames that say the rest; empty when nothing of a reply is left."""
-        unheard = [reply for reply in self._lost if reply.truncated and reply.unheard]
-        if self._lost_answer:
-            return [LLMRunFrame()]
-        # A filler is not repeated where an answer is.
-        said = [reply for reply in unheard if reply.in_context] or unheard
-        return [TTSSpeakFrame(reply.unheard, append_to_context=reply.in_context) for reply in said]
+        return rest_of(self._lost, is_answer_lost=self._lost_answer)
 
     def drop_rest(self) -> None:
         """Note that the rest does not come."""

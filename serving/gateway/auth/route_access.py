@@ -74,6 +74,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/v1/voice-donation"): _P,
     ("POST", "/v1/voice-donation"): _P,
     ("GET", "/api/apps"): _P,
+    ("GET", "/api/choices"): _P,
     ("GET", "/api/presets"): _P,
     ("GET", "/api/presets/{mode}/{preset_id}/audio"): _P,
     ("GET", "/api/frontend_defaults"): _P,

@@ -19,6 +19,7 @@ from python_multipart.exceptions import FormParserError
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from parley.core.call_choices import OWN_VOICE
 from parley.core.errors import CapacityError
 from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.speech_formats import MEDIA_TYPES, SpeechFormat
@@ -53,7 +54,7 @@ LEAST_BYTES_PER_S = 8_000
 class SpeakText(Protocol):
     """Function that speaks a text into a file (``pipelines.openai_audio``), piece by piece."""
 
-    def __call__(self, text: str, kind: SpeechFormat) -> AsyncGenerator[bytes, None]: ...
+    def __call__(self, text: str, kind: SpeechFormat, voice: str) -> AsyncGenerator[bytes, None]: ...
 
 
 class TranscribeRecording(Protocol):
@@ -74,6 +75,7 @@ class OpenAiAudio:
         settings: of the server.
         usage: counts a request as a turn of its client.
         access: checks that a client may request one.
+        voices: names of the voices that speak, the deployment's own first.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class OpenAiAudio:
         settings: ServerTuning,
         usage: UsageLimits,
         access: Access,
+        voices: Sequence[str] = (OWN_VOICE,),
     ) -> None:
         self._models = models
+        self._voices = voices
         self._speak = speak
         self._transcribe = transcribe
         self._language = language
@@ -125,14 +129,14 @@ class OpenAiAudio:
         return router
 
     async def speech(self, request: Request, body: SpeechRequest) -> Response:
-        """Speak a text with the deployment's voice; the file is sent while it is made."""
+        """Speak a text with a voice of the deployment; the file is sent while it is made."""
         identity = await self._identify(request)
         check_model(body.model, self._models)
-        kind = body.checked_format()
+        kind = body.checked_format(self._voices)
         if not body.input.strip():
             raise OpenAiHttpError("Invalid value: 'input' must not be empty.", param="input")
         self._check_room(identity, uses_recogniser=False)
-        chunks = self._spoken(body.input, kind, identity)
+        chunks = self._spoken(body, kind, identity)
         stall_s = self._settings.reader_stall_s
         return EventStream(chunks, stall_s=stall_s, media_type=MEDIA_TYPES[kind], headers={})
 
@@ -186,12 +190,12 @@ class OpenAiAudio:
         return job
 
     async def _spoken(
-        self, text: str, kind: SpeechFormat, identity: ClientIdentity
+        self, body: SpeechRequest, kind: SpeechFormat, identity: ClientIdentity
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._settings.audio_job_s
         with await self._take(identity):
-            async with aclosing(self._speak(text, kind)) as pieces:
+            async with aclosing(self._speak(body.input, kind, body.voice_name)) as pieces:
                 async for piece in pieces:
                     yield piece
                     if loop.time() > deadline_s:

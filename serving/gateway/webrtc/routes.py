@@ -24,6 +24,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
+from parley.core.call_choices import CallChoices
 from parley.core.errors import PeerError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.serving.gateway.auth.client_auth import Access
@@ -58,10 +59,12 @@ class BrowserArguments(Queueing, SmallWebRTCRunnerArguments):
     Attributes:
         identity: client that opened it, with its grants.
         on_first_word: called when the first media or message of the client has come.
+        choices: of the caller, checked.
     """
 
     identity: ClientIdentity = ANONYMOUS
     on_first_word: Callable[[], None] | None = None
+    choices: CallChoices = CallChoices()
 
 
 class Door(Protocol):

@@ -32,7 +32,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SessionStore]:
     await opened.close()
 
 
-async def spoken(_text: str, _kind: SpeechFormat) -> AsyncGenerator[bytes, None]:
+async def spoken(_text: str, _kind: SpeechFormat, _voice: str) -> AsyncGenerator[bytes, None]:
     for _ in range(3):
         yield b"speech"
         await asyncio.sleep(0.05)

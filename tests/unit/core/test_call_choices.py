@@ -1,0 +1,20 @@
+from parley.core.call_choices import CallChoices
+from parley.core.client_rules import CLIENT_HEADING
+
+
+def test_texts_of_the_operator_come_before_those_of_the_caller():
+    chosen = CallChoices(preset="bank", preset_text="You are a bank.", instructions="Be brief.")
+    assert chosen.prompt("You are Parley.").split("\n\n") == [
+        "You are Parley.",
+        "You are a bank.",
+        CLIENT_HEADING,
+        "Be brief.",
+    ]
+    assert CallChoices().prompt("You are Parley.") == "You are Parley."
+    assert CallChoices(preset_text="You are a bank.").prompt("") == "You are a bank."
+
+
+def test_a_record_names_what_was_chosen_and_holds_no_text_of_the_caller():
+    chosen = CallChoices(voice="rms", preset="bank", preset_text="You are a bank.", instructions="Be brief.")
+    assert chosen.as_payload() == {"choices": {"voice": "rms", "preset": "bank", "instructions": True}}
+    assert CallChoices().as_payload() == {}
