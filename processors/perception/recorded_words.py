@@ -26,9 +26,10 @@ from parley.runtime.event_stream import CallEvents
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
 AsKept = Callable[[UtteranceRead], UtteranceRead]
-# Voice activity reports in windows of 32 ms, and a busy loop delays it.
-SAME_BEGINNING_MS = 150
-SAME_LENGTH_MS = 150
+# A soft onset is noticed a few windows of 32 ms earlier or later where the audio lies otherwise in them. Two
+# utterances are further apart: a voice and a pause take 128 ms each to be noticed.
+SAME_BEGINNING_MS = 250
+SAME_END_MS = 150
 # Longest utterance whose audio is kept for the recogniser; a longer one is read anew.
 MOST_KEPT_MS = 60_000
 # Partial texts of an utterance that are noted: those of a minute.
@@ -220,19 +221,24 @@ class ReplayedUtterances:
         stream = await self._engine.open_stream(on_partial, on_failure)
         return _ReplayedStream(self, stream, on_partial)
 
-    def take(self) -> UtteranceRead | None:
-        """Return the recorded utterance that began here, once; None where there is none."""
-        for place, each in enumerate(self._waiting):
-            if self._begins_here(each):
-                return self._waiting.pop(place)
-        return None
+    def take(self) -> tuple[UtteranceRead, int] | None:
+        """Return, once, the recorded utterance that began here, and how much later it began; None without."""
+        apart = [(self._apart_ms(each), place) for place, each in enumerate(self._waiting)]
+        near = [
+            (abs(ms), ms, place) for ms, place in apart if ms is not None and abs(ms) <= SAME_BEGINNING_MS
+        ]
+        if not near:
+            return None
+        _, apart_ms, place = min(near)
+        return self._waiting.pop(place), apart_ms
 
-    def _begins_here(self, recorded: UtteranceRead) -> bool:
+    def _apart_ms(self, recorded: UtteranceRead) -> int | None:
+        """Return how much later a recorded utterance began than the one that begins now."""
         # A recording that began after its call has other places in the audio, and the same times.
         places = [recorded.heard_ms - self._heard.length_ms] if recorded.heard_ms is not None else []
         if self._arrival_ms is not None:
             places.append(recorded.began_ms - self._events.now_ms() + self._arrival_ms)
-        return any(abs(apart_ms) <= SAME_BEGINNING_MS for apart_ms in places)
+        return min(places, key=abs, default=None)
 
     def _on_joined(self, event: CallerJoined) -> None:
         self._arrival_ms = event.at_ms
@@ -252,34 +258,39 @@ class _ReplayedStream(_StreamAround):
         self._on_partial = on_partial
         self._loop = asyncio.get_running_loop()
         self._bytes_per_ms = PCM_BYTES_PER_SAMPLE * owner.rate_hz // 1_000
-        # The recorded utterance, and the audio that the recogniser has not got.
+        # The recorded utterance, how much later it began than this one, and the audio that the recogniser
+        # has not got.
         self._recorded: UtteranceRead | None = None
+        self._apart_ms = 0
         self._kept = bytearray()
         self._timers: list[asyncio.TimerHandle] = []
         self._finals: set[asyncio.Future[Transcript]] = set()
 
     def start(self) -> None:
         self._forget()
-        self._recorded = self._owner.take()
-        if self._recorded is None:
+        found = self._owner.take()
+        if found is None:
             self.stream.start()
             return
+        self._recorded, self._apart_ms = found
         for after_ms, text in self._recorded.partials:
-            self._timers.append(self._loop.call_later(after_ms / 1_000, self._on_partial, Transcript(text)))
+            due_s = max(0, after_ms + self._apart_ms) / 1_000
+            self._timers.append(self._loop.call_later(due_s, self._on_partial, Transcript(text)))
 
     def feed(self, pcm: bytes) -> None:
         if self._recorded is None:
             self.stream.feed(pcm)
             return
         self._kept += pcm
-        if len(self._kept) > self._bytes_per_ms * min(self._recorded.audio_ms + SAME_LENGTH_MS, MOST_KEPT_MS):
+        longest_ms = min(self._recorded.audio_ms + self._apart_ms + SAME_END_MS, MOST_KEPT_MS)
+        if len(self._kept) > self._bytes_per_ms * longest_ms:
             self._read_anew()
 
     def finish(self) -> "asyncio.Future[Transcript]":
         recorded = self._recorded
         if recorded is not None:
             length_ms = len(self._kept) // self._bytes_per_ms
-            if abs(length_ms - recorded.audio_ms) <= SAME_LENGTH_MS:
+            if abs(length_ms - self._apart_ms - recorded.audio_ms) <= SAME_END_MS:
                 self._forget()
                 return self._final(recorded)
             self._read_anew()

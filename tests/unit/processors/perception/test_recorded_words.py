@@ -111,10 +111,14 @@ def test_utterances_of_the_recording_have_their_words_at_their_moments():
     assert texts(again)[-1] == (3_400, "a b") and again[-1][1].words[1].start_ms == 200
 
 
-def test_an_utterance_a_few_windows_later_is_the_same():
-    first, again = replayed((FIRST[0] + 60, FIRST[1] + 40))
+@pytest.mark.parametrize("later_ms", [60, 200, -200])
+def test_an_utterance_that_begins_a_few_windows_later_or_earlier_is_the_same(later_ms: int):
+    """It ends where the recorded one did, and its partial texts come at their moments."""
+    first, again = replayed((FIRST[0] + later_ms, FIRST[1] - later_ms + 40))
     finals = [transcript for _, transcript in (first[4], again[-1])]
     assert finals[0] == finals[1] and finals[0].final
+    at_ms = [[at_ms for at_ms, transcript in heard if not transcript.final] for heard in (first[:5], again)]
+    assert at_ms[1] == [max(moment, FIRST[0] + later_ms) for moment in at_ms[0]]
 
 
 @pytest.mark.parametrize("utterance", [(FIRST[0] + 400, FIRST[1]), (FIRST[0], 400), (FIRST[0], 1_600)])
