@@ -160,6 +160,8 @@ async def test_a_person_changes_the_microphone_pushes_to_talk_and_plays_a_file_i
             # Each microphone begins with the same question.
             await change_the_microphone(person)
             await asked_aloud(person, 2)
+            # The latency is measured against the microphone that is sent now.
+            await expect(person.part("answered-in").nth(1).locator(".heard")).to_contain_text("Heard")
             await push_to_talk(person)
             await play_files(person, tmp_path)
             await gain(person)
