@@ -150,6 +150,16 @@ async def desk(page: Page, site: Site, camera: Camera) -> None:
     await camera.take(page)
 
 
+async def sound(page: Page, site: Site, camera: Camera) -> None:
+    """Open the panel of sound and devices in a call that has begun."""
+    await page.goto(site.url)
+    await part(page, "talk").click()
+    await page.locator('body[data-state="speaking"]').wait_for(timeout=WITHIN_MS)
+    await part(page, "sound-open").click()
+    await part(page, "loudness-bot").filter(has_text="LUFS").wait_for(timeout=WITHIN_MS)
+    await camera.take(page)
+
+
 # In this order: the call of the first one is shown by others.
 SHOW_THE_CALL = {"session", "sessions"}
 PAGES: dict[str, Callable[[Page, Site, Camera], Awaitable[None]]] = {
@@ -160,6 +170,7 @@ PAGES: dict[str, Callable[[Page, Site, Camera], Awaitable[None]]] = {
     "sessions": opened("/sessions"),
     "desk": desk,
     "admin": opened("/admin"),
+    "sound": sound,
 }
 
 

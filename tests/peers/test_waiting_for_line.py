@@ -30,6 +30,14 @@ ONE_LINE = (
 GREETED_S, PLACED_S = 20.0, 3.0
 shared = pytest.mark.asyncio(loop_scope="module")
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
+COUNT_TONES = """
+  window.tones = 0;
+  const make = AudioContext.prototype.createOscillator;
+  AudioContext.prototype.createOscillator = function () {
+    window.tones += 1;
+    return make.call(this);
+  };
+"""
 
 
 @asynccontextmanager
@@ -295,6 +303,7 @@ async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, t
         async with visit(chromium, served.address, *flags) as first:
             await first.part("talk").click()
             await first.state("listening", "speaking")
+            await first.context.add_init_script(COUNT_TONES)
             second = await open_page(first.context, served.address)
             await second.part("talk").click()
             notice = second.part("notice")
@@ -304,5 +313,6 @@ async def test_the_page_shows_the_place_in_the_queue_for_a_line(chromium: str, t
             await first.state("ready")
             await second.state("listening", "speaking")
             await expect(notice).not_to_contain_text("queue", timeout=3_000)
+            assert await second.page.evaluate("window.tones") == 2, "the two of the chime"
             await second.part("talk").click()
             await second.state("ready")

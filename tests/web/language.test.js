@@ -7,12 +7,14 @@ import { LANGUAGES, STRINGS } from "../../web/shared/strings.js";
 
 const SHARED = new URL("../../web/shared/", import.meta.url);
 // Names that are the same in every language.
-const NAMES = new Set(["Parley", ...Object.values(LANGUAGES)]);
+const NAMES = new Set(["Parley", "M", "C", "?", "Esc", ...Object.values(LANGUAGES)]);
 const ATTRIBUTES = ["aria-label", "title", "placeholder", "alt"];
 // Texts for developers: they are thrown where the page itself is wrong, or go to the console.
-const DEVELOPERS = /TypeError\(|required\(|console\.|no latency is measured/;
+const DEVELOPERS = /TypeError\(|required\(|console\.|no (latency|loudness) is measured/;
 
-const FOR_MACHINES = new Set(["passages.js: chip passages", "deadline.js: not within  ms", "token.js: Bearer "]);
+const FOR_MACHINES = new Set([
+  "passages.js: chip passages", "deadline.js: not within  ms", "token.js: Bearer ", "shortcuts.js: Space", "shortcuts.js: Tab",
+]);
 
 function open({ languages, file = "index.html" }) {
   const window = openPage({ file });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { STRINGS } from "../../web/shared/strings.js";
-import { inCall, next } from "../../web/shared/states.js";
+import { inCall, next, wordOf } from "../../web/shared/states.js";
 
 const STATES = ["ready", "connecting", "reconnecting", "listening", "thinking", "speaking", "ended", "error"];
 const IN_CALL = ["connecting", "reconnecting", "listening", "thinking", "speaking"];
@@ -57,4 +57,23 @@ test("a page that is connecting is not in a call yet", () => {
 
 test("each state has a name", () => {
   for (const state of STATES) assert.ok(STRINGS.en[`state_${state}`], state);
+});
+
+test("a call that listens says what the bot can hear", () => {
+  const heard = { deaf: false, isMuted: false, pushes: false, isHeld: false, playsFile: false };
+  assert.equal(wordOf("listening", heard), "listening");
+  assert.equal(wordOf("listening", { ...heard, isMuted: true }), "muted");
+  assert.equal(wordOf("listening", { ...heard, deaf: true, pushes: true }), "deaf");
+  assert.equal(wordOf("listening", { ...heard, pushes: true, isMuted: true }), "released");
+  assert.equal(wordOf("listening", { ...heard, deaf: true, playsFile: true }), "file");
+});
+
+test("a held button is said in each state of a call, and only there", () => {
+  const heard = { deaf: false, isMuted: false, pushes: true, isHeld: true, playsFile: false };
+  for (const state of STATES) assert.equal(wordOf(state, heard), inCall(state) ? "on_air" : state);
+  assert.equal(wordOf("speaking", { ...heard, isHeld: false }), "speaking");
+});
+
+test("each word has its text", () => {
+  for (const word of ["held", "released", "deaf", "muted", "file"]) assert.ok(STRINGS.en[`state_${word}`], word);
 });

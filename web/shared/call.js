@@ -19,6 +19,8 @@ const PING_MS = 1_000;
 // some five seconds only. The server gives a silent browser up after 3.5 s.
 const LOST_MS = 2_500;
 const LOOK_MS = 500;
+// Failures of a device that is there. For an absent one, the errors of browsers differ.
+const FOUND = ["NotAllowedError", "NotReadableError", "AbortError"];
 
 /**
  * @typedef {object} CallHandlers
@@ -33,6 +35,7 @@ const LOOK_MS = 500;
  * @property {boolean} sees whether a camera may be added
  * @property {string} [desk] id of the desk that has the session
  * @property {Record<string, string>} [chosen] voice, preset, reference voice and instructions of the call
+ * @property {MediaStream | null} [microphone] of the caller, where the sound that is sent is made of it
  * @property {boolean} [reconnects] the call goes on after its connection was lost: the bot says the rest of its reply
  * @property {boolean} [held] the call was on hold when its connection was lost, and still is
  * @property {number} [requestMs] longest wait for the server's answers
@@ -53,31 +56,49 @@ export class CallError extends Error {
 /**
  * Open the microphone. Throws CallError.
  *
- * @param {{ raw: boolean }} options `raw` leaves the signal as it is (studio microphones, tests)
+ * @param {{ raw: boolean, deviceId?: string }} options `raw` leaves the signal as it is (studio microphones, tests); where the
+ *   device is absent, the browser opens another one
  */
-export async function openMicrophone({ raw }) {
+export async function openMicrophone({ raw, deviceId = "" }) {
   if (!navigator.mediaDevices?.getUserMedia) {
     throw new CallError(t("microphone_needs_https"));
   }
   const processed = !raw;
-  try {
-    return await navigator.mediaDevices.getUserMedia({
-      audio: { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed },
-    });
-  } catch (error) {
-    throw mediaError("microphone", error);
-  }
+  const sound = { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed };
+  return await openDevice("microphone", (choice) => ({ audio: { ...sound, ...choice } }), deviceId);
 }
 
-/** Open the camera. Throws CallError. */
-export async function openCamera() {
+/**
+ * Open the camera. Throws CallError.
+ *
+ * @param {string} [deviceId] as for openMicrophone
+ */
+export async function openCamera(deviceId = "") {
   if (!navigator.mediaDevices?.getUserMedia) throw new CallError(t("camera_needs_https"));
+  const picture = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } };
+  return await openDevice("camera", (choice) => ({ video: { ...picture, ...choice } }), deviceId);
+}
+
+/**
+ * Open a device: the chosen one, or the browser's choice where that is absent. Throws CallError.
+ *
+ * @param {"microphone" | "camera"} device
+ * @param {(choice: MediaTrackConstraints) => MediaStreamConstraints} ask
+ * @param {string} deviceId empty for the browser's choice
+ */
+async function openDevice(device, ask, deviceId) {
+  if (deviceId) {
+    try {
+      // A mere wish is not enough: Chromium may open its default device all the same.
+      return await navigator.mediaDevices.getUserMedia(ask({ deviceId: { exact: deviceId } }));
+    } catch (error) {
+      if (FOUND.includes(nameOf(error))) throw mediaError(device, error);
+    }
+  }
   try {
-    return await navigator.mediaDevices.getUserMedia({
-      video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } },
-    });
+    return await navigator.mediaDevices.getUserMedia(ask({}));
   } catch (error) {
-    throw mediaError("camera", error);
+    throw mediaError(device, error);
   }
 }
 
@@ -128,8 +149,10 @@ export class Call {
   #peer = null;
   /** @type {RTCDataChannel | null} */
   #channel = null;
-  /** @type {RTCRtpSender | null} of the microphone */
+  /** @type {RTCRtpSender | null} of the caller's sound */
   #sender = null;
+  /** @type {MediaStreamTrack | null} what it sends */
+  #sent = null;
   /** @type {Record<"camera" | "screen", RTCRtpSender | null>} */
   #pictures = { camera: null, screen: null };
   #path = "";
@@ -158,11 +181,12 @@ export class Call {
   /**
    * Open the call; resolve when the bot is ready. Throws CallError.
    *
-   * @param {MediaStream | null} microphone without one can only type
+   * @param {MediaStream | null} sound of the caller, who can only type without any
    * @param {string | null} session the conversation that continues; without one a new one begins
    * @param {CallOptions} options
    */
-  async open(microphone, session, { raw, mode, sees, desk, chosen = {}, reconnects = false, held = false, requestMs = REQUEST_MS }) {
+  async open(sound, session, options) {
+    const { raw, mode, sees, desk, microphone = sound, chosen = {}, reconnects = false, held = false, requestMs = REQUEST_MS } = options;
     this.#requestMs = requestMs;
     const body = {
       ...(session && { session }),
@@ -185,16 +209,15 @@ export class Call {
     peer.addEventListener("connectionstatechange", () => this.#onConnectionState());
     peer.addEventListener("icecandidate", (event) => this.#onCandidate(event.candidate));
     // Send and receive even without a microphone: one can be added later without a new negotiation.
-    const [track] = microphone?.getAudioTracks() ?? [];
-    const transceiver = peer.addTransceiver(track ?? "audio", { direction: "sendrecv" });
-    this.#sender = transceiver.sender;
+    this.#sent = sound?.getAudioTracks()[0] ?? null;
+    this.#sender = peer.addTransceiver(this.#sent ?? "audio", { direction: "sendrecv" }).sender;
     // In this order: the server distinguishes them by their place.
     if (sees) {
       this.#pictures.camera = peer.addTransceiver("video", { direction: "sendrecv" }).sender;
       this.#pictures.screen = peer.addTransceiver("video", { direction: "sendrecv" }).sender;
     }
     this.#channel = peer.createDataChannel("rtvi", { ordered: true });
-    this.#channel.addEventListener("open", () => this.#onChannelOpen(Boolean(track)));
+    this.#channel.addEventListener("open", () => this.#onChannelOpen());
     this.#channel.addEventListener("message", (event) => this.#onMessage(event.data));
     this.#channel.addEventListener("close", () => this.#end(null));
 
@@ -230,13 +253,17 @@ export class Call {
   }
 
   /**
-   * Add a microphone to a call that was opened without one.
+   * Send another sound from now on; null for none. Before the connection is negotiated, open() has what is sent.
    *
-   * @param {MediaStream} microphone
+   * @param {MediaStream | null} sound
    */
-  async useMicrophone(microphone) {
-    await required(this.#sender, "the connection").replaceTrack(microphone.getAudioTracks()[0]);
-    this.#tellMicrophone(true);
+  async send(sound) {
+    const [before, track] = [this.#sent, sound?.getAudioTracks()[0] ?? null];
+    if (!this.#sender || track === before) return;
+    this.#sent = track;
+    await this.#sender.replaceTrack(track);
+    // Until the channel is open, what it says first is decided when it opens.
+    if (Boolean(track) !== Boolean(before) && this.#channel?.readyState === "open") this.#tellMicrophone(Boolean(track));
   }
 
   /**
@@ -321,10 +348,9 @@ export class Call {
     }, LOOK_MS);
   }
 
-  /** @param {boolean} hasMicrophone */
-  #onChannelOpen(hasMicrophone) {
+  #onChannelOpen() {
     this.#send("client-ready", { version: "1.0.0", about: { library: "parley-web" } });
-    if (!hasMicrophone) this.#tellMicrophone(false);
+    if (!this.#sent) this.#tellMicrophone(false);
     this.#pinging = setInterval(() => {
       if (this.#channel?.readyState === "open") this.#channel.send("ping");
     }, PING_MS);

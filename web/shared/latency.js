@@ -16,8 +16,10 @@ export class LatencyBeacon {
   #report;
   /** @type {AudioWorkletNode | null} */
   #node = null;
-  /** @type {MediaStreamAudioSourceNode[]} */
-  #sources = [];
+  /** @type {MediaStreamAudioSourceNode | null} */
+  #caller = null;
+  /** @type {MediaStreamAudioSourceNode | null} */
+  #bot = null;
   #closed = false;
 
   /**
@@ -34,25 +36,36 @@ export class LatencyBeacon {
   /**
    * Begin to measure. A browser without audio worklets measures nothing.
    *
-   * @param {MediaStream} caller the microphone
+   * @param {MediaStream} caller what the bot is sent
    * @param {MediaStream} bot
    */
   async start(caller, bot) {
     if (!this.#context.audioWorklet) return;
+    this.follow(caller);
     await this.#context.audioWorklet.addModule("/shared/latency_worklet.js");
     if (this.#closed) return;
     this.#node = new AudioWorkletNode(this.#context, "latency", { numberOfInputs: 2, numberOfOutputs: 0 });
     this.#node.port.onmessage = ({ data }) => this.#onGap(data);
-    for (const [input, stream] of [caller, bot].entries()) {
-      const source = this.#context.createMediaStreamSource(stream);
-      source.connect(this.#node, 0, input);
-      this.#sources.push(source);
-    }
+    this.#caller?.connect(this.#node, 0, 0);
+    this.#bot = this.#context.createMediaStreamSource(bot);
+    this.#bot.connect(this.#node, 0, 1);
+  }
+
+  /**
+   * Measure from now on against another stream of the caller.
+   *
+   * @param {MediaStream} caller
+   */
+  follow(caller) {
+    this.#caller?.disconnect();
+    this.#caller = this.#context.createMediaStreamSource(caller);
+    if (this.#node) this.#caller.connect(this.#node, 0, 0);
   }
 
   close() {
     this.#closed = true;
-    for (const source of this.#sources.splice(0)) source.disconnect();
+    this.#caller?.disconnect();
+    this.#bot?.disconnect();
     this.#node?.port.close();
     this.#node = null;
   }

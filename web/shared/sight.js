@@ -9,8 +9,6 @@ import { t } from "./language.js";
 
 /** @typedef {"camera" | "screen"} Source */
 
-const OPEN = { camera: openCamera, screen: openScreen };
-
 export class Sight {
   /** @type {Record<Source, MediaStream | null>} */
   #streams = { camera: null, screen: null };
@@ -21,7 +19,11 @@ export class Sight {
 
   /**
    * @param {HTMLVideoElement} preview picture of the camera
-   * @param {{ changed: () => void, gone: (source: Source) => void }} on `gone`: the browser or the device ended it
+   * @param {object} on
+   * @param {() => void} on.changed
+   * @param {(source: Source, track: MediaStreamTrack) => void} on.opened
+   * @param {(source: Source) => void} on.gone the browser or the device ended it
+   * @param {() => string} on.camera id of the camera that is chosen; empty for the browser's choice
    */
   constructor(preview, on) {
     this.#preview = preview;
@@ -57,6 +59,24 @@ export class Sight {
       this.#on.changed();
     });
     await this.#asking[source];
+  }
+
+  /**
+   * Show the camera that is chosen now, where one is shown. Throws CallError.
+   *
+   * @param {Call} call
+   */
+  async changeCamera(call) {
+    if (!this.shows("camera")) return;
+    // A phone opens one camera at a time.
+    stopTracks(this.#streams.camera);
+    this.#streams.camera = null;
+    try {
+      await this.show("camera", call);
+    } catch (error) {
+      await this.drop("camera", call);
+      throw error;
+    }
   }
 
   /**
@@ -97,7 +117,7 @@ export class Sight {
    * @param {Call} call
    */
   async #open(source, call) {
-    const stream = await OPEN[source]();
+    const stream = await (source === "camera" ? openCamera(this.#on.camera()) : openScreen());
     try {
       if (!call.closed) await call.useVideo(source, stream);
     } catch (error) {
@@ -110,7 +130,9 @@ export class Sight {
     }
     this.#streams[source] = stream;
     if (source === "camera") this.#preview.srcObject = stream;
-    stream.getVideoTracks()[0].addEventListener("ended", () => {
+    const [track] = stream.getVideoTracks();
+    this.#on.opened(source, track);
+    track.addEventListener("ended", () => {
       if (stream !== this.#streams[source]) return;
       this.drop(source, call);
       this.#on.gone(source);

@@ -7,6 +7,15 @@
  *   | "ended" | "failed"} StateEvent
  */
 
+/**
+ * @typedef {object} Hearing whether the bot hears the caller
+ * @property {boolean} deaf there is no microphone
+ * @property {boolean} isMuted
+ * @property {boolean} pushes push to talk
+ * @property {boolean} isHeld
+ * @property {boolean} playsFile a file is sent in place of the microphone
+ */
+
 /** @type {Partial<Record<StateEvent, State>>} */
 const OVER = { hungUp: "ready", ended: "ended", failed: "error" };
 /** @type {Partial<Record<StateEvent, State>>} */
@@ -50,4 +59,20 @@ export function isOpening(state) {
  */
 export function inCall(state) {
   return state === "listening" || state === "thinking" || state === "speaking";
+}
+
+/**
+ * Return the word for a state: in a call that listens, it says what the bot can hear.
+ *
+ * @param {State} state
+ * @param {Hearing} hearing
+ */
+export function wordOf(state, { deaf, isMuted, pushes, isHeld, playsFile }) {
+  const holds = pushes && isHeld && !deaf && !playsFile;
+  if (holds && inCall(state)) return "on_air";
+  if (state !== "listening") return state;
+  if (playsFile) return "file";
+  if (deaf) return "deaf";
+  if (pushes) return "released";
+  return isMuted ? "muted" : state;
 }

@@ -1,24 +1,31 @@
 // Talk page: buttons, state and notices of one call at a time. Decides when a call begins and ends; the call itself is in call.js,
-// the bubbles are in transcript.js, the conversation to which it belongs is in binding.js.
+// its sound in call_sound.js, the bubbles in transcript.js, the conversation to which it belongs in binding.js.
 
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
-import { Call, CallError, openMicrophone, sharesScreens } from "./call.js";
+import { Call, CallError, sharesScreens } from "./call.js";
+import { CallSound } from "./call_sound.js";
+import { chime } from "./chime.js";
 import { Choices } from "./choices.js";
+import { Devices } from "./devices.js";
 import { part, showNotice, write } from "./element.js";
-import { LatencyBeacon } from "./latency.js";
 import { chooseLanguage, t, translate } from "./language.js";
-import { watchLevel } from "./level.js";
-import { messageOf, nameOf, required } from "./guards.js";
+import { messageOf } from "./guards.js";
 import { Hold } from "./hold.js";
 import { Mode } from "./mode.js";
+import { PushToTalk } from "./push_to_talk.js";
 import { pauseMs } from "./reconnection.js";
-import { Sight, stopTracks } from "./sight.js";
-import { inCall, isOpening, next } from "./states.js";
+import { SPACE_KEY, listenForKeys } from "./shortcuts.js";
+import { Sight } from "./sight.js";
+import { SoundPanel } from "./sound_panel.js";
+import { SoundSettings } from "./sound_settings.js";
+import { inCall, isOpening, next, wordOf } from "./states.js";
 import { Steps } from "./steps.js";
 import { Transcript } from "./transcript.js";
 
+/** @import { CallOptions } from "./call.js" */
 /** @import { LineQueue, RtviMessage, ServerMessage, Status } from "../types/server.js" */
+/** @import { Device } from "./devices.js" */
 /** @import { Key } from "./language.js" */
 /** @import { Source } from "./sight.js" */
 /** @import { State, StateEvent } from "./states.js" */
@@ -54,13 +61,11 @@ const parts = {
   screenControl: part("screen-control", HTMLElement),
   screenCaption: part("screen-caption", HTMLElement),
   preview: part("preview", HTMLVideoElement),
-  level: part("level", HTMLElement),
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLInputElement),
   send: part("send", HTMLButtonElement),
   engines: part("engines", HTMLElement),
   floor: part("floor", HTMLElement),
-  sound: part("remote-audio", HTMLAudioElement),
   byPhone: part("by-phone", HTMLButtonElement),
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
@@ -74,11 +79,33 @@ class TalkPage {
   #state = "ready";
   /** @type {Call | null} */
   #call = null;
-  /** @type {MediaStream | null} */
-  #microphone = null;
+  #settings = new SoundSettings();
+  #devices = new Devices(() => this.#onDevices());
+  #push = new PushToTalk(parts.microphone, {
+    isOn: this.#settings.values.pushToTalk,
+    isReady: () => inCall(this.#state) && this.#sound.microphone !== null,
+    changed: () => this.#sound.followButton(),
+  });
+  #sound = new CallSound(
+    { raw, devices: this.#devices, settings: this.#settings, push: this.#push },
+    {
+      changed: () => this.#show(),
+      say: (text, options) => this.#sayOfDevices(text, options),
+      heard: (heard) => {
+        this.#call?.report("latency", heard);
+        transcript.hear(heard);
+      },
+    },
+  );
+  #panel = new SoundPanel(
+    { sound: this.#sound, devices: this.#devices, settings: this.#settings },
+    { chosen: (device) => this.#onChosen(device) },
+  );
   #sight = new Sight(parts.preview, {
     changed: () => this.#show(),
+    opened: (source, track) => this.#onOpened(source, track),
     gone: (source) => this.#say(t(`${source}_gone`)),
+    camera: () => this.#devices.chosen("camera").id,
   });
   #steps = new Steps({
     show: (source) => this.#showSource(source),
@@ -87,16 +114,7 @@ class TalkPage {
     report: (answer) => this.#call?.report("tier", { answer }),
   });
   #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => this.#show());
-  #asking = false;
-  /** @type {AudioContext | null} */
-  #context = null;
-  /** @type {MediaStream | null} the bot's voice */
-  #voice = null;
-  /** @type {LatencyBeacon | null} */
-  #beacon = null;
-  /** @type {(() => void)[]} functions that end the watching of a level */
-  #watches = [];
-  #unwatchVoice = () => {};
+  #isWaiting = false; // in the queue for a line
   #isStopping = false; // the server has announced that it stops
   #startedAt = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -110,11 +128,12 @@ class TalkPage {
 
   constructor() {
     chooseLanguage(part("language", HTMLSelectElement), () => {
+      this.#panel.showDevices();
       this.#show();
       this.#steps.show();
     });
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
-    parts.microphone.addEventListener("click", () => this.#toggleMicrophone());
+    parts.microphone.addEventListener("click", () => this.#clickMicrophone());
     parts.camera.addEventListener("click", () => this.#toggleSource("camera"));
     parts.screen.addEventListener("click", () => this.#toggleSource("screen"));
     parts.typing.addEventListener("submit", (event) => {
@@ -123,6 +142,11 @@ class TalkPage {
     });
     parts.typed.addEventListener("input", () => this.#show());
     parts.byPhone.addEventListener("click", () => this.#tellCode());
+    listenForKeys(
+      { mute: () => press(parts.microphone), camera: () => press(parts.camera), help: () => this.#panel.openShortcuts() },
+      () => this.#settings.values.shortcuts,
+    );
+    this.#devices.refresh();
     // The server notices by itself that a page is gone; a goodbye frees the line at once.
     window.addEventListener("pagehide", () => this.#call && this.#hangUp());
     this.#show();
@@ -145,16 +169,14 @@ class TalkPage {
     bubbles.pin();
     const call = this.#newCall();
     this.#show();
-    // Made while the click still counts as one: browsers block sound without a click.
-    this.#context = new AudioContext();
+    this.#sound.begin();
+    this.#sound.use(call);
     try {
-      const microphone = speak ? await this.#openMicrophone(call) : null;
+      if (speak) await this.#sound.addMicrophone();
       if (call.closed) return;
-      this.#microphone = microphone;
-      this.#measure();
       await mode.known;
       const chosen = await choices.take();
-      await call.open(microphone, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees, chosen });
+      await this.#open(call, { chosen });
       if (call.closed) return;
       this.#tellMedia(call);
       this.#startedAt = Date.now();
@@ -172,10 +194,20 @@ class TalkPage {
   #newCall() {
     this.#call = new Call({
       message: (message) => this.#onMessage(message),
-      sound: (stream) => this.#play(stream),
+      sound: (stream) => this.#sound.play(stream),
       end: (error) => this.#onEnd(error),
     });
     return this.#call;
+  }
+
+  /**
+   * @param {Call} call
+   * @param {Partial<CallOptions>} more choices, and what holds for a call that goes on
+   */
+  async #open(call, more) {
+    const { stream, microphone } = this.#sound;
+    await call.open(stream, this.#binding.sessionId, { raw, mode: mode.chosen, sees: mode.sees, microphone, ...more });
+    this.#sound.send();
   }
 
   /** Go on with the call over a new connection, in the same conversation. */
@@ -186,12 +218,11 @@ class TalkPage {
     this.#isStopping = false;
     clearTimeout(this.#silent);
     transcript.close();
-    this.#beacon?.close();
-    this.#beacon = this.#voice = null;
     this.#say(t(isRestart ? "reconnecting_after_restart" : "reconnecting"));
     let requestMs = AGAIN_MS;
     for (;;) {
       const call = this.#newCall();
+      this.#sound.use(call);
       const beganAt = performance.now();
       try {
         await this.#openAgain(call, requestMs);
@@ -217,79 +248,12 @@ class TalkPage {
    * @param {number} requestMs
    */
   async #openAgain(call, requestMs) {
-    const asked = { raw, mode: mode.chosen, sees: mode.sees, chosen: choices.taken, reconnects: true, held: this.#hold.isOn, requestMs };
-    await call.open(this.#microphone, this.#binding.sessionId, asked);
+    await this.#open(call, { chosen: choices.taken, reconnects: true, held: this.#hold.isOn, requestMs });
     await this.#sight.moveTo(call);
     this.#tellMedia(call);
     transcript.note(t("reconnected"));
     this.#say("");
     this.#go("up");
-  }
-
-  /**
-   * @param {Call} call
-   * @returns {Promise<MediaStream | null>}
-   */
-  async #openMicrophone(call) {
-    try {
-      const stream = await openMicrophone({ raw });
-      if (call.closed) stopTracks(stream);
-      else this.#watchMicrophone(stream);
-      return call.closed ? null : stream;
-    } catch (error) {
-      if (!(error instanceof CallError)) throw error;
-      this.#say(`${error.message} ${t("type_instead")}`);
-      return null;
-    }
-  }
-
-  /** @param {MediaStream} stream */
-  #watchMicrophone(stream) {
-    const bars = [...parts.level.querySelectorAll("i")];
-    this.#watches.push(
-      watchLevel(required(this.#context, "the audio context"), stream, (level) => {
-        parts.level.setAttribute("aria-valuenow", String(Math.round(level * 100)));
-        bars.forEach((bar, at) => bar.style.setProperty("--level", clamp(level * bars.length - at)));
-      }),
-    );
-    stream.getAudioTracks()[0].addEventListener("ended", () => {
-      if (stream !== this.#microphone) return;
-      this.#microphone = null;
-      this.#say(`${t("microphone_gone")} ${t("type_instead")}`);
-      this.#show();
-    });
-  }
-
-  /** Measure the latency of the answers, once there is a microphone and a voice. */
-  #measure() {
-    const call = this.#call;
-    if (this.#beacon || !call || !this.#microphone || !this.#voice || !this.#context) return;
-    this.#beacon = new LatencyBeacon(this.#context, () => call.transit(), (heard) => {
-      call.report("latency", heard);
-      transcript.hear(heard);
-    });
-    // Without it the call is whole.
-    this.#beacon.start(this.#microphone, this.#voice).catch((error) => console.info(`no latency is measured: ${messageOf(error)}`));
-  }
-
-  /** @param {MediaStream} stream the bot's voice */
-  #play(stream) {
-    this.#voice = stream;
-    this.#measure();
-    parts.sound.srcObject = stream;
-    parts.sound.play().catch((error) => {
-      if (nameOf(error) !== "NotAllowedError") return; // replaced or closed in the meantime
-      this.#say(t("audio_blocked"));
-      const release = () => {
-        parts.sound.play().then(() => this.#say(""), () => {});
-      };
-      document.addEventListener("pointerdown", release, { once: true });
-    });
-    this.#unwatchVoice();
-    this.#unwatchVoice =
-      watchLevel(required(this.#context, "the audio context"), stream, (level) => {
-        parts.talk.style.setProperty("--voice", level.toFixed(2));
-      });
   }
 
   /**
@@ -310,32 +274,52 @@ class TalkPage {
     }
   }
 
-  async #toggleMicrophone() {
+  #clickMicrophone() {
+    // Held, and not clicked, in that mode.
+    if (this.#call && !(this.#push.on && this.#sound.microphone)) this.#sound.toggleMicrophone();
+  }
+
+  #onDevices() {
+    this.#sound.followDevices();
+    this.#panel.showDevices();
+  }
+
+  /**
+   * @param {Source} source
+   * @param {MediaStreamTrack} track
+   */
+  #onOpened(source, track) {
+    if (source !== "camera") return;
+    const other = this.#devices.otherThanChosen(source, track);
+    if (other) this.#sayOfDevices(other);
+    this.#devices.refresh();
+  }
+
+  /** @param {Device} device */
+  async #onChosen(device) {
     const call = this.#call;
-    if (this.#microphone) {
-      const [track] = this.#microphone.getAudioTracks();
-      track.enabled = !track.enabled;
-    } else if (call && !this.#asking) {
-      // The browser may be asking for permission: a second click must not open a second microphone.
-      this.#asking = true;
-      try {
-        await this.#addMicrophone(call);
-      } finally {
-        this.#asking = false;
-      }
-    }
-    this.#show();
+    if (device === "microphone") await this.#sound.changeMicrophone();
+    else if (device === "loudspeaker") this.#sound.changeLoudspeaker();
+    else if (call) await this.#reported(() => this.#sight.changeCamera(call));
   }
 
   /** @param {Source} source */
   async #toggleSource(source) {
     const call = this.#call;
-    if (!call) return;
+    if (call) await this.#reported(() => this.#sight.toggle(source, call));
+  }
+
+  /**
+   * Do something with a camera or a screen, and report why that is not possible.
+   *
+   * @param {() => Promise<void>} act
+   */
+  async #reported(act) {
     try {
-      await this.#sight.toggle(source, call);
+      await act();
     } catch (error) {
       if (!(error instanceof CallError)) throw error;
-      this.#say(error.message, { bad: true });
+      this.#sayOfDevices(error.message, { bad: true });
     }
   }
 
@@ -369,26 +353,6 @@ class TalkPage {
   #tellMedia(call) {
     const screen = sharesScreens() ? ["screen"] : [];
     call.report("tier", { can: ["text", ...(mode.sees ? ["video", ...screen] : [])] });
-  }
-
-  /** @param {Call} call */
-  async #addMicrophone(call) {
-    const microphone = await this.#openMicrophone(call);
-    if (!microphone) return;
-    try {
-      await call.useMicrophone(microphone);
-    } catch (error) {
-      stopTracks(microphone);
-      this.#say(t("microphone_unusable", { why: messageOf(error) }), { bad: true });
-      return;
-    }
-    if (call.closed) {
-      stopTracks(microphone);
-      return;
-    }
-    this.#microphone = microphone;
-    this.#measure();
-    this.#say("");
   }
 
   #submit() {
@@ -477,6 +441,9 @@ class TalkPage {
 
   /** @param {LineQueue} place */
   #onQueue({ position, wait_s: waitS, refused }) {
+    const { context } = this.#sound;
+    if (this.#isWaiting && !position && !refused && context && this.#settings.values.chime) chime(context);
+    this.#isWaiting = Boolean(position);
     this.#refused = refused ? `${t("server_reports", { why: refused })}.` : "";
     if (refused) this.#say(this.#refused, { bad: true });
     else if (!position) this.#say("");
@@ -527,19 +494,12 @@ class TalkPage {
     transcript.close();
     if (this.#startedAt) transcript.note(t(ENDINGS[event], { time: duration(Date.now() - this.#startedAt) }));
     this.#say(this.#lost || this.#refused, { bad: true });
-    for (const stop of this.#watches.splice(0)) stop();
-    this.#unwatchVoice();
-    this.#unwatchVoice = () => {};
-    this.#beacon?.close();
-    this.#beacon = this.#voice = null;
-    stopTracks(this.#microphone);
-    this.#microphone = null;
+    this.#sound.close();
+    this.#push.release();
+    this.#isWaiting = false;
     this.#sight.close();
     this.#steps.close();
     this.#hold.close();
-    this.#context?.close();
-    this.#context = null;
-    parts.sound.srcObject = null;
     clearInterval(this.#clock);
     clearTimeout(this.#silent);
     this.#startedAt = 0;
@@ -557,21 +517,9 @@ class TalkPage {
   #show() {
     const state = this.#state;
     const busy = this.#call !== null;
-    const deaf = this.#microphone === null;
-    const muted = this.#microphone !== null && !this.#microphone.getAudioTracks()[0].enabled;
     document.body.dataset.state = state;
-    document.body.dataset.microphone = deaf ? "none" : muted ? "muted" : "on";
-    const label = this.#hold.isOn && inCall(state) ? "held" : state !== "listening" ? state : deaf ? "deaf" : muted ? "muted" : state;
-    write(parts.state, t(`state_${label}`));
+    this.#showMicrophone();
     write(parts.talkLabel, t(busy ? "hang_up" : "talk"));
-    // The pressed state says that it is muted: a name that changes too would say the opposite.
-    const [name, caption] = deaf && inCall(state)
-      ? /** @type {const} */ (["turn_on_microphone", "state_deaf"])
-      : /** @type {const} */ (["mute_microphone", muted ? "unmute" : "mute"]);
-    parts.microphone.setAttribute("aria-label", t(name));
-    parts.microphone.setAttribute("aria-pressed", String(muted));
-    parts.microphone.disabled = !inCall(state);
-    parts.microphoneCaption.textContent = t(caption);
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
     choices.lock(busy);
@@ -589,6 +537,31 @@ class TalkPage {
     parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
     parts.typed.readOnly = state === "connecting";
     parts.send.disabled = isOpening(state) || !parts.typed.value.trim();
+    this.#panel.show({ inCall: inCall(state), sees: mode.sees });
+  }
+
+  /** Show whether the bot hears the caller, and what the microphone's button does. */
+  #showMicrophone() {
+    const state = this.#state;
+    const { on: pushes, held: isHeld } = this.#push;
+    const { isMuted, microphone, place_s: place } = this.#sound;
+    const deaf = microphone === null;
+    const heard = wordOf(state, { deaf, isMuted, pushes, isHeld, playsFile: place !== null });
+    write(parts.state, t(`state_${this.#hold.isOn && inCall(state) ? "held" : heard}`));
+    document.body.dataset.microphone = deaf ? "none" : pushes ? (isHeld ? "held" : "released") : isMuted ? "muted" : "on";
+    // The pressed state says that it is muted, or held: a name that changes too would say the opposite.
+    const isOff = deaf && inCall(state);
+    const [name, caption] = isOff
+      ? /** @type {const} */ (["turn_on_microphone", "state_deaf"])
+      : pushes
+        ? /** @type {const} */ (["hold_to_talk", "hold"])
+        : /** @type {const} */ (["mute_microphone", isMuted ? "unmute" : "mute"]);
+    parts.microphone.setAttribute("aria-label", t(name));
+    parts.microphone.setAttribute("aria-pressed", String(!deaf && (pushes ? isHeld : isMuted)));
+    parts.microphone.setAttribute("aria-keyshortcuts", pushes && !isOff ? SPACE_KEY : "M");
+    parts.microphone.title = t(pushes && !isOff ? "hold_title" : isOff ? "microphone_title" : "mute_title");
+    parts.microphone.disabled = !inCall(state);
+    parts.microphoneCaption.textContent = t(caption);
   }
 
   #showElapsed() {
@@ -603,6 +576,17 @@ class TalkPage {
    */
   #say(text, { bad = false } = {}) {
     showNotice(parts.notice, text, { bad });
+  }
+
+  /**
+   * Show one line on a device, which the panel may cover.
+   *
+   * @param {string} text
+   * @param {{ bad?: boolean }} [options]
+   */
+  #sayOfDevices(text, options) {
+    this.#say(text, options);
+    this.#panel.say(text, options);
   }
 }
 
@@ -661,9 +645,13 @@ function mayPass(error) {
   return !error.status || error.status === 409 || error.status === 429 || error.status >= 500;
 }
 
-/** @param {number} value */
-function clamp(value) {
-  return Math.min(1, Math.max(0, value)).toFixed(2);
+/**
+ * Click a button if the page shows it.
+ *
+ * @param {HTMLButtonElement} button
+ */
+function press(button) {
+  if (!button.closest("[hidden]")) button.click();
 }
 
 /**
