@@ -32,7 +32,7 @@ from parley.pipelines.tenant_charges import TenantCharges
 from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
 from parley.processors.dialogue.llm_failover import LlmFailoverHead
-from parley.processors.dialogue.rtvi import CheckedRtvi
+from parley.processors.dialogue.rtvi import CheckedRtvi, ShowPicture
 from parley.processors.pipecat_internals import observe_what_is_read
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
@@ -83,6 +83,7 @@ def call_worker(
     refuses_text: str = "",
     refuses_turn: Callable[[], str] | None = None,
     take_typed: Callable[[str], float] | None = None,
+    show: ShowPicture | None = None,
 ) -> PipelineWorker:
     """The pipeline of one call, or of one typed turn.
 
@@ -96,10 +97,13 @@ def call_worker(
         refuses_text: reason for refusing all text that a client types; empty to accept it.
         refuses_turn: returns the reason for refusing a turn now; empty to accept it.
         take_typed: see ``CheckedRtvi``.
+        show: see ``CheckedRtvi``.
     """
     checked = None
     if rtvi:
-        checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
+        checked = CheckedRtvi(
+            refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed, show=show
+        )
     worker = PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(

@@ -6,6 +6,7 @@ import { Bubbles } from "./bubbles.js";
 import { Comments } from "./comments.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
+import { openFragment } from "./fragment.js";
 import { Lanes } from "./lanes.js";
 import { Recordings } from "./recordings.js";
 import { SessionRecord } from "./record.js";
@@ -150,6 +151,7 @@ class SessionPage {
     this.#record.fill(true);
     this.#show();
     this.#follower.start();
+    openFragment(parts);
   }
 
   #onUp() {

@@ -125,6 +125,18 @@ export class SessionApi {
   }
 
   /**
+   * Read the list with the server's time at the answer, in milliseconds. Throws ApiError.
+   *
+   * @returns {Promise<{ calls: RecordingSummary[], nowMs: number }>}
+   */
+  async recordingsNow() {
+    const response = await request("GET", `${this.#path}/recordings`, { signal: AbortSignal.timeout(REQUEST_MS) });
+    const { calls } = await response.json().catch(asApiError);
+    const at = Date.parse(response.headers.get("date") ?? "");
+    return { calls, nowMs: Number.isNaN(at) ? Date.now() : at };
+  }
+
+  /**
    * Read the events and the peaks of a recorded call. Throws ApiError.
    *
    * @param {string} call

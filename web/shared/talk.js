@@ -1,11 +1,14 @@
 // Talk page: buttons, state and notices of one call at a time. Decides when a call begins and ends; the call itself is in call.js,
 // the bubbles are in transcript.js, the conversation to which it belongs is in binding.js.
 
+import { AfterCall } from "./after_call.js";
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
 import { Call, CallError, openMicrophone, sharesScreens } from "./call.js";
+import { CallPictures } from "./call_pictures.js";
 import { part, showNotice, write } from "./element.js";
 import { LatencyBeacon } from "./latency.js";
+import { LatencyHistory } from "./latency_history.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { watchLevel } from "./level.js";
 import { messageOf, nameOf, required } from "./guards.js";
@@ -65,6 +68,8 @@ const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
 const transcript = new Transcript(bubbles);
 const mode = new Mode();
+const latency = new LatencyHistory(part("latency", HTMLDetailsElement));
+const afterCall = new AfterCall(part("after-call", HTMLElement));
 
 class TalkPage {
   /** @type {State} */
@@ -100,6 +105,10 @@ class TalkPage {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #silent;
   #binding = new Binding(bubbles);
+  #pictures = new CallPictures(bubbles, (problem) => {
+    if (problem) this.#say(problem, { bad: true });
+    this.#show();
+  });
   #lost = ""; // reason for which the conversation is no longer in this call
   #refused = ""; // reason for which there is no line or no worker
   #telephone = ""; // number by which a conversation continues; empty without one
@@ -108,6 +117,8 @@ class TalkPage {
     chooseLanguage(part("language", HTMLSelectElement), () => {
       this.#show();
       this.#steps.show();
+      latency.show();
+      afterCall.show();
     });
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#toggleMicrophone());
@@ -138,6 +149,7 @@ class TalkPage {
     this.#lost = this.#refused = "";
     this.#isStopping = false;
     this.#say("");
+    afterCall.hide();
     bubbles.pin();
     const call = this.#newCall();
     this.#show();
@@ -155,7 +167,7 @@ class TalkPage {
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
       this.#go("up");
-      if (parts.typed.value.trim() && !speak) this.#sendTyped();
+      if (this.#hasTyped && !speak) this.#sendTyped();
     } catch (error) {
       const isMissing = error instanceof CallError && error.status === 404;
       const deleted = isMissing ? await this.#binding.dropDeleted() : "";
@@ -297,6 +309,11 @@ class TalkPage {
     this.#show();
   }
 
+  /** Show what the server can do, once that is known. */
+  refresh() {
+    this.#show();
+  }
+
   async #tellCode() {
     try {
       this.#say(await this.#binding.byPhone());
@@ -386,15 +403,21 @@ class TalkPage {
     this.#say("");
   }
 
+  get #hasTyped() {
+    return Boolean(parts.typed.value.trim()) || !this.#pictures.empty;
+  }
+
   #submit() {
-    if (!parts.typed.value.trim() || isOpening(this.#state)) return;
+    if (!this.#hasTyped || isOpening(this.#state)) return;
     if (this.#call) this.#sendTyped();
     // The text stays in the box until there is a call to send it in: a refused call loses nothing.
     else this.#start({ speak: false });
   }
 
   #sendTyped() {
-    this.#call?.type(parts.typed.value.trim());
+    const text = parts.typed.value.trim();
+    if (this.#call) this.#pictures.send(this.#call, { withText: Boolean(text) });
+    if (text) this.#call?.type(text);
     parts.typed.value = "";
     this.#say("");
     this.#show();
@@ -403,6 +426,8 @@ class TalkPage {
   /** @param {RtviMessage} message */
   #onMessage(message) {
     transcript.take(message);
+    latency.take(message);
+    this.#pictures.take(message);
     switch (message.type) {
       case "user-started-speaking":
         this.#go("userStarted");
@@ -517,7 +542,12 @@ class TalkPage {
    */
   #settle(event) {
     transcript.close();
-    if (this.#startedAt) transcript.note(t(ENDINGS[event], { time: duration(Date.now() - this.#startedAt) }));
+    this.#pictures.close();
+    if (this.#startedAt) {
+      const lengthMs = Date.now() - this.#startedAt;
+      transcript.note(t(ENDINGS[event], { time: duration(lengthMs) }));
+      if (!this.#lost) afterCall.begin(this.#binding.sessionId, lengthMs);
+    }
     this.#say(this.#lost || this.#refused, { bad: true });
     for (const stop of this.#watches.splice(0)) stop();
     this.#unwatchVoice();
@@ -565,6 +595,7 @@ class TalkPage {
     parts.microphoneCaption.textContent = t(caption);
     parts.hero.hidden = busy || !bubbles.empty;
     mode.lock(busy);
+    this.#pictures.offer(mode.reads);
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
     parts.camera.setAttribute("aria-pressed", String(this.#sight.shows("camera")));
@@ -577,7 +608,7 @@ class TalkPage {
     this.#binding.showLinks({ busy });
     parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
     parts.typed.readOnly = state === "connecting";
-    parts.send.disabled = isOpening(state) || !parts.typed.value.trim();
+    parts.send.disabled = isOpening(state) || !this.#hasTyped;
   }
 
   #showElapsed() {
@@ -614,6 +645,7 @@ async function showEngines(page) {
     return;
   }
   mode.offer(status);
+  page.refresh();
   if (status.telephone) page.offerTelephone(status.telephone);
   const { deployment, stt, turn, llm, fallback, tts, omni } = status;
   const answers = llm && fallback ? t("else", { first: llm, second: fallback }) : llm;

@@ -358,7 +358,7 @@ export type RtviMessage =
   | { type: "user-input"; data: UserInput }
   | { type: "bot-output"; data: BotOutput }
   | { type: "server-message"; data?: ServerMessage }
-  | { type: "error" | "error-response"; data?: { error?: unknown } }
+  | { type: "error" | "error-response"; /** Of the message that is refused. */ id?: string; data?: { error?: unknown } }
   | {
       type:
         | "bot-ready"
