@@ -45,6 +45,7 @@ from parley.session_store.rows import SHOWN_CHARS
 from parley.telemetry.call_metrics import CallMetrics
 from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.engine_names import EngineNames
+from parley.telemetry.failure_log import CallFailures
 from parley.telemetry.usage_ledger import CallLedger
 
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
@@ -253,6 +254,7 @@ def _own_observers(
     traces = engines.traces
     return [
         CallMetrics(events, call, engines.metrics, names, currency),
+        CallFailures(events, engines.failures, names),
         CallLedger(events, call, engines.ledger),
         TenantCharges(events, engines.answering.usage.tenants, identity),
         *([] if traces is None or trace is None else [CallTraces(events, call, traces.tracer, names, trace)]),

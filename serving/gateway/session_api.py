@@ -60,6 +60,7 @@ from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
 from parley.recording.objects import RecordingBucket
 from parley.recording.retention import RemovedRecordings
+from parley.recording.storage import RecordingStorage
 from parley.recording.uploads import UploadCounts
 from parley.runtime.object_store import ObjectStoreError
 from parley.serving.gateway.admin.apps import AppId
@@ -164,6 +165,11 @@ class SessionRecordings(Protocol):
     @property
     def bucket(self) -> RecordingBucket | None:
         """Bucket to which finished ones move; None for none."""
+        ...
+
+    @property
+    def storage(self) -> RecordingStorage:
+        """Figures about them, and retention by hand."""
         ...
 
     @property
