@@ -175,6 +175,26 @@ export class SessionApi {
   }
 
   /**
+   * Add a tag; return all of them. Throws ApiError, also for who is no operator.
+   *
+   * @param {string} tag
+   * @returns {Promise<string[]>}
+   */
+  async addTag(tag) {
+    return (await requestJson("POST", `${this.#path}/tags`, jsonOf({ tag }))).tags;
+  }
+
+  /**
+   * Remove a tag; return those that are left. Throws ApiError.
+   *
+   * @param {string} tag
+   * @returns {Promise<string[]>}
+   */
+  async removeTag(tag) {
+    return (await requestJson("DELETE", `${this.#path}/tags?${new URLSearchParams({ tag })}`)).tags;
+  }
+
+  /**
    * Read the links to it, newest first. Throws ApiError.
    *
    * @returns {Promise<ShareLink[]>}

@@ -157,6 +157,8 @@ export type SessionEvent =
   | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
   | EventOf<"failover", Failover>
+  /** All tags of the session from here on. */
+  | EventOf<"tags", { tags: string[] }>
   | EventOf<
       | "tool_call"
       | "tool_result"
@@ -178,6 +180,7 @@ export interface FoundSession {
   turns: number;
   transports: string[];
   first_words: string;
+  tags: string[];
 }
 
 /** Page of a search; `before` is where the next one begins, null at the end. */
