@@ -66,6 +66,6 @@ function rowOf({ path, value, default: usual, is_given: isGiven, meaning }) {
   name.title = meaning;
   const shown = element("td", "why");
   shown.append(element(isGiven ? "b" : "span", "", value));
-  made.append(rowHead(name), shown, element("td", "why", isGiven ? usual || "the same, or none" : ""));
+  made.append(rowHead(name), shown, element("td", "why", isGiven ? usual || "–" : ""));
   return made;
 }
