@@ -12,6 +12,8 @@ import { t } from "./language.js";
 
 // One message of the data channel holds a picture: the server takes messages of 262,144 bytes.
 const MOST_CHARS = 240_000;
+// A refusal comes at once: older messages need not be remembered.
+const MOST_SENT = 16;
 
 const parts = {
   form: part("typing", HTMLFormElement),
@@ -75,6 +77,7 @@ export class CallPictures {
       bubble.bubble.append(image);
       this.#sent.set(call.show(picture), { bubble, image });
     }
+    for (const id of [...this.#sent.keys()].slice(0, -MOST_SENT)) this.#sent.delete(id);
     if (!withText) bubble.under.append(element("span", "", t("picture_waits")));
     this.#bubbles.put(bubble.item);
   }
@@ -92,7 +95,7 @@ export class CallPictures {
     if (refused && !refused.bubble.bubble.childElementCount) refused.bubble.item.remove();
   }
 
-  /** Forget which message had which picture: the call is over. */
+  /** Forget which message had which picture: the connection is over, and the next one counts its messages anew. */
   close() {
     this.#sent.clear();
   }

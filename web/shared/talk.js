@@ -193,6 +193,7 @@ class TalkPage {
     this.#isStopping = false;
     clearTimeout(this.#silent);
     transcript.close();
+    this.#pictures.close();
     this.#beacon?.close();
     this.#beacon = this.#voice = null;
     this.#say(t(isRestart ? "reconnecting_after_restart" : "reconnecting"));
