@@ -5,6 +5,7 @@ Everything that the application needs is passed to it here; the packages below k
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from parley.core.tuning import tuned
@@ -48,11 +49,14 @@ async def gateway(
         token: token of the operator; None for that of the environment or of the data folder.
         stalls: stalls of the event loop, for ``/status``.
     """
+    from parley.configs.in_force import settings_in_force
     from parley.pipelines.dispatch import run_session
+    from parley.pipelines.engines.settings import effective_settings
     from parley.pipelines.openai_audio import FileSpeaker, FileTranscriber
     from parley.pipelines.phone.calls import open_desk
     from parley.pipelines.phone.sessions import PhoneSessions
     from parley.pipelines.sessions import TypedTurns
+    from parley.serving.gateway.admin.failures_api import FailureSources
     from parley.serving.gateway.admin.operations import Operations
     from parley.serving.gateway.admission import AdmissionGate
     from parley.serving.gateway.app import create_app
@@ -138,6 +142,15 @@ async def gateway(
             ledger=engines.ledger,
             prices=engines.prices,
             calls=engines.live_calls,
+            failures=FailureSources(
+                engines.failures,
+                engines.circuits,
+                engines.processes,
+                lambda: None if stalls is None else stalls.as_message(),
+            ),
+            in_force=partial(
+                settings_in_force, deployment, engine_settings=partial(effective_settings, deployment)
+            ),
         ),
         describe=lambda: {
             "mode": mode,

@@ -60,7 +60,7 @@ class _Printer:
             yield from self._field(setting, getattr(value, setting.name), indent, is_given=given)
 
     def _field(self, setting: Setting, value: Any, indent: str, *, is_given: bool) -> Iterator[str]:
-        yield from _comment(_meaning(setting, shows_default=is_given), indent)
+        yield from _comment(meaning(setting, shows_default=is_given), indent)
         start = f"{indent}{'' if is_given else '#'}{setting.name}:"
         deeper = f"{indent}  "
         if isinstance(value, Choice):
@@ -73,7 +73,7 @@ class _Printer:
             yield start
             yield from self._list(setting.path, value, deeper)
         else:
-            yield f"{start} {_scalar(value)}"
+            yield f"{start} {scalar(value)}"
 
     def _list(self, path: str, values: Sequence[BaseModel], indent: str) -> Iterator[str]:
         for place, one in enumerate(values):
@@ -82,29 +82,30 @@ class _Printer:
                 yield f"{indent}- {first.strip()}"
                 yield from rest
             else:
-                yield f"{indent}- {_scalar(one.model_dump(mode='json', exclude_unset=True))}"
+                yield f"{indent}- {scalar(one.model_dump(mode='json', exclude_unset=True))}"
 
     def _choice(self, path: str, choice: Choice, indent: str, *, is_given: bool) -> Iterator[str]:
         mark = "" if is_given else "#"
-        yield f"{indent}{mark}name: {_scalar(choice.name)}"
+        yield f"{indent}{mark}name: {scalar(choice.name)}"
         known = None if self._engine_settings is None else self._engine_settings(path, choice)
         if isinstance(known, str):
             yield from _comment(known, indent)
         if not isinstance(known, BaseModel) or not type(known).model_fields:
             if "settings" in choice.model_fields_set:
-                yield f"{indent}{mark}settings: {_scalar(choice.settings)}"
+                yield f"{indent}{mark}settings: {scalar(choice.settings)}"
             return
         yield f"{indent}{'' if choice.settings else '#'}settings:"
         for setting in settings_of(type(known), path):
             given = setting.name in choice.settings
-            yield from _comment(_meaning(setting, shows_default=given), f"{indent}  ")
-            yield f"{indent}  {'' if given else '#'}{setting.name}: {_scalar(getattr(known, setting.name))}"
+            yield from _comment(meaning(setting, shows_default=given), f"{indent}  ")
+            yield f"{indent}  {'' if given else '#'}{setting.name}: {scalar(getattr(known, setting.name))}"
 
 
-def _meaning(setting: Setting, *, shows_default: bool) -> str:
+def meaning(setting: Setting, *, shows_default: bool) -> str:
+    """Return the description of a setting with its unit and bounds, on one line."""
     facts = [setting.unit, setting.bounds]
     if shows_default and setting.group is None and not setting.is_required:
-        facts.append(f"default {_scalar(setting.default)}")
+        facts.append(f"default {scalar(setting.default)}")
     known = "; ".join(fact for fact in facts if fact)
     text = setting.description.replace("`", "")
     return f"{text} ({known})" if text and known else text or known
@@ -115,7 +116,7 @@ def _comment(text: str, indent: str) -> Iterator[str]:
         yield f"{indent}# {line}"
 
 
-def _scalar(value: Any) -> str:
+def scalar(value: Any) -> str:
     """Return a value on one line of YAML."""
     simple = plain(value)
     if isinstance(simple, str):

@@ -83,6 +83,11 @@ class CircuitBreaker:
         self._doubted_ms: int | None = None
 
     @property
+    def state(self) -> CircuitState:
+        """Present state."""
+        return self._state
+
+    @property
     def is_closed(self) -> bool:
         """True when the service is in use."""
         return self._state is CircuitState.CLOSED

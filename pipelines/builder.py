@@ -27,6 +27,7 @@ from parley.pipelines.latency_reports import LatencyReports
 from parley.pipelines.lifecycle import OVER_LIMIT, call_worker
 from parley.pipelines.media_taps import tapped
 from parley.pipelines.turn_records import TurnRecords
+from parley.processors.dialogue.rtvi import ShowPicture
 from parley.processors.turns.turn_events import publish_arrival, publish_bot_turns
 
 # Tasks that run along with a pipeline. They are created when it runs, so that a failed build leaves none.
@@ -80,6 +81,7 @@ def build(
     output_rate_hz: int | None = None,
     refuses_text: str = "",
     take_typed: Callable[[str], float] | None = None,
+    show: ShowPicture | None = None,
     greets: bool = True,
     asks_again: bool = False,
 ) -> PipelineWorker:
@@ -93,6 +95,7 @@ def build(
         output_rate_hz: rate of the bot's audio; None for that of the deployment's voice.
         refuses_text: see ``call_worker``.
         take_typed: counts a text; None when the session does.
+        show: takes a picture of the client for the next turn; None where no model sees it.
         greets: the bot begins with the deployment's greeting; otherwise a stage greets.
         asks_again: the pipeline has a model that is asked again for an answer that was lost with a stream.
     """
@@ -109,6 +112,7 @@ def build(
         refuses_text=refuses_text,
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
         take_typed=take_typed or call.conversation.take_typed,
+        show=show,
     )
     call.live.input.open(worker.queue_frame)
     bot = engines.deployment.bot

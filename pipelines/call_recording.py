@@ -27,6 +27,7 @@ from parley.recording.objects import RecordingBucket, check_bucket
 from parley.recording.recorder import CallRecorder, RecordingSource, queue_unmerged
 from parley.recording.retention import RemovedRecordings, RemovedSessions, RetentionThread
 from parley.recording.settings import RecordingSettings
+from parley.recording.storage import RecordingStorage, RetentionRule
 from parley.recording.uploads import UploadCounts, UploadThread
 
 # Stereo WAVs that wait to be made; one is the path of a folder.
@@ -45,6 +46,9 @@ class CallRecordings:
         settings: of the deployment.
         deployment: name of the deployment.
         privacy: what is redacted; None: nothing.
+
+    Attributes:
+        storage: how much there is, and what retention does.
 
     Raises:
         ConfigError: see ``check_recording``.
@@ -76,6 +80,10 @@ class CallRecordings:
             self._retention = RetentionThread(
                 settings.folder, retention_days=days, max_storage_gb=most_gb, bucket=self._bucket
             )
+        rule = RetentionRule(settings.retention_days, settings.max_storage_gb)
+        self.storage = RecordingStorage(
+            settings.folder, rule if settings.enabled else RetentionRule(), bucket=self._bucket
+        )
         self._uploads: UploadThread | None = None
         if self._bucket is not None:
             is_merged = settings.enabled and settings.merged

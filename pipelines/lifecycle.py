@@ -35,7 +35,7 @@ from parley.pipelines.tenant_charges import TenantCharges
 from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
 from parley.processors.dialogue.llm_failover import LlmFailoverHead
-from parley.processors.dialogue.rtvi import CheckedRtvi
+from parley.processors.dialogue.rtvi import CheckedRtvi, ShowPicture
 from parley.processors.pipecat_internals import observe_what_is_read
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
@@ -48,6 +48,7 @@ from parley.session_store.rows import SHOWN_CHARS
 from parley.telemetry.call_metrics import CallMetrics
 from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.engine_names import EngineNames
+from parley.telemetry.failure_log import CallFailures
 from parley.telemetry.usage_ledger import CallLedger
 
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
@@ -86,6 +87,7 @@ def call_worker(
     refuses_text: str = "",
     refuses_turn: Callable[[], str] | None = None,
     take_typed: Callable[[str], float] | None = None,
+    show: ShowPicture | None = None,
 ) -> PipelineWorker:
     """The pipeline of one call, or of one typed turn.
 
@@ -99,10 +101,13 @@ def call_worker(
         refuses_text: reason for refusing all text that a client types; empty to accept it.
         refuses_turn: returns the reason for refusing a turn now; empty to accept it.
         take_typed: see ``CheckedRtvi``.
+        show: see ``CheckedRtvi``.
     """
     checked = None
     if rtvi:
-        checked = CheckedRtvi(refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed)
+        checked = CheckedRtvi(
+            refuses_text=refuses_text, refuses_turn=refuses_turn, take_typed=take_typed, show=show
+        )
     worker = PipelineWorker(
         Pipeline(list(processors)),
         params=PipelineParams(
@@ -265,6 +270,7 @@ def _own_observers(
     traces = engines.traces
     return [
         CallMetrics(events, call, engines.metrics, names, currency),
+        CallFailures(events, engines.failures, names),
         CallLedger(events, call, engines.ledger),
         TenantCharges(events, engines.answering.usage.tenants, identity),
         *([] if traces is None or trace is None else [CallTraces(events, call, traces.tracer, names, trace)]),

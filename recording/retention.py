@@ -94,7 +94,18 @@ class RetentionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class MeasuredSession:
+    """Recordings of one session, of the folder and of a bucket.
+
+    Attributes:
+        path: its folder, which may not exist where all is in the bucket.
+        calls: number of its calls.
+        files: number of files.
+        bytes: their size.
+        used_s: when it was last used, as files have it.
+        objects: what of it is in the bucket; None: nothing.
+    """
+
     path: Path
     calls: int
     files: int
@@ -102,7 +113,12 @@ class _Session:
     used_s: float
     objects: StoredSession | None = None
 
-    def with_objects(self, objects: StoredSession) -> "_Session":
+    @property
+    def is_pinned(self) -> bool:
+        """True when it stays whatever its age. Looks at the disk."""
+        return (self.path / PINNED).exists() or (self.objects is not None and self.objects.is_pinned)
+
+    def with_objects(self, objects: StoredSession) -> "MeasuredSession":
         """Return the session together with what of it is in a bucket."""
         return replace(
             self,
@@ -195,13 +211,9 @@ def _clean(
     try:
         if not dry_run:
             complete_removals(folder)
-        found = [_measured_or_gone(path) for path in session_folders(folder)]
     except OSError as error:
         raise MediaError(f"{folder}: cannot be read: {error.strerror or error}") from error
-    stored = {} if bucket is None else _stored(bucket)
-    sessions = sorted(
-        _joined(folder, [each for each in found if each is not None], stored), key=lambda each: each.used_s
-    )
+    sessions = measured_sessions(folder, bucket)
     report.bytes = sum(each.bytes for each in sessions)
     bound = None if max_storage_gb is None else max_storage_gb * GB
     for session in sessions:
@@ -230,6 +242,21 @@ def _clean(
     return report
 
 
+def measured_sessions(folder: Path, bucket: RecordingBucket | None = None) -> list[MeasuredSession]:
+    """Return the recordings of all sessions, the least recently used first. Reads every file's size.
+
+    Raises:
+        MediaError: the folder cannot be read.
+    """
+    try:
+        found = [_measured_or_gone(path) for path in session_folders(folder)]
+    except OSError as error:
+        raise MediaError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    stored = {} if bucket is None else _stored(bucket)
+    joined = _joined(folder, [each for each in found if each is not None], stored)
+    return sorted(joined, key=lambda each: each.used_s)
+
+
 def _stored(bucket: RecordingBucket) -> dict[str, StoredSession]:
     try:
         return bucket.sessions()
@@ -238,16 +265,18 @@ def _stored(bucket: RecordingBucket) -> dict[str, StoredSession]:
         return {}
 
 
-def _joined(folder: Path, found: list[_Session], stored: dict[str, StoredSession]) -> Iterator[_Session]:
+def _joined(
+    folder: Path, found: list[MeasuredSession], stored: dict[str, StoredSession]
+) -> Iterator[MeasuredSession]:
     """Yield the sessions of the folder and of the bucket."""
     here = {each.path.name: each for each in found}
     for session_id in here.keys() | stored.keys():
-        session = here.get(session_id) or _Session(session_folder(folder, session_id), 0, 0, 0, 0.0)
+        session = here.get(session_id) or MeasuredSession(session_folder(folder, session_id), 0, 0, 0, 0.0)
         objects = stored.get(session_id)
         yield session if objects is None else session.with_objects(objects)
 
 
-def _remove_all(session: _Session, bucket: RecordingBucket | None) -> bool:
+def _remove_all(session: MeasuredSession, bucket: RecordingBucket | None) -> bool:
     """Remove a session from the bucket and from the folder; return False when another was faster."""
     is_mine = False
     if bucket is not None and session.objects is not None:
@@ -372,11 +401,11 @@ class RemovedSessions:
                 remove_session(self._folder, session_id)
 
 
-def _obstacle(session: _Session, now_s: float) -> str:
+def _obstacle(session: MeasuredSession, now_s: float) -> str:
     """Return why a session may not be removed; empty when it may."""
     if now_s - session.used_s < IN_USE_S:
         return "in use: written or read within ten minutes"
-    if (session.path / PINNED).exists() or (session.objects is not None and session.objects.is_pinned):
+    if session.is_pinned:
         return "pinned"
     if not is_folder(session.path):
         return ""
@@ -390,7 +419,7 @@ def _foreign_in(path: Path) -> Path | None:
     return found if found is not None and os.path.lexists(found) else None
 
 
-def _measured(path: Path) -> _Session:
+def _measured(path: Path) -> MeasuredSession:
     files = size = calls = 0
     used_s = path.lstat().st_mtime
     for parent, folders, names in os.walk(path, followlinks=False):
@@ -399,10 +428,10 @@ def _measured(path: Path) -> _Session:
             with suppress(FileNotFoundError):
                 found = os.lstat(os.path.join(parent, name))
                 files, size, used_s = files + 1, size + found.st_size, max(used_s, found.st_mtime)
-    return _Session(path, calls, files, size, used_s)
+    return MeasuredSession(path, calls, files, size, used_s)
 
 
-def _measured_or_gone(path: Path) -> _Session | None:
+def _measured_or_gone(path: Path) -> MeasuredSession | None:
     with suppress(FileNotFoundError):
         return _measured(path)
     return None

@@ -5,6 +5,7 @@ so that the values read there (epoch, next place) remain valid until the commit.
 holds locked is skipped instead of waited for. Its session is tried again, and the others proceed.
 """
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from parley.core.errors import FencedError, SessionExistsError, StoreError, UnknownSessionError
 from parley.session_store.database import CHANNEL, LockedError
-from parley.session_store.events import Event
+from parley.session_store.events import Event, Kind
 from parley.session_store.rows import (
     DRAFT_COLUMNS,
     Row,
@@ -26,10 +27,12 @@ from parley.session_store.rows import (
     session_info,
     shown_id,
 )
-from parley.session_store.schema import event_table, session_table
+from parley.session_store.schema import event_table, session_table, session_tag_table
 
 # Rows in one statement: far below the maximum number of parameters of a driver.
 CHUNK = 500
+# Of tags that an import brings; ``tags`` makes no more and no longer ones.
+MOST_IMPORTED_TAGS, MOST_IMPORTED_CHARS = 20, 40
 
 _lock = sa.select(session_table).order_by(session_table.c.id).with_for_update(skip_locked=True)
 _existing = sa.select(session_table.c.id).where(session_table.c.id.in_(sa.bindparam("ids", expanding=True)))
@@ -55,6 +58,8 @@ _claim = (
     .where(session_table.c.id == sa.bindparam("of"))
     .values(epoch=session_table.c.epoch + 1)
 )
+_forget_tags = sa.delete(session_tag_table).where(session_tag_table.c.session_id == sa.bindparam("of"))
+_insert_tags = sa.insert(session_tag_table)
 _delete = sa.delete(session_table).where(session_table.c.id.in_(sa.bindparam("ids", expanding=True)))
 _oldest = (
     sa.select(session_table.c.id, session_table.c.next_seq)
@@ -207,6 +212,17 @@ def insert_whole(connection: sa.Connection, info: SessionInfo, rows: Sequence[Ro
     for start in range(0, len(rows), CHUNK):
         chunk = [_whole(row) for row in rows[start : start + CHUNK]]
         _execute_many(connection, _insert_events, EVENT_COLUMNS, chunk)
+    tagged = [row for row in rows if row["kind"] == Kind.TAGS]
+    if tagged:
+        write_tags(connection, info.id, _stated_tags(tagged[-1]))
+
+
+def _stated_tags(row: Row) -> list[str]:
+    """Return the tags of an event, a bounded number of short texts: an import may have it from anywhere."""
+    stated = json.loads(row["payload"]).get("tags")
+    texts = [each for each in stated if isinstance(each, str)] if isinstance(stated, list) else []
+    short = [each for each in texts if 0 < len(each) <= MOST_IMPORTED_CHARS and "\0" not in each]
+    return list(dict.fromkeys(short))[:MOST_IMPORTED_TAGS]
 
 
 def claim_session(connection: sa.Connection, session_id: str) -> SessionInfo:
@@ -222,6 +238,29 @@ def claim_session(connection: sa.Connection, session_id: str) -> SessionInfo:
     connection.execute(_claim, {"of": session_id})
     before = session_info(sessions[session_id])
     return replace(before, epoch=before.epoch + 1)
+
+
+def standing_epoch(connection: sa.Connection, session_id: str) -> int:
+    """Lock a session and return the epoch of its present claim.
+
+    An append under it is in order between those of the claim's holder, which goes on.
+
+    Raises:
+        UnknownSessionError: there is no such session.
+        LockedError: another process holds it.
+    """
+    sessions, locked = _lock_sessions(connection, {session_id})
+    if session_id not in sessions:
+        raise _refusal(session_id, known=False, locked=locked)
+    return int(sessions[session_id].epoch)
+
+
+def write_tags(connection: sa.Connection, session_id: str, tags: Iterable[str]) -> None:
+    """Replace the tags of a session, by which it is found (``tags``)."""
+    connection.execute(_forget_tags, {"of": session_id})
+    rows = [{"tag": tag, "session_id": session_id} for tag in tags]
+    if rows:
+        connection.execute(_insert_tags, rows)
 
 
 def delete_session(connection: sa.Connection, session_id: str) -> None:

@@ -101,6 +101,8 @@ class Kind(StrEnum):
     HOLD = "hold"
     # An operator listens to a call while it lasts, or no longer. call_id, state ("began", "ended")
     LISTENED = "listened"
+    # An operator has changed the tags of the session. tags (all of them from here on, in order)
+    TAGS = "tags"
 
 
 @dataclass(frozen=True, slots=True)

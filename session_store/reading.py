@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from parley.core.errors import UnknownSessionError
 from parley.session_store.events import Event, Kind
 from parley.session_store.rows import MAX_INT, SessionInfo, event_of, event_text, session_info, shown_id
-from parley.session_store.schema import event_table, session_table
+from parley.session_store.schema import event_table, session_table, session_tag_table
 
 # Bound of a page that is read as JSON: the payloads of a thousand events may be a megabyte each.
 PAGE_BYTES = 1_000_000
@@ -219,6 +219,13 @@ def read_json_events(connection: sa.Connection, session_id: str, *, after_seq: i
     """
     parameters = {"after": after_seq, "limit": limit}
     return _json_page(connection, _by_seq, session_id, None, parameters, with_session=False)
+
+
+def read_tags(connection: sa.Connection, session_id: str) -> tuple[str, ...]:
+    """Return the tags of a session, in the order of the alphabet; none for one that does not exist."""
+    query = sa.select(session_tag_table.c.tag).where(session_tag_table.c.session_id == session_id)
+    # The databases order by alphabets of their own.
+    return tuple(sorted(connection.scalars(query)))
 
 
 def _json_page(

@@ -4,13 +4,13 @@ A claim updates its row of ``session``, and every append locks it; rows of ``eve
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
 caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``), ``share_link``
 the links by which a session is read without a credential (``share_links``), and ``session_comment`` what
-readers noted (``comments``), and ``vault_entry`` what redaction replaced, encrypted (``vault``); they are
-deleted with their session. ``retention`` holds the time by which
-retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and ``tenant_report`` says
-which reports of it are counted (``tenant_use``). ``used_token`` holds the tokens that have begun a
-conversation (``used_tokens``), and ``token_request`` counts the model requests of tokens with a total
-(``token_requests``). The tables of a shared pool (``serving.pool.shared``), which have no rows that last, are
-in their migration only.
+readers noted (``comments``), ``vault_entry`` what redaction replaced, encrypted (``vault``), and
+``session_tag`` the tags of a session (``tags``); they are deleted with their session. ``retention`` holds the
+time by which retention deletes. ``tenant_call`` and ``tenant_use`` count the use of tenants, and
+``tenant_report`` says which reports of it are counted (``tenant_use``). ``used_token`` holds the tokens that
+have begun a conversation (``used_tokens``), and ``token_request`` counts the model requests of tokens with a
+total (``token_requests``). The tables of a shared pool (``serving.pool.shared``), which have no rows that
+last, are in their migration only.
 """
 
 import sqlalchemy as sa
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0015"
+HEAD = "0016"
 
 metadata = sa.MetaData()
 
@@ -157,6 +157,16 @@ vault_entry_table = sa.Table(
     sa.Column("until_us", sa.BigInteger, nullable=False),
     sa.Index("vault_entry_by_session", "session_id"),
     sa.Index("vault_entry_by_end", "until_us"),
+    sqlite_with_rowid=False,
+)
+
+session_tag_table = sa.Table(
+    "session_tag",
+    metadata,
+    # Its newest event of tags has the same. The tag comes first: sessions are looked for by it.
+    sa.Column("tag", sa.Text, primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
+    sa.Index("session_tag_by_session", "session_id"),
     sqlite_with_rowid=False,
 )
 

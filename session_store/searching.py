@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from parley.session_store.events import Kind
-from parley.session_store.reading import read_session
+from parley.session_store.reading import read_session, read_tags
 from parley.session_store.rows import SessionInfo, session_info
-from parley.session_store.schema import event_table, session_table
+from parley.session_store.schema import event_table, session_table, session_tag_table
 
 # Characters of the first words in a summary.
 MOST_WORDS_CHARS = 160
@@ -32,12 +32,14 @@ class SessionSearch:
         transport: name of a transport as in the records (``webrtc``, ``phone``, ``text``); empty for any.
         since_us: last used at this time or later; 0 for any.
         until_us: created before this time; None for any.
+        tag: a tag of the session, normalised (``tags``); empty for any.
     """
 
     text: str = ""
     transport: str = ""
     since_us: int = 0
     until_us: int | None = None
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,14 @@ class SessionSummary:
         turns: number of turns of its user.
         transports: over which it was used, in the order of their first use.
         first_words: beginning of its first turn; empty without one.
+        tags: in the order of the alphabet.
     """
 
     info: SessionInfo
     turns: int
     transports: tuple[str, ...]
     first_words: str
+    tags: tuple[str, ...]
 
 
 def search_sessions(
@@ -77,6 +81,10 @@ def search_sessions(
     if before is not None:
         place = sa.tuple_(sa.literal(read_session(connection, before).created_us), sa.literal(before))
         query = query.where(sa.tuple_(columns.created_us, columns.id) < place)
+    if search.tag:
+        tagged = session_tag_table.c
+        of_tag = sa.select(tagged.session_id).where(tagged.tag == search.tag)
+        query = query.where(columns.id.in_(of_tag))
     if search.transport:
         query = query.where(
             _has((Kind.JOINED, Kind.USER_TURN), f'"transport":{json.dumps(search.transport)}')
@@ -117,4 +125,5 @@ def _summary(connection: sa.Connection, info: SessionInfo) -> SessionSummary:
         int(connection.execute(turns, turn).scalar() or 0),
         tuple(dict.fromkeys(str(each) for each in used if each)),
         words[:MOST_WORDS_CHARS],
+        read_tags(connection, info.id),
     )

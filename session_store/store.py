@@ -685,6 +685,10 @@ class SessionStore(SessionReader):
         """
         return await self._run_for_person(work)
 
+    def announce(self, session_id: str) -> None:
+        """Wake the followers of a session here, after a transaction that has added an event to it."""
+        self._followers.wake([session_id])
+
     async def close(self) -> None:
         """Commit queued writes within the deadline, end the followers, and close the database."""
         if self._closed:

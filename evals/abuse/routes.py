@@ -57,7 +57,7 @@ def sockets() -> tuple[Entry, ...]:
 
 def application() -> FastAPI:
     """Build the application with every surface; the objects that its routes would call are missing."""
-    absent: Any = SimpleNamespace(store=None, codes=None, folder=None, bucket=None)
+    absent: Any = SimpleNamespace(store=None, codes=None, folder=None, bucket=None, storage=None)
     return create_app(
         ServerTuning(),
         run_call=absent,

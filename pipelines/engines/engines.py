@@ -53,6 +53,7 @@ from parley.pipelines.engines.loading import (
     warm,
 )
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.engines.readings import circuits_of, processes_of
 from parley.pipelines.engines.service_fallbacks import (
     CLOUD_VOICE_RATE_HZ,
     ServiceRecogniser,
@@ -94,6 +95,7 @@ from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
+from parley.telemetry.failure_log import CircuitReading, EngineProcessReading, FailureLog
 from parley.telemetry.metrics import ServerMetrics
 from parley.telemetry.prices import PriceTable
 from parley.telemetry.private_log import log_no_words
@@ -131,6 +133,7 @@ class Engines:
         recordings: recordings of the calls, where the deployment enables them.
         shutdown: progress of the process's shutdown.
         metrics: metrics of the process, which every call fills.
+        failures: failures of the calls of the process.
         prices: prices of the deployment.
         ledger: use and cost of the calls of the process.
         traces: export of traces; None where the deployment has none.
@@ -152,6 +155,7 @@ class Engines:
         self.shutdown = Shutdown()
         self.answers = CallEvents()
         self.metrics = ServerMetrics()
+        self.failures = FailureLog()
         self.prices = PriceTable(deployment.prices)
         self.ledger = UsageLedger()
         traces = deployment.telemetry.traces
@@ -394,6 +398,16 @@ class Engines:
         if isinstance(stt, EnginePool) and not stt.is_ready:
             return [f"speech recognition ({self.deployment.hearing.stt.name}) has no process that works"]
         return []
+
+    def circuits(self) -> list[CircuitReading]:
+        """Return the state of the circuit breakers of the engines that have a fallback."""
+        now_ms = self.answers.now_ms()
+        return circuits_of(self._loaded, self.deployment, self.realtime_fallback, now_ms=now_ms)
+
+    def processes(self) -> list[EngineProcessReading]:
+        """Return the state of the child processes with engines."""
+        loaded = self._loaded
+        return processes_of([loaded.stt, loaded.commands, self._front_end, *self._specialists.pools])
 
     def host_front_end(self) -> None:
         """Start the process with echo control and voice activity.

@@ -323,6 +323,11 @@ class LlmRuntime:
         return self._plan.sees
 
     @property
+    def circuit(self) -> CircuitBreaker:
+        """Circuit breaker of the model, which all calls share."""
+        return self._circuit
+
+    @property
     def dialogue_tokens(self) -> int | None:
         """Tokens of a conversation that the model can take in addition to its prompt and an answer.
 

@@ -16,6 +16,7 @@ from parley.models.keyword_spotting import COMMANDS
 from parley.models.llm import LLM
 from parley.models.omni import OMNI
 from parley.models.retrieval.nearest import VECTOR_SEARCH
+from parley.models.specialists import SPECIALISTS
 from parley.models.stt import STT
 from parley.models.tools import TOOLS
 from parley.models.tts import TTS
@@ -37,6 +38,7 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
         "hearing.turn": (TURN,),
         "hearing.stop_words": (COMMANDS,),
         "hearing.stt": (STT, STT_SERVICES),
+        "hearing.specialists": (SPECIALISTS,),
         "hearing.fallback": (STT,),
         "thinking.llm": (LLM, LLM_SERVICES),
         "thinking.fallback": (LLM,),

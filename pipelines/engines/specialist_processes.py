@@ -57,6 +57,11 @@ class SpecialistProcesses:
         return [(source, pool) for source, pool in self._started if source is not Source.VISION]
 
     @property
+    def pools(self) -> list[EnginePool[object]]:
+        """Processes of all specialists, started or not."""
+        return [pool for _, _, pool in self._pools]
+
+    @property
     def camera(self) -> EnginePool[object] | None:
         """Process of the started specialist of the camera; None without one."""
         return next((pool for source, pool in self._started if source is Source.VISION), None)

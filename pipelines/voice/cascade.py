@@ -41,6 +41,7 @@ from parley.pipelines.stages.shared import (
     sight_of,
     voice_detector,
 )
+from parley.pipelines.stages.shown_pictures import ShownPictures
 from parley.pipelines.stages.turns import backchannels, guards_protected, turns_of
 from parley.pipelines.stages.voiceless_end import VoicelessEnd
 from parley.pipelines.voice.echo import CallFrontEnd, open_front_end
@@ -137,7 +138,13 @@ async def _build(
         tail=[HeardAssistantAggregator(context, cascade.user)],
         unseen=cascade.unseen,
     )
-    worker = build(engines, transport, call, stages, greets=not screening.is_on, asks_again=True)
+    shown = None if camera is None else ShownPictures(engines.answering.pictures, call.conversation, camera)
+    worker = build(
+        *(engines, transport, call, stages),
+        show=None if shown is None else shown.take,
+        greets=not screening.is_on,
+        asks_again=True,
+    )
     cascade.connect(worker)
     hold.listen(worker)
     screening.begin()

@@ -479,11 +479,15 @@ class CommitGate(FrameProcessor):
 
     async def _pictures(self) -> list[Picture]:
         """Return what the caller shows at the end of a turn."""
-        pictures = await self._camera.look() if self._camera is not None else []
-        if pictures and self._conversation.take_pictures(pictures):
-            logger.info(f"{self}: a turn has no picture, because its session has taken too many in a minute")
+        if self._camera is None:
             return []
-        if pictures:
+        # Files were counted when they came: a client was sent the refusal of one too many.
+        files = self._camera.take_files()
+        seen = await self._camera.look()
+        if seen and self._conversation.take_pictures(seen):
+            logger.info(f"{self}: a turn has no picture, because its session has taken too many in a minute")
+            seen = []
+        if pictures := [*files, *seen]:
             self._events.publish(PicturesTaken(self._events.now_ms(), tuple(pictures)))
         return pictures
 

@@ -4,15 +4,15 @@ Pipecat lets typed text interrupt the bot before it is validated: a blank line w
 have the model answer nothing. Here a blank line gets an ``error-response`` and changes nothing. The same
 holds for all text in a call that has no input for words. It also holds for text over the limit per minute,
 and for text of a client that has used up its turns. Results of functions are refused: the server runs its
-tools, and the model could not distinguish a result that a client made up from one of theirs. Files are
-refused: nothing here reads them, and a file given by its address would be fetched from inside. The module
-owns no task.
+tools, and the model could not distinguish a result that a client made up from one of theirs. A file is a
+picture for the next turn, where the model sees; any other is refused, and one given by its address, which
+would be fetched from inside. The module owns no task.
 
 A message that a turn is over names the frame of the end to the transport (``TURN_END``): it comes later than
 the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pipecat.frames.frames import OutputTransportMessageUrgentFrame
@@ -21,9 +21,13 @@ from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi_models
 from pydantic import BaseModel
 
-from parley.core.errors import OversizedError
+from parley.core.errors import CapacityError, MediaError, OversizedError, StoreError
+from parley.core.pictures import MEDIA_TYPES, PictureFile
 from parley.processors.pipecat_internals import ClientRequests
 from parley.protocols.client_protocol import TURN_END
+
+# Takes a picture for the next turn; raises a ``MediaError`` or a ``CapacityError`` for one that is not taken.
+ShowPicture = Callable[[PictureFile], Awaitable[None]]
 
 
 class TurnNamingObserver(RTVIObserver):
@@ -58,6 +62,7 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
         refuses_turn: returns why none is taken now; empty where it is.
         take_typed: counts a text and returns after how many seconds it may be taken, 0 for now; raises an
             ``OversizedError`` for one that may never be.
+        show: takes a picture for the next turn; None where no model sees it.
         arguments: arguments of Pipecat's processor.
     """
 
@@ -67,10 +72,12 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
         refuses_text: str = "",
         refuses_turn: Callable[[], str] | None = None,
         take_typed: Callable[[str], float] | None = None,
+        show: ShowPicture | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
         self._take_typed = take_typed
+        self._show = show
         self._refuses_text = refuses_text
         self._refuses_turn = refuses_turn
 
@@ -81,27 +88,44 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
     async def take_text(
         self, data: rtvi_models.SendTextData, message_id: str, user_id: str | None = None
     ) -> None:
-        if not data.content.strip():
-            await self.refuse(message_id, "the text is empty")
-            return
-        if self._refuses_text:
-            await self.refuse(message_id, self._refuses_text)
-            return
-        if self._refuses_turn is not None and (refusal := self._refuses_turn()):
+        if refusal := self._refusal_of(data.content):
             await self.refuse(message_id, refusal)
-            return
-        try:
-            wait_s = 0.0 if self._take_typed is None else self._take_typed(data.content)
-        except OversizedError as error:
-            await self.refuse(message_id, str(error))
-            return
-        if wait_s:
-            await self.refuse(message_id, f"too much text, try again in {wait_s:.0f} s")
             return
         await super().take_text(data, message_id, user_id)
 
+    def _refusal_of(self, text: str) -> str:
+        """Count a text; return why it is not taken, empty where it is."""
+        if not text.strip():
+            return "the text is empty"
+        if refusal := self._refuses_text or ("" if self._refuses_turn is None else self._refuses_turn()):
+            return refusal
+        try:
+            wait_s = 0.0 if self._take_typed is None else self._take_typed(text)
+        except OversizedError as error:
+            return str(error)
+        return f"too much text, try again in {wait_s:.0f} s" if wait_s else ""
+
     async def take_file(self, data: rtvi_models.SendFileData, message_id: str) -> None:
-        await self.refuse(message_id, "files are not taken here")
+        if refusal := await self._refusal_of_file(data):
+            await self.refuse(message_id, refusal)
+
+    async def _refusal_of_file(self, data: rtvi_models.SendFileData) -> str:
+        """Take a picture for the next turn; return why it is not taken, empty where it is."""
+        if self._show is None:
+            return "files are not taken here: the model of this call sees no pictures"
+        source = data.file.source
+        if not isinstance(source, rtvi_models.FileBytes) or data.file.format not in MEDIA_TYPES:
+            return f"a file is a picture, sent as its bytes: one of {', '.join(MEDIA_TYPES)}"
+        if data.content.strip():
+            # A refused text would leave its picture for the words that come next.
+            return "the text of a picture is sent after it, with send-text"
+        if self._refuses_turn is not None and (refusal := self._refuses_turn()):
+            return refusal
+        try:
+            await self._show(PictureFile(source.bytes, data.file.format))
+        except (MediaError, CapacityError, StoreError) as error:
+            return str(error)
+        return ""
 
     async def take_function_result(self, data: rtvi_models.LLMFunctionCallResultData) -> None:
         await self.send_error("results of functions are not taken here")

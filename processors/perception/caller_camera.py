@@ -7,7 +7,8 @@ Input: frames, as the transport has decoded them off the loop. Output: nothing; 
 pictures with ``look`` when a turn is over. Of each source one frame is kept, and a newer one replaces it. A
 program may also show pictures with a turn (``core.pictures.SHOWN``): they wait for the next one, at most
 ``MOST_SHOWN``, the newest. Pictures are scaled and encoded only when a turn takes them, in a thread, with a
-deadline: one that is late or no picture costs the turn this picture and nothing else.
+deadline: one that is late or no picture costs the turn this picture and nothing else. Files that a client
+has sent (``pipelines.stages.shown_pictures``) were read and counted when they came.
 
 A frame of a source that is older than ``STALE_S`` is not taken. The camera is off, or it has frozen, and the
 caller does not show any more what is on it. A screen that is still sends pictures like any other.
@@ -49,12 +50,27 @@ class CallerCamera(FrameProcessor):
         # The newest frame of each source, and when it came, in the time of the loop.
         self._newest: dict[str, tuple[InputImageRawFrame, float]] = {}
         self._shown: deque[InputImageRawFrame] = deque(maxlen=MOST_SHOWN)
+        self._files: list[Picture] = []
         self.refused = 0
 
     @property
     def is_on(self) -> bool:
         """True when a turn that ends now has a picture."""
-        return bool(self._shown) or any(map(_is_fresh, self._newest.values()))
+        return bool(self._shown or self._files) or any(map(_is_fresh, self._newest.values()))
+
+    @property
+    def holds_most(self) -> bool:
+        """True when no more files can wait for the next turn."""
+        return len(self._files) >= MOST_SHOWN
+
+    def show(self, picture: Picture) -> None:
+        """Hold a file of the caller for the next turn; call it while there is room (``holds_most``)."""
+        self._files.append(picture)
+
+    def take_files(self) -> list[Picture]:
+        """Return the files for a turn, once each."""
+        files, self._files = self._files, []
+        return files
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -66,7 +82,7 @@ class CallerCamera(FrameProcessor):
             self._newest[source] = frame, asyncio.get_running_loop().time()
 
     async def look(self) -> list[Picture]:
-        """Return the pictures for a turn: those that were shown, once each, the screen and the camera."""
+        """Return the pictures for a turn: frames that were shown, once each, the screen and the camera."""
         shown = list(self._shown)
         self._shown.clear()
         found = [await self._encoded(frame, self._settings.longest_px) for frame in shown]
@@ -104,6 +120,7 @@ class CallerCamera(FrameProcessor):
         await super().cleanup()
         self._newest.clear()
         self._shown.clear()
+        self._files.clear()
 
 
 def _is_fresh(newest: tuple[InputImageRawFrame, float]) -> bool:

@@ -12,6 +12,7 @@ file may be missing for a while, and a supervisor that gives up leaves every lat
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -85,6 +86,8 @@ class Supervisor:
     Attributes:
         restarts: number of lives begun after the first one.
         failure: error of the last loading; None when it succeeded.
+        ended_s: Unix time at which the last life ended that was followed by another; None before that.
+        end_reason: why it ended; empty where it reported nothing.
     """
 
     def __init__(
@@ -98,6 +101,8 @@ class Supervisor:
         self.name = name
         self.restarts = 0
         self.failure: AgentError | None = None
+        self.ended_s: float | None = None
+        self.end_reason = ""
         self._is_retired = False
         self._live = live
         self._pauses = pauses
@@ -197,10 +202,11 @@ class Supervisor:
         while not self._is_retired:
             self._ready_since_s = None
             ended = self._ended = loop.create_future()
+            reason = ""
             try:
                 await self._live_in_time()
             except Exception as error:  # boundary of the supervisor: the next life begins after any error
-                reported = self._report(error, reported)
+                reason = reported = self._report(error, reported)
             finally:
                 self._ready.clear()
                 ended.set_result(None)
@@ -210,6 +216,7 @@ class Supervisor:
             if ready_s is not None and (loop.time() - ready_s) * 1000 > pauses.settled_ms:
                 pause_ms = pauses.first_ms
             self.restarts += 1
+            self.ended_s, self.end_reason = time.time(), reason
             when = f"in {pause_ms} ms" if pause_ms else "at once"
             logger.warning(f"{self.name}: the engine process ended, restarting it {when}")
             await asyncio.sleep(pause_ms / 1000)

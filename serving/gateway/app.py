@@ -368,7 +368,9 @@ def create_app(
     page = MetricsPage(metrics or ServerMetrics(), calls, operations.pool, store, usage.tenants, recordings)
     app.include_router(metrics_api(page, operators))
     app.include_router(tenants_api(usage.tenants, operators))
-    app.include_router(operations.router(operators, settings, calls, audit))
+    app.include_router(
+        operations.router(operators, settings, calls, audit, store=store, recordings=recordings)
+    )
     app.include_router(chooser.router(access, speaks=bool(modes) and speak is not None))
     routes = WebRtcRoutes(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access

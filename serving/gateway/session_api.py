@@ -61,6 +61,7 @@ from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
 from parley.recording.objects import RecordingBucket
 from parley.recording.retention import RemovedRecordings
+from parley.recording.storage import RecordingStorage
 from parley.recording.uploads import UploadCounts
 from parley.runtime.object_store import ObjectStoreError
 from parley.serving.gateway.admin.apps import AppId
@@ -77,12 +78,14 @@ from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.recording_routes import add_recording_routes
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.share_routes import SharedSession, ShareReading, add_share_routes
+from parley.serving.gateway.tag_routes import MOST_GIVEN_CHARS, add_tag_routes, checked
 from parley.session_store.comments import SessionComments
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.faults import log_failure
 from parley.session_store.rows import MAX_INT, SESSION_ID, SHOWN_CHARS, SessionInfo
 from parley.session_store.searching import SessionSearch
+from parley.session_store.tags import SessionTags
 
 PATH = "/api/sessions"
 # Surface of typed turns, and of sessions that are created for them.
@@ -166,6 +169,11 @@ class SessionRecordings(Protocol):
     @property
     def bucket(self) -> RecordingBucket | None:
         """Bucket to which finished ones move; None for none."""
+        ...
+
+    @property
+    def storage(self) -> RecordingStorage:
+        """Figures about them, and retention by hand."""
         ...
 
     @property
@@ -323,13 +331,15 @@ def session_api(
         transport: Annotated[str, Query(max_length=40)] = "",
         since_us: Annotated[int, Query(ge=0, le=MAX_INT)] = 0,
         until_us: Annotated[int | None, Query(ge=0, le=MAX_INT)] = None,
+        tag: Annotated[str, Query(max_length=MOST_GIVEN_CHARS)] = "",
         limit: Annotated[int, Query(ge=1, le=MAX_FOUND)] = 50,
         before: str | None = None,
     ) -> dict[str, object]:
-        """Return sessions by words of a turn, transport and time, newest first, with their first words."""
-        found = await store.search(
-            SessionSearch(text.strip(), transport, since_us, until_us), limit=limit, before=before
+        """Return sessions by words, transport, time and tag, newest first, with their first words."""
+        sought = SessionSearch(
+            text.strip(), transport, since_us, until_us, checked(tag) if tag.strip() else ""
         )
+        found = await store.search(sought, limit=limit, before=before)
         return {
             "sessions": [
                 {
@@ -337,6 +347,7 @@ def session_api(
                     "turns": each.turns,
                     "transports": each.transports,
                     "first_words": each.first_words,
+                    "tags": each.tags,
                 }
                 for each in found
             ],
@@ -469,6 +480,7 @@ def session_api(
         return EventStream(chunks, stall_s=settings.reader_stall_s)
 
     add_comment_routes(router, SessionComments(store), identity=used, audit=audit)
+    add_tag_routes(router, SessionTags(store), for_operator=Depends(operators.check), known=Depends(known_id))
     folder, bucket = (None, None) if recordings is None else (recordings.folder, recordings.bucket)
     reading = ShareReading(store, settings, pace, audit, folder, bucket)
     add_share_routes(router, reading, in_use=in_use)

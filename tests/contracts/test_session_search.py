@@ -10,6 +10,7 @@ from parley.core.errors import UnknownSessionError
 from parley.session_store.events import Draft, Kind
 from parley.session_store.searching import SessionSearch
 from parley.session_store.store import SessionStore, StoreTuning
+from parley.session_store.tags import SessionTags
 from tests.peers.postgres import postgres, postgres_url  # noqa: F401
 
 
@@ -66,6 +67,25 @@ async def test_transport_and_time_narrow_a_search(store: SessionStore):
     assert await found(store, since_us=info.last_us) == [called]
     assert await found(store, until_us=info.created_us) == [typed]
     assert await found(store, text="by", transport="webrtc", until_us=info.created_us) == []
+
+
+async def test_a_tag_narrows_a_search_together_with_the_rest(store: SessionStore):
+    tags = SessionTags(store)
+    lost, found_again, other = [
+        await said(store, words, transport="webrtc") for words in ("lost card", "found card", "lost key")
+    ]
+    for session in (lost, other):
+        await tags.add(session, "call back")
+    await tags.add(lost, "urgent")
+    assert await found(store, tag="call back") == [other, lost]
+    assert await found(store, tag="call back", text="card") == [lost]
+    assert await found(store, tag="urgent", transport="webrtc") == [lost]
+    assert await found(store, tag="urgent", transport="text") == await found(store, tag="call") == []
+    [seen] = await store.search(SessionSearch(tag="urgent"), limit=10)
+    assert seen.tags == ("call back", "urgent")
+    await tags.remove(lost, "urgent")
+    assert await found(store, tag="urgent") == []
+    assert await found(store, text="card") == [found_again, lost]
 
 
 async def test_a_session_is_summarised_by_its_turns_and_first_words(store: SessionStore):

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.session_api import SessionRecordings
 from parley.serving.gateway.settings import ServerTuning
 from parley.transports.webrtc.signaling import Signaling
 
@@ -23,7 +24,11 @@ async def _no_call(_arguments: object) -> None:
 
 
 def gateway(
-    operations: Operations | None = None, *, audit: AuditLog | None = None, **settings: Any
+    operations: Operations | None = None,
+    *,
+    audit: AuditLog | None = None,
+    recordings: SessionRecordings | None = None,
+    **settings: Any,
 ) -> FastAPI:
     """Return the application."""
     return create_app(
@@ -31,6 +36,7 @@ def gateway(
         run_call=_no_call,
         describe=lambda: {"deployment": "test", "exposure": "Calls need no key."},
         open_door=lambda on_call: Signaling(on_call, max_calls=1, hang_up_s=1),
+        recordings=recordings,
         operations=operations,
         operator_token=TOKEN,
         audit=audit,

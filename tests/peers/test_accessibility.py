@@ -125,6 +125,13 @@ async def test_a_page_in_a_call_has_no_serious_violation(chromium: str, site: tu
             timeout=60_000
         )
         assert not await serious(page)
+        # An answer brings its latency, and the end of the call the ways on.
+        await page.locator('[data-role="typed"]').fill("When do you open on Saturday?")
+        await page.locator('[data-role="typed"]').press("Enter")
+        await page.locator('[data-role="latency"] summary').click(timeout=60_000)
+        await page.locator('[data-role="talk"]').click()
+        await page.locator('[data-role="after-conversation"]').wait_for()
+        assert not await serious(page)
 
 
 async def test_a_button_without_a_name_is_found(chromium: str, site: tuple[str, str, str]):

@@ -8,24 +8,30 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from playwright.async_api import BrowserContext, Page, async_playwright, expect
 
+from parley.configs.in_force import SettingInForce
 from parley.core.call_events import TurnPriced
 from parley.core.usage import Stage, Usage
 from parley.models.omni import Preparation
 from parley.models.retrieval.library import DocumentLibrary
+from parley.recording.retention import RemovedRecordings, remove_session
+from parley.recording.storage import RecordingStorage, RetentionRule
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.serving.gateway.admin.apps import AppDisabledError
+from parley.serving.gateway.admin.failures_api import FailureSources
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.http.server import http_server
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import AssignmentRefused, Pool
 from parley.serving.pool.settings import PoolTuning
 from parley.serving.scheduler.types import RefusalReason, Task, WorkerRequest
+from parley.telemetry.failure_log import CircuitReading, FailureLog
 from parley.telemetry.prices import PriceRow, PriceSettings, PriceTable
 from parley.telemetry.usage_ledger import CallLedger
 from tests.fakes.embedder import WordCountEmbedder
@@ -35,6 +41,7 @@ from tests.peers.operations_gateway import TOKEN, TOKEN_ENV, gateway
 from tests.peers.test_browser import OFFLINE, Visit, chromium, open_page
 from tests.peers.test_pool import at_worker, ready, settings, until
 from tests.sounds import sound
+from tests.unit.recording.test_retention import recorded
 
 __all__ = ["chromium"]
 pytestmark = pytest.mark.browser
@@ -68,12 +75,27 @@ class Site:
         return self.operations.pool
 
 
+@dataclass(frozen=True)
+class Recordings:
+    """Recordings of a server whose daily run of retention is not due."""
+
+    folder: Path
+    storage: RecordingStorage
+    bucket: None = None
+    uploads: None = None
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        return await asyncio.to_thread(remove_session, self.folder, session_id)
+
+
 @asynccontextmanager
 async def site(
     folder: Path,
     *workers: str,
     documents: DocumentLibrary | None = None,
     prices: PriceTable | None = None,
+    recordings: Recordings | None = None,
+    **more: Any,
 ) -> AsyncIterator[Site]:
     async with AsyncExitStack() as exits:
         served = [exits.enter_context(worker(ScriptedOmniHost(), name=name)) for name in workers]
@@ -82,11 +104,11 @@ async def site(
         if served:
             await ready(pool, len(served))
         operations = Operations.open(
-            OperationsSettings(data_dir=folder), pool=pool, documents=documents, prices=prices
+            OperationsSettings(data_dir=folder), pool=pool, documents=documents, prices=prices, **more
         )
         with socket.create_server(("127.0.0.1", 0)) as listener:
             bounds = ServerTuning(stop_requests_s=1, drain_s=0)
-            app = gateway(operations)
+            app = gateway(operations, recordings=recordings)
             server = http_server(app, bounds)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
@@ -397,6 +419,44 @@ async def test_a_document_is_added_and_deleted_and_the_folder_read_again(chromiu
         # Only the refused upload is in the console of the browser.
         assert [line for line in person.complaints if "422" not in line] == []
         assert sorted(path.name for path in folder.iterdir()) == ["copied.txt", "hours.md"]
+
+
+async def test_failures_storage_and_settings_are_shown_and_retention_is_run(chromium: str, tmp_path: Path):
+    old = recorded(tmp_path, days_ago=31)
+    log = FailureLog()
+    log.add("failover", "llm", engine="anthropic", successor="documents", reason="timeout")
+    recordings = Recordings(tmp_path, RecordingStorage(tmp_path, RetentionRule(retention_days=30)))
+    more = {
+        "failures": FailureSources(log, lambda: [CircuitReading("llm", "anthropic", "open", 30_000)]),
+        "in_force": lambda: [
+            SettingInForce("server.drain_s", "5.0", "20.0", True, "time to go on (s)"),
+            SettingInForce("server.max_calls", "4", "", False, "calls at a time"),
+        ],
+    }
+    async with site(tmp_path, recordings=recordings, **more) as served, operator(chromium, served) as person:
+        await expect(person.part("circuits").locator("tr")).to_contain_text(["anthropicllmnot usedin 30 s"])
+        failure = person.part("failures").locator("tr")
+        await expect(failure).to_contain_text("anthropic → documents")
+        await expect(failure).to_contain_text("timeout")
+
+        await expect(person.part("storage-facts")).to_contain_text("1 call of 1 session, 1.0 MB")
+        await expect(person.part("storage-next")).to_contain_text(old.name[:8])
+        await expect(person.part("remove-now")).to_be_disabled()
+        await person.part("dry-run").click()
+        await expect(person.part("retention-run")).to_contain_text("would remove 1 session, 1.0 MB")
+        await person.part("remove-now").click()
+        await person.part("confirm-go").click()
+        await expect(person.part("retention-run")).to_contain_text("removed 1 session")
+        await expect(person.part("storage-facts")).to_contain_text("0 calls of 0 sessions")
+        assert not old.exists()
+
+        await person.part("settings").locator("summary").click()
+        rows = person.part("settings-rows").locator("tr")
+        await expect(rows).to_have_text(["server.drain_s5.020.0"])
+        await person.part("settings-given").uncheck()
+        await person.part("settings-search").fill("calls TIME")
+        await expect(rows).to_contain_text(["server.max_calls"])
+        assert person.complaints == []
 
 
 async def test_a_server_without_documents_shows_none(chromium: str, tmp_path: Path):

@@ -326,10 +326,11 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
     flags = ("--use-fake-ui-for-media-stream",)
     async with OpenAiServer([Turn(["I see it."])]) as model:
         row = f"{{name: openai_compatible, settings: {{base_url: '{model.url}/v1', model: m, sees: true}}}}"
-        more = "bot: {greeting: ''}\n"
+        more = f"bot: {{greeting: ''}}\nrecording: {{enabled: true, folder: {tmp_path / 'recorded'}}}\n"
         with serving(tmp_path, f"llm: {row}", more=more) as served:
             async with visit(chromium, served.address, *flags) as person:
                 await expect(person.part("camera-control")).to_be_hidden()
+                await expect(person.part("latency")).to_be_hidden()
                 await person.part("talk").click()
                 await person.state("listening", "speaking")
                 await person.type("Can you see me?")
@@ -348,11 +349,13 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
                 await type_until(person, "And now?", lambda: newest_turn(model.requests[-1]) == "And now?")
                 # The pictures of earlier turns are still there.
                 assert pictures_in(model.requests[-1])[0] == (width, height)
+                await shown_pictures_are_seen(person, model)
                 # Once more, and the call ends while it is on.
                 await person.part("camera").click()
                 await type_until(person, "And now?", lambda: newest_turn(model.requests[-1]) != "And now?")
                 await person.part("talk").click()
                 await person.state("ready", within_s=1)
+                await a_recorded_call_is_found_again(person)
             assert person.complaints == []
             # Each change between voice and video is an event of the session.
             await lines_are_free(served.address)
@@ -361,6 +364,47 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
                 *[("joined", "camera"), ("left", "camera")] * 2,
                 ("left", "webrtc"),
             ]
+
+
+async def shown_pictures_are_seen(person: Visit, model: OpenAiServer) -> None:
+    """Show a picture before the words that go with it; the model gets both, and the page the latency."""
+    # Noise is long as a file: the page makes it fit into a message of the call.
+    noise = Image.frombytes("RGB", (2_000, 1_000), os.urandom(6_000_000))
+    file = io.BytesIO()
+    noise.save(file, "PNG", compress_level=1)
+    chosen = {"name": "noise.png", "mimeType": "image/png", "buffer": file.getvalue()}
+    await person.part("files").set_input_files([chosen])  # type: ignore[list-item]
+    await expect(person.part("attached").locator("img")).to_have_count(1)
+    await person.state("listening")
+    asked = len(model.requests)
+    await person.part("send").click()
+    await expect(person.part("attached")).to_be_hidden()
+    await expect(person.part("user-turn").last.locator("img.shown")).to_be_visible()
+    assert len(model.requests) == asked, "a picture alone asks nothing"
+    await type_until(person, "What is this?", lambda: len(model.requests) > asked)
+    newest = [size for size in pictures_in(model.requests[-1]) if size[0] == 2 * size[1]]
+    assert len(newest) == 1 and newest[0][0] <= 1_568
+    await expect(person.part("latency-summary")).to_have_text(
+        re.compile(r"Last answer \d+ ms, median \d+ ms of")
+    )
+    await person.part("latency").locator("summary").click()
+    await expect(person.part("latency-legend").locator("dt").first).to_be_visible()
+    await person.part("latency").locator("summary").click()
+
+
+async def a_recorded_call_is_found_again(person: Visit) -> None:
+    """Follow the links of a call that is over to its conversation and its recording."""
+    session = person.page.url.partition("session=")[2]
+    await expect(person.part("after-conversation")).to_have_attribute("href", f"/s/{session}")
+    play = person.part("after-recording").get_by_role("link", name="Play")
+    await expect(play).to_have_attribute("href", f"/s/{session}#recordings")
+    download = person.part("after-recording").get_by_role("link", name="Download")
+    async with person.page.expect_download() as started:
+        await download.click()
+    saved = await (await started.value).path()
+    assert saved.read_bytes()[:4] == b"RIFF"
+    await play.click()
+    await expect(person.part("player")).to_be_visible()
 
 
 async def transports(address: str) -> list[tuple[str, str]]:

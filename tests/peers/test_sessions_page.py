@@ -70,6 +70,21 @@ async def test_an_operator_finds_a_session_by_its_words_and_opens_it(chromium: s
         await person.part("words").press("Enter")
         await rows.first.locator("a").click()
         await expect(person.part("conversation")).to_contain_text("How do I report a lost card?")
+        # A tag is shown with the session, and narrows the list.
+        await person.part("tag-typed").fill("Call  Back")
+        await person.part("tag-typed").press("Enter")
+        await expect(person.part("tag-list").locator("li")).to_have_text("call back×")
+        await person.page.goto(f"{address(server)}/sessions")
+        await person.part("tag").fill("call back")
+        await person.part("tag").press("Enter")
+        await expect(rows).to_have_count(1)
+        await expect(rows.first).to_contain_text("call back")
+        await rows.first.locator("a").click()
+        await person.page.get_by_role("button", name="Remove the tag call back").click()
+        await expect(person.part("tag-list").locator("li")).to_have_count(0)
+        await person.page.goto(f"{address(server)}/sessions")
+        await expect(rows.first).to_be_visible()
+        await expect(person.part("found")).not_to_contain_text("call back")
         # The browser logs the refusals of the first requests.
         assert all("401" in each or "403" in each for each in person.complaints)
 

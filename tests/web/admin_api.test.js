@@ -19,6 +19,11 @@ for (const [title, change, expected] of [
     ["PUT", "/api/config/eta", { eta_chat_s: 30 }],
   ],
   ["a call is ended by its id", () => api.endCall("a/b"), ["DELETE", "/api/admin/calls/a%2Fb", undefined]],
+  [
+    "retention is run with what it is to do",
+    () => api.runRetention(true),
+    ["POST", "/api/admin/storage/retention", { dry_run: true }],
+  ],
   ["a voice is deleted by its id", () => api.removeVoice("v?1"), ["DELETE", "/api/assets/ref_audio/v%3F1", undefined]],
   [
     "a voice is added with its name",
@@ -63,6 +68,8 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     "/api/admin/documents": { documents: [], passages: 7 },
     "/api/admin/usage": { currency: "USD", models: [], calls: [] },
     "/api/admin/calls": { can_listen: true, calls: [] },
+    "/api/admin/storage": { job: "" },
+    "/api/admin/failures": { failures: [] },
   };
   await serve(t, (request, response) => answerJson(response, parts[request.url]));
   assert.deepEqual(await api.look(), {
@@ -75,6 +82,8 @@ test("a refresh gathers the state of the server from its parts", async (t) => {
     library: { documents: [], passages: 7 },
     usage: { currency: "USD", models: [], calls: [] },
     live: { can_listen: true, calls: [] },
+    storage: { job: "" },
+    failures: { failures: [] },
   });
 });
 

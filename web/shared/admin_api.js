@@ -3,8 +3,8 @@
 import { ApiError, requestJson } from "./session_api.js";
 
 /**
- * @import { App, DocumentList, EstimateSettings, Estimates, LiveCallList, OperatorState, Status, Ticket, Usage, Voice, VoiceAdded,
- *   WorkerView } from "../types/server.js"
+ * @import { App, DocumentList, EstimateSettings, Estimates, Failures, LiveCallList, OperatorState, SettingInForce, Status, Storage,
+ *   Ticket, Usage, Voice, VoiceAdded, WorkerView } from "../types/server.js"
  */
 
 const REQUEST_MS = 10_000;
@@ -14,6 +14,8 @@ const VOICES = "/api/assets/ref_audio";
 const DOCUMENTS = "/api/admin/documents";
 const USAGE = "/api/admin/usage";
 const CALLS = "/api/admin/calls";
+const STORAGE = "/api/admin/storage";
+const FAILURES = "/api/admin/failures";
 
 export { ApiError };
 
@@ -28,6 +30,8 @@ export { ApiError };
  * @property {DocumentList} library
  * @property {Usage} usage
  * @property {LiveCallList} live
+ * @property {Storage} storage
+ * @property {Failures} failures
  */
 
 /**
@@ -66,6 +70,12 @@ export const setEstimates = (changed) => ask("PUT", "/api/config/eta", changed);
 /** @type {(id: string) => Promise<unknown>} */
 export const endCall = (id) => ask("DELETE", `${CALLS}/${encodeURIComponent(id)}`);
 
+/** @type {(dryRun: boolean) => Promise<unknown>} */
+export const runRetention = (dryRun) => ask("POST", `${STORAGE}/retention`, { dry_run: dryRun });
+
+/** @type {() => Promise<SettingInForce[]>} */
+export const settingsInForce = async () => (await ask("GET", "/api/admin/settings")).settings;
+
 /** @type {(id: string) => string} */
 export const callAudioPath = (id) => `${CALLS}/${encodeURIComponent(id)}/audio.wav`;
 
@@ -94,8 +104,10 @@ export const readDocuments = () => ask("POST", `${DOCUMENTS}/reading`, undefined
  * @returns {Promise<ServerView>}
  */
 export async function look() {
-  const paths = ["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS, USAGE, CALLS];
-  const [status, workers, queue, apps, estimates, voices, library, usage, live] = await Promise.all(
+  const paths = [
+    ...["/status", "/workers", "/api/queue", "/api/admin/apps", "/api/config/eta", VOICES, DOCUMENTS, USAGE, CALLS, STORAGE, FAILURES],
+  ];
+  const [status, workers, queue, apps, estimates, voices, library, usage, live, storage, failures] = await Promise.all(
     paths.map((path) => ask("GET", path)),
   );
   return {
@@ -108,6 +120,8 @@ export async function look() {
     library,
     usage,
     live,
+    storage,
+    failures,
   };
 }
 

@@ -9,20 +9,27 @@ import { t } from "./language.js";
 const MOST = 4;
 const LONGEST_PX = 1_568;
 const MEDIA_TYPE = "image/jpeg";
+// Tried in this order where a picture has to be small; then it is scaled down further.
+const QUALITIES = [0.85, 0.7, 0.55];
+const SHRINK = 0.75;
+const LEAST_PX = 64;
 
 export class Attachments {
   #list;
   #onChange;
+  #mostChars;
   /** @type {Attached[]} */
   #pictures = [];
 
   /**
    * @param {HTMLElement} list where the pictures are shown
    * @param {(problem: string) => void} onChange after each change, with the reason why a picture was not taken
+   * @param {{ mostChars?: number }} [options] `mostChars`: bound of a picture as it is sent
    */
-  constructor(list, onChange) {
+  constructor(list, onChange, { mostChars = Infinity } = {}) {
     this.#list = list;
     this.#onChange = onChange;
+    this.#mostChars = mostChars;
   }
 
   get empty() {
@@ -40,7 +47,7 @@ export class Attachments {
       if (!file.type.startsWith("image/")) problem = t("no_picture", { name: file.name });
       else if (this.#pictures.length >= MOST) problem = t("most_pictures", { most: MOST });
       else {
-        const picture = await encoded(file);
+        const picture = await encoded(file, this.#mostChars);
         if (picture) this.#pictures.push(picture);
         else problem = t("unreadable_picture", { name: file.name });
       }
@@ -106,17 +113,35 @@ export function pictureOf({ media_type: type, data, width, height }) {
  * Return a picture as it is sent; null for what is no picture.
  *
  * @param {File} file
+ * @param {number} mostChars
  * @returns {Promise<Attached | null>}
  */
-async function encoded(file) {
+async function encoded(file, mostChars) {
   const bitmap = await createImageBitmap(file).catch(() => null);
   if (!bitmap) return null;
-  const scale = Math.min(1, LONGEST_PX / Math.max(bitmap.width, bitmap.height));
+  try {
+    for (let longestPx = LONGEST_PX; longestPx >= LEAST_PX; longestPx *= SHRINK) {
+      const canvas = scaled(bitmap, longestPx);
+      for (const quality of QUALITIES) {
+        const [, data = ""] = canvas.toDataURL(MEDIA_TYPE, quality).split(",");
+        if (data.length <= mostChars) return { media_type: MEDIA_TYPE, data, width: canvas.width, height: canvas.height };
+      }
+    }
+    return null;
+  } finally {
+    bitmap.close();
+  }
+}
+
+/**
+ * @param {ImageBitmap} bitmap
+ * @param {number} longestPx
+ */
+function scaled(bitmap, longestPx) {
+  const scale = Math.min(1, longestPx / Math.max(bitmap.width, bitmap.height));
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, Math.round(bitmap.width * scale));
   canvas.height = Math.max(1, Math.round(bitmap.height * scale));
   canvas.getContext("2d")?.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-  bitmap.close();
-  const [, data = ""] = canvas.toDataURL(MEDIA_TYPE, 0.85).split(",");
-  return { media_type: MEDIA_TYPE, data, width: canvas.width, height: canvas.height };
+  return canvas;
 }

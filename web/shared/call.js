@@ -7,7 +7,7 @@ import { nameOf, required } from "./guards.js";
 import { t } from "./language.js";
 import { authorization, keepNext } from "./token.js";
 
-/** @import { CallAnswer, ChannelMessage, RtviMessage, StartedCall } from "../types/server.js" */
+/** @import { Attached, CallAnswer, ChannelMessage, RtviMessage, StartedCall } from "../types/server.js" */
 
 const REQUEST_MS = 10_000;
 const CONNECT_MS = 15_000;
@@ -286,6 +286,16 @@ export class Call {
   }
 
   /**
+   * Send a picture for the next turn, typed or spoken; return the id of the message, which an error names.
+   *
+   * @param {Attached} picture
+   */
+  show({ media_type: format, data: bytes, width, height }) {
+    const file = { format, source: { type: "bytes", bytes, width, height } };
+    return this.#send("send-file", { content: "", file, options: { run_immediately: false, audio_response: true } });
+  }
+
+  /**
    * Report something to the server that it may use and need not answer.
    *
    * @param {string} type
@@ -412,9 +422,10 @@ export class Call {
    * @param {object} data
    */
   #send(type, data) {
-    if (this.#channel?.readyState !== "open") return;
     this.#messages += 1;
-    this.#channel.send(JSON.stringify({ label: "rtvi-ai", type, id: String(this.#messages), data }));
+    const id = String(this.#messages);
+    if (this.#channel?.readyState === "open") this.#channel.send(JSON.stringify({ label: "rtvi-ai", type, id, data }));
+    return id;
   }
 
   /**

@@ -26,6 +26,7 @@ const choices = () => parts.modes.querySelectorAll("input");
 export class Mode {
   #mode = "cascade";
   #sees = { duplex: false, cascade: false };
+  #reads = false;
   #votes = "";
   #offered = () => {};
   /** @type {Promise<void>} */
@@ -47,6 +48,11 @@ export class Mode {
     return this.#mode === "duplex" ? this.#sees.duplex : this.#sees.cascade;
   }
 
+  /** True when the model of the next call reads pictures that are sent to it: one of calls by turns. */
+  get reads() {
+    return this.#reads && this.#mode !== "duplex";
+  }
+
   /** Resolves once the abilities of the server are known: an earlier call waits for that. */
   get known() {
     return this.#known;
@@ -55,11 +61,12 @@ export class Mode {
   /**
    * Offer what the server can do; without a status that cannot be found out.
    *
-   * @param {Partial<Pick<Status, "mode" | "omni" | "sees" | "cascade_sees">>} [status]
+   * @param {Partial<Pick<Status, "mode" | "omni" | "sees" | "cascade_sees" | "reads_pictures">>} [status]
    */
-  offer({ mode, omni, sees, cascade_sees: cascadeSees } = {}) {
+  offer({ mode, omni, sees, cascade_sees: cascadeSees, reads_pictures: reads } = {}) {
     this.#offered();
     this.#sees = { duplex: Boolean(sees), cascade: Boolean(cascadeSees) };
+    this.#reads = Boolean(reads);
     if (!omni) return;
     const asked = location.pathname.replace(/\/+$/, "") === "/duplex" ? "duplex" : null;
     const chosen = asked ?? localStorage.getItem(CHOSEN) ?? mode;

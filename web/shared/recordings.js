@@ -67,10 +67,7 @@ export class Recordings {
     this.#audio.addEventListener("timeupdate", () => this.#onTime());
     this.#audio.addEventListener("seeking", () => this.#onTime());
     this.#audio.addEventListener("error", () => this.#fail("The recording cannot be played: it may have been removed."));
-    fold.addEventListener("toggle", () => {
-      const last = this.#calls.at(-1);
-      if (fold.open && !this.#chosen && last) this.#choose(last);
-    });
+    fold.addEventListener("toggle", () => this.#chooseLast());
     this.#read();
   }
 
@@ -99,6 +96,7 @@ export class Recordings {
       this.#looks -= 1;
       setTimeout(() => this.#read(), MADE_MS);
     }
+    this.#chooseLast();
     const chosen = this.#calls.find((call) => call.call_id === this.#chosen);
     this.#film.hidden = !chosen?.has_film;
   }
@@ -121,6 +119,12 @@ export class Recordings {
   /** Return what is said about a call that is over and has no stereo file. */
   #made() {
     return this.#looks > 0 ? "being made" : "no stereo file";
+  }
+
+  /** Show the newest call once it can be played, where the fold is open and none was chosen. */
+  #chooseLast() {
+    const last = this.#calls.at(-1);
+    if (this.#fold.open && !this.#chosen && last?.has_replay) this.#choose(last);
   }
 
   /** @param {RecordingSummary} call */

@@ -6,10 +6,12 @@ import { Bubbles } from "./bubbles.js";
 import { Comments } from "./comments.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
+import { openFragment } from "./fragment.js";
 import { Lanes } from "./lanes.js";
 import { Recordings } from "./recordings.js";
 import { SessionRecord } from "./record.js";
 import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
+import { SessionTags } from "./session_tags.js";
 import { Shares } from "./shares.js";
 import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
@@ -58,6 +60,7 @@ const parts = {
   timeline: part("timeline", HTMLDetailsElement),
   lanes: part("lanes", HTMLDetailsElement),
   recordings: part("recordings", HTMLDetailsElement),
+  tags: part("tags", HTMLElement),
   earlier: part("earlier", HTMLButtonElement),
   share: part("share-open", HTMLButtonElement),
   shareDialog: part("share", HTMLDialogElement),
@@ -77,6 +80,7 @@ class SessionPage {
   #timeline;
   #lanes = new Lanes(parts.lanes);
   #recordings;
+  #tags;
   #attachments = new Attachments(parts.attached, (problem) => {
     if (problem) this.#message = problem;
     this.#show();
@@ -104,6 +108,7 @@ class SessionPage {
       moved: (at_ms) => comments.move(at_ms),
     });
     new Shares(api, parts.share, parts.shareDialog);
+    this.#tags = new SessionTags(api, parts.tags);
     this.#unsent = new Unsent(api.id);
     this.#follower = new Follower(api, {
       past: (events) => this.#onPast(events),
@@ -150,6 +155,7 @@ class SessionPage {
     this.#record.fill(true);
     this.#show();
     this.#follower.start();
+    openFragment(parts);
   }
 
   #onUp() {
@@ -169,6 +175,7 @@ class SessionPage {
     this.#noteTier(event);
     this.#timeline.take(event);
     this.#lanes.take(event);
+    this.#tags.take(event);
     this.#recordings.take(event);
     this.#show();
   }
@@ -182,6 +189,7 @@ class SessionPage {
     for (const event of events) {
       this.#record.take(event);
       this.#lanes.take(event);
+      this.#tags.take(event);
       this.#noteTier(event);
     }
     for (const [key, text] of this.#unsent.all) {

@@ -125,6 +125,18 @@ export class SessionApi {
   }
 
   /**
+   * Read the list with the server's time at the answer, in milliseconds. Throws ApiError.
+   *
+   * @returns {Promise<{ calls: RecordingSummary[], nowMs: number }>}
+   */
+  async recordingsNow() {
+    const response = await request("GET", `${this.#path}/recordings`, { signal: AbortSignal.timeout(REQUEST_MS) });
+    const { calls } = await response.json().catch(asApiError);
+    const at = Date.parse(response.headers.get("date") ?? "");
+    return { calls, nowMs: Number.isNaN(at) ? Date.now() : at };
+  }
+
+  /**
    * Read the events and the peaks of a recorded call. Throws ApiError.
    *
    * @param {string} call
@@ -160,6 +172,26 @@ export class SessionApi {
    */
   async removeComment(comment) {
     await request("DELETE", `${this.#path}/comments/${comment}`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  }
+
+  /**
+   * Add a tag; return all of them. Throws ApiError, also for who is no operator.
+   *
+   * @param {string} tag
+   * @returns {Promise<string[]>}
+   */
+  async addTag(tag) {
+    return (await requestJson("POST", `${this.#path}/tags`, jsonOf({ tag }))).tags;
+  }
+
+  /**
+   * Remove a tag; return those that are left. Throws ApiError.
+   *
+   * @param {string} tag
+   * @returns {Promise<string[]>}
+   */
+  async removeTag(tag) {
+    return (await requestJson("DELETE", `${this.#path}/tags?${new URLSearchParams({ tag })}`)).tags;
   }
 
   /**

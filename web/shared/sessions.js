@@ -1,4 +1,4 @@
-// The page that lists sessions: search by words, transport and time; each opens on its own page, with its recordings. For the
+// The page that lists sessions: search by words, transport, tag and time; each opens on its own page, with its recordings. For the
 // operator, who logs in as on the other pages.
 
 import * as admin from "./admin_api.js";
@@ -26,6 +26,7 @@ const parts = {
   search: part("search", HTMLFormElement),
   words: part("words", HTMLInputElement),
   transport: part("transport", HTMLSelectElement),
+  tag: part("tag", HTMLInputElement),
   since: part("since", HTMLInputElement),
   until: part("until", HTMLInputElement),
   found: part("found", HTMLOListElement),
@@ -67,6 +68,7 @@ async function read(before) {
 /** @param {string | null} before */
 function query(before) {
   const given = new URLSearchParams({ text: parts.words.value, transport: parts.transport.value });
+  if (parts.tag.value.trim()) given.set("tag", parts.tag.value);
   // Days of this browser, both included.
   const { valueAsDate: since } = parts.since;
   const { valueAsDate: until } = parts.until;
@@ -97,6 +99,11 @@ function row(session) {
     element("span", "words", session.first_words || "nothing was said"),
     element("span", "about", [turns, ...session.transports.map(transportName)].join(" · ")),
   );
+  if (session.tags.length) {
+    const tags = element("span", "chips");
+    tags.append(...session.tags.flatMap((tag) => [element("span", "tag-chip", tag), " "]));
+    link.append(tags);
+  }
   item.append(link);
   return item;
 }

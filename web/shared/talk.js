@@ -1,14 +1,17 @@
 // Talk page: buttons, state and notices of one call at a time. Decides when a call begins and ends; the call itself is in call.js,
 // its sound in call_sound.js, the bubbles in transcript.js, the conversation to which it belongs in binding.js.
 
+import { AfterCall } from "./after_call.js";
 import { Binding } from "./binding.js";
 import { Bubbles } from "./bubbles.js";
 import { Call, CallError, sharesScreens } from "./call.js";
+import { CallPictures } from "./call_pictures.js";
 import { CallSound } from "./call_sound.js";
 import { chime } from "./chime.js";
 import { Choices } from "./choices.js";
 import { Devices } from "./devices.js";
 import { part, showNotice, write } from "./element.js";
+import { LatencyHistory } from "./latency_history.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { messageOf } from "./guards.js";
 import { Hold } from "./hold.js";
@@ -73,6 +76,8 @@ const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBB
 const transcript = new Transcript(bubbles);
 const mode = new Mode();
 const choices = new Choices(mode);
+const latency = new LatencyHistory(part("latency", HTMLDetailsElement));
+const afterCall = new AfterCall(part("after-call", HTMLElement));
 
 class TalkPage {
   /** @type {State} */
@@ -122,6 +127,10 @@ class TalkPage {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #silent;
   #binding = new Binding(bubbles);
+  #pictures = new CallPictures(bubbles, (problem) => {
+    if (problem) this.#say(problem, { bad: true });
+    this.#show();
+  });
   #lost = ""; // reason for which the conversation is no longer in this call
   #refused = ""; // reason for which there is no line or no worker
   #telephone = ""; // number by which a conversation continues; empty without one
@@ -131,6 +140,8 @@ class TalkPage {
       this.#panel.showDevices();
       this.#show();
       this.#steps.show();
+      latency.show();
+      afterCall.show();
     });
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#clickMicrophone());
@@ -166,6 +177,7 @@ class TalkPage {
     this.#lost = this.#refused = "";
     this.#isStopping = false;
     this.#say("");
+    afterCall.hide();
     bubbles.pin();
     const call = this.#newCall();
     this.#show();
@@ -182,7 +194,7 @@ class TalkPage {
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
       this.#go("up");
-      if (parts.typed.value.trim() && !speak) this.#sendTyped();
+      if (this.#hasTyped && !speak) this.#sendTyped();
     } catch (error) {
       const isMissing = error instanceof CallError && error.status === 404;
       const deleted = isMissing ? await this.#binding.dropDeleted() : "";
@@ -218,6 +230,7 @@ class TalkPage {
     this.#isStopping = false;
     clearTimeout(this.#silent);
     transcript.close();
+    this.#pictures.close();
     this.#say(t(isRestart ? "reconnecting_after_restart" : "reconnecting"));
     let requestMs = AGAIN_MS;
     for (;;) {
@@ -263,6 +276,11 @@ class TalkPage {
    */
   offerTelephone(number) {
     this.#telephone = number;
+    this.#show();
+  }
+
+  /** Show what the server can do, once that is known. */
+  refresh() {
     this.#show();
   }
 
@@ -355,15 +373,21 @@ class TalkPage {
     call.report("tier", { can: ["text", ...(mode.sees ? ["video", ...screen] : [])] });
   }
 
+  get #hasTyped() {
+    return Boolean(parts.typed.value.trim()) || !this.#pictures.empty;
+  }
+
   #submit() {
-    if (!parts.typed.value.trim() || isOpening(this.#state)) return;
+    if (!this.#hasTyped || isOpening(this.#state)) return;
     if (this.#call) this.#sendTyped();
     // The text stays in the box until there is a call to send it in: a refused call loses nothing.
     else this.#start({ speak: false });
   }
 
   #sendTyped() {
-    this.#call?.type(parts.typed.value.trim());
+    const text = parts.typed.value.trim();
+    if (this.#call) this.#pictures.send(this.#call, { withText: Boolean(text) });
+    if (text) this.#call?.type(text);
     parts.typed.value = "";
     this.#say("");
     this.#show();
@@ -372,6 +396,8 @@ class TalkPage {
   /** @param {RtviMessage} message */
   #onMessage(message) {
     transcript.take(message);
+    latency.take(message);
+    this.#pictures.take(message);
     switch (message.type) {
       case "user-started-speaking":
         this.#go("userStarted");
@@ -492,7 +518,12 @@ class TalkPage {
    */
   #settle(event) {
     transcript.close();
-    if (this.#startedAt) transcript.note(t(ENDINGS[event], { time: duration(Date.now() - this.#startedAt) }));
+    this.#pictures.close();
+    if (this.#startedAt) {
+      const lengthMs = Date.now() - this.#startedAt;
+      transcript.note(t(ENDINGS[event], { time: duration(lengthMs) }));
+      if (!this.#lost) afterCall.begin(this.#binding.sessionId, lengthMs);
+    }
     this.#say(this.#lost || this.#refused, { bad: true });
     this.#sound.close();
     this.#push.release();
@@ -524,6 +555,7 @@ class TalkPage {
     mode.lock(busy);
     choices.lock(busy);
     this.#hold.show({ isUp: inCall(state) });
+    this.#pictures.offer(mode.reads);
     parts.cameraControl.hidden = !busy || !mode.sees;
     parts.camera.disabled = !inCall(state);
     parts.camera.setAttribute("aria-pressed", String(this.#sight.shows("camera")));
@@ -536,7 +568,7 @@ class TalkPage {
     this.#binding.showLinks({ busy });
     parts.byPhone.hidden = !this.#telephone || !this.#binding.sessionId;
     parts.typed.readOnly = state === "connecting";
-    parts.send.disabled = isOpening(state) || !parts.typed.value.trim();
+    parts.send.disabled = isOpening(state) || !this.#hasTyped;
     this.#panel.show({ inCall: inCall(state), sees: mode.sees });
   }
 
@@ -609,6 +641,7 @@ async function showEngines(page) {
     return;
   }
   mode.offer(status);
+  page.refresh();
   if (status.telephone) page.offerTelephone(status.telephone);
   const { deployment, stt, turn, llm, fallback, tts, omni } = status;
   const answers = llm && fallback ? t("else", { first: llm, second: fallback }) : llm;

@@ -6,6 +6,7 @@
 import { element } from "./element.js";
 import { t } from "./language.js";
 import { heardLater } from "./latency.js";
+import { SPANS, spansOf, totalOf } from "./latency_history.js";
 import { citing } from "./passages.js";
 
 /** @import { BotOutput, CitedPassage, HeardLatency, HeardReply, RtviMessage, Spans, TurnRecord, UserInput } from "../types/server.js" */
@@ -19,11 +20,6 @@ import { citing } from "./passages.js";
  *   of its first words about which the server has reported
  */
 /** @typedef {Bubble & { settled: HTMLElement, interim: HTMLElement, stopped: boolean }} Spoken */
-
-// In the order in which the time passes; names of `spans` in the server's turn record.
-const SPANS = /** @type {const} */ ([
-  ...["stt_final", "endpoint_wait", "llm_first_token", "first_clause", "tts_first_audio", "playout_queue"],
-]);
 
 export class Transcript {
   #bubbles;
@@ -246,7 +242,8 @@ export class Transcript {
   }
 
   /** @param {TurnRecord} record */
-  #turn({ user_text: asked, interrupted, spans, endpoint_silence_ms: silenceMs }) {
+  #turn(record) {
+    const { interrupted, endpoint_silence_ms: silenceMs } = record;
     const reply = this.#latest;
     if (!interrupted && this.#reply) {
       for (const { words } of this.#reply.segments.values()) words.forEach((word) => word.classList.add("spoken"));
@@ -255,7 +252,8 @@ export class Transcript {
     this.#latest = null;
     const heard = this.#heard;
     this.#heard = null;
-    if (!reply || !asked || !spans || !Object.keys(spans).length) return;
+    const spans = spansOf(record);
+    if (!reply || !spans) return;
     reply.under.append(answeredIn(spans, silenceMs, heard));
     this.#bubbles.follow();
   }
@@ -337,7 +335,7 @@ function plain(text) {
  * @param {HeardLatency | null} heard
  */
 function answeredIn(spans, silenceMs, heard) {
-  const total = Object.values(spans).reduce((sum, ms) => sum + ms, 0);
+  const total = totalOf(spans);
   const rows = SPANS.filter((name) => name in spans).map((name) => [name, t(/** @type {Key} */ (`span_${name}`))]);
   const chip = element("details", "chip");
   chip.dataset.role = "answered-in";

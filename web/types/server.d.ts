@@ -164,6 +164,8 @@ export type SessionEvent =
   | EventOf<"annotation", Annotated>
   | EventOf<"tier", TierChange>
   | EventOf<"failover", Failover>
+  /** All tags of the session from here on. */
+  | EventOf<"tags", { tags: string[] }>
   | EventOf<
       | "tool_call"
       | "tool_result"
@@ -187,6 +189,7 @@ export interface FoundSession {
   turns: number;
   transports: string[];
   first_words: string;
+  tags: string[];
 }
 
 /** Page of a search; `before` is where the next one begins, null at the end. */
@@ -368,7 +371,7 @@ export type RtviMessage =
   | { type: "user-input"; data: UserInput }
   | { type: "bot-output"; data: BotOutput }
   | { type: "server-message"; data?: ServerMessage }
-  | { type: "error" | "error-response"; data?: { error?: unknown } }
+  | { type: "error" | "error-response"; /** Of the message that is refused. */ id?: string; data?: { error?: unknown } }
   | {
       type:
         | "bot-ready"
@@ -531,6 +534,95 @@ export interface Usage {
   currency: string | null;
   models: ModelUse[];
   calls: CallUse[];
+}
+
+/** Session whose recordings retention removes next. */
+export interface NextRemoval {
+  session_id: string;
+  bytes: number;
+  due_at: string;
+  reason: "age" | "capacity";
+}
+
+/** Recordings of the server, as they were measured. */
+export interface StoredRecordings {
+  measured_at: string;
+  sessions: number;
+  calls: number;
+  bytes: number;
+  pinned_sessions: number;
+  pinned_bytes: number;
+  free_bytes: number;
+  disk_bytes: number;
+  next: NextRemoval[];
+}
+
+/** Run of retention by hand. */
+export interface RetentionRun {
+  at: string;
+  dry_run: boolean;
+  sessions: number;
+  bytes: number;
+  removed: { session_id: string; bytes: number; reason: string }[];
+  kept: number;
+  problem: string;
+}
+
+export interface Storage {
+  retention_days: number | null;
+  max_storage_gb: number | null;
+  job: "" | "measuring" | "dry run" | "removing";
+  problem: string;
+  recordings: StoredRecordings | null;
+  run: RetentionRun | null;
+  uploads: { moved: number; failures: number; waiting: number } | null;
+  store_bytes: number | null;
+}
+
+/** Circuit breaker of an engine that has a fallback. */
+export interface Circuit {
+  stage: string;
+  engine: string;
+  state: "closed" | "open" | "probing";
+  retry_ms: number;
+}
+
+/** Child process with an engine. */
+export interface EngineProcess {
+  engine: string;
+  is_ready: boolean;
+  restarts: number;
+  ended_at: string | null;
+  reason: string;
+}
+
+/** Failures of one kind since the start of the server. */
+export interface FailureCount {
+  kind: string;
+  stage: string;
+  engine: string;
+  successor: string;
+  reason: string;
+  count: number;
+  last_at: string;
+}
+
+export interface Failures {
+  since: string;
+  circuits: Circuit[];
+  processes: EngineProcess[];
+  failures: FailureCount[];
+  stalls: { over_ms: number; count: number; longest_ms: number; last_at: string | null; last_ms: number | null } | null;
+}
+
+/** Setting of the deployment. */
+export interface SettingInForce {
+  path: string;
+  value: string;
+  /** Empty where there is none, and where the value is the default. */
+  default: string;
+  is_given: boolean;
+  meaning: string;
 }
 
 export interface OperatorState {

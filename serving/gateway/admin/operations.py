@@ -17,9 +17,12 @@ from parley.serving.gateway.admin.apps_api import apps_api
 from parley.serving.gateway.admin.calls_api import LiveCallEntries, NoLiveCalls, calls_api
 from parley.serving.gateway.admin.documents_api import PATH as DOCUMENTS_PATH
 from parley.serving.gateway.admin.documents_api import documents_api
+from parley.serving.gateway.admin.failures_api import FailureSources, failures_api
 from parley.serving.gateway.admin.pool_api import pool_api
 from parley.serving.gateway.admin.presets import Presets
 from parley.serving.gateway.admin.presets_api import FrontendDefaults, presets_api
+from parley.serving.gateway.admin.settings_api import ReadSettings, settings_api
+from parley.serving.gateway.admin.storage_api import storage_api
 from parley.serving.gateway.admin.usage_api import usage_api
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -29,8 +32,10 @@ from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSetti
 from parley.serving.gateway.reference_voices.voices import VOICES_FOLDER, Voices
 from parley.serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
 from parley.serving.gateway.reference_voices.voices_api import voices_api
+from parley.serving.gateway.session_api import SessionRecordings
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import Pool
+from parley.session_store.store import SessionStore
 from parley.telemetry.prices import PriceTable
 from parley.telemetry.usage_ledger import UsageLedger
 
@@ -75,6 +80,8 @@ class Operations:
         ledger: use and cost of the process's calls.
         prices: of the deployment.
         calls: live calls of the process.
+        failures: what knows of the failures of the process.
+        settings: returns the settings in force.
     """
 
     pool: Pool | None = None
@@ -87,6 +94,8 @@ class Operations:
     ledger: UsageLedger = field(default_factory=UsageLedger)
     prices: PriceTable = field(default_factory=PriceTable)
     calls: LiveCallEntries = field(default_factory=NoLiveCalls)
+    failures: FailureSources = field(default_factory=FailureSources)
+    settings: ReadSettings = tuple
 
     @classmethod
     def open(
@@ -99,6 +108,8 @@ class Operations:
         ledger: UsageLedger | None = None,
         prices: PriceTable | None = None,
         calls: LiveCallEntries | None = None,
+        failures: FailureSources | None = None,
+        in_force: ReadSettings = tuple,
     ) -> "Operations":
         """Return the parts of a deployment, with the changes that operators have stored. Reads files.
 
@@ -110,6 +121,8 @@ class Operations:
             ledger: use and cost of the process's calls; None: one of its own.
             prices: of the deployment; None: there are none.
             calls: live calls of the process; None: it holds none.
+            failures: what knows of the failures of the process; None: nothing does.
+            in_force: returns the settings in force.
         """
         return cls(
             pool,
@@ -122,12 +135,30 @@ class Operations:
             ledger or UsageLedger(),
             prices or PriceTable(),
             calls or NoLiveCalls(),
+            failures or FailureSources(),
+            in_force,
         )
 
     def router(
-        self, operators: AdminAuth, settings: ServerTuning, calls: CallTasks, audit: AuditLog
+        self,
+        operators: AdminAuth,
+        settings: ServerTuning,
+        calls: CallTasks,
+        audit: AuditLog,
+        *,
+        store: SessionStore | None = None,
+        recordings: SessionRecordings | None = None,
     ) -> APIRouter:
-        """Return the routes of all parts."""
+        """Return the routes of all parts.
+
+        Args:
+            operators: checks that a request is an operator's.
+            settings: of the server.
+            calls: conversations of the process.
+            audit: records actions of operators.
+            store: of sessions, if there is one.
+            recordings: of calls, if there are any.
+        """
         router = APIRouter()
         pace = ReadPace(settings)
         router.include_router(operators.router())
@@ -137,6 +168,9 @@ class Operations:
             router.include_router(voices_api(self.voices, self.default_voice, operators, settings, pace))
         router.include_router(usage_api(self.ledger, self.prices, operators))
         router.include_router(calls_api(self.calls, operators, audit, settings))
+        router.include_router(storage_api(recordings, store, operators, audit, settings))
+        router.include_router(failures_api(self.failures, operators))
+        router.include_router(settings_api(self.settings, operators))
         router.include_router(documents_api(self.documents, operators, settings))
         router.include_router(presets_api(self.presets, self.frontend, settings, pace))
         return router

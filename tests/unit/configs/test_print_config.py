@@ -48,6 +48,13 @@ def test_settings_of_engines_are_printed_where_they_are_wanted():
     assert "\n      #max_tokens: " in printed
 
 
+def test_settings_of_specialists_are_printed_too(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("hearing: {specialists: [{name: prosody}]}\n")
+    deployment = load_deployment(path)
+    assert "- name: prosody\n" in as_yaml(deployment, engine_settings=partial(effective_settings, deployment))
+
+
 def test_what_is_left_out_is_printed_with_a_mark(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("hearing: {endpoint: {patience: 0.7}, ask_back: null}\n")

@@ -24,9 +24,17 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import GoodbyeDue, PicturesTaken, QuestionDropped, QuestionReopened, TextTyped
-from parley.core.pictures import OF_SCREEN, SCREEN, SHOWN, UNSEEN, Picture, picture_key, referred_key
+from parley.core.pictures import (
+    OF_SCREEN,
+    SCREEN,
+    SHOWN,
+    UNSEEN,
+    Picture,
+    picture_key,
+    referred_key,
+)
 from parley.language import find_language
-from parley.models.pictures import VisionSettings
+from parley.models.pictures import VisionSettings, picture_of_pixels
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
 from parley.processors.perception.caller_camera import MOST_SHOWN, CallerCamera
@@ -575,6 +583,28 @@ def test_pictures_that_are_shown_wait_for_the_next_turn_and_are_shown_once(tmp_p
         assert [[each.key for each in event.pictures] for event in taken] == [
             [each["key"] for each in first.payload["pictures"]]
         ]
+        assert "pictures" not in second.payload
+
+    play(tmp_path, scenario, camera=camera)
+
+
+def test_files_that_a_client_sends_go_with_the_next_turn(tmp_path: Path):
+    camera = CallerCamera(VisionSettings(camera=False))
+
+    async def scenario(bench: Bench) -> None:
+        for red in range(MOST_SHOWN):
+            pixels = bytes((50 * red, 0, 0)) * 64 * 48
+            camera.show(picture_of_pixels(pixels, (64, 48), most_pixels=10_000, longest_px=64))
+        assert camera.holds_most
+        assert bench.gate.foreseen("What is this?") is None, "a guess would lack the pictures"
+        await bench.say("What is this?")
+        await asyncio.sleep(1)
+        await bench.say("And now?")
+        await asyncio.sleep(1)
+        await bench.conversation.flushed()
+        found = await bench.opened.store.events(bench.conversation.session_id, limit=100)
+        first, second = [event for event in found if event.kind is Kind.USER_TURN]
+        assert len(first.payload["pictures"]) == MOST_SHOWN and not camera.holds_most
         assert "pictures" not in second.payload
 
     play(tmp_path, scenario, camera=camera)

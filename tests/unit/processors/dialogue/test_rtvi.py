@@ -15,7 +15,8 @@ from pipecat.frames.frames import (
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams
 from pipecat.tests.utils import SleepFrame, run_test
 
-from parley.core.errors import OversizedError
+from parley.core.errors import CapacityError, MediaError, OversizedError
+from parley.core.pictures import PictureFile
 from parley.processors.dialogue.rtvi import CheckedRtvi
 from parley.protocols.client_protocol import TURN_END
 
@@ -100,6 +101,49 @@ async def test_text_that_may_never_be_typed_is_refused_with_its_size():
     [refusal] = received
     assert refusal["data"]["error"] == "the text has 9 bytes"
     assert not any(isinstance(each, InterruptionFrame | LLMMessagesAppendFrame) for each in frames)
+
+
+def file_message(*, format: str = "image/png", content: str = "", source: dict[str, Any]) -> dict[str, Any]:
+    data = {"content": content, "file": {"format": format, "source": source}}
+    return {"label": "rtvi-ai", "type": "send-file", "id": "7", "data": data}
+
+
+async def test_a_picture_is_passed_on_and_nothing_is_asked_about_it_yet():
+    shown: list[PictureFile] = []
+
+    async def show(file: PictureFile) -> None:
+        shown.append(file)
+
+    message = file_message(source={"type": "bytes", "bytes": "aGVsbG8="})
+    down, up = await run_test(
+        CheckedRtvi(show=show), frames_to_send=[InputTransportMessageFrame(message=message)]
+    )
+    assert shown == [PictureFile("aGVsbG8=", "image/png")]
+    assert not [*down, *up]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (file_message(source={"type": "url", "url": "http://127.0.0.1/a.png"}), "sent as its bytes"),
+        (file_message(format="application/pdf", source={"type": "bytes", "bytes": "aGVs"}), "image/jpeg"),
+        (file_message(content="What is it?", source={"type": "bytes", "bytes": "aGVs"}), "with send-text"),
+        (file_message(source={"type": "bytes", "bytes": "none"}), "the picture is empty"),
+        (file_message(source={"type": "bytes", "bytes": "many"}), "4 pictures wait already"),
+    ],
+)
+async def test_a_file_that_is_not_taken_is_refused_with_its_reason(message: dict[str, Any], reason: str):
+    async def show(file: PictureFile) -> None:
+        if file.data == "many":
+            raise CapacityError("4 pictures wait already", limit=4)
+        raise MediaError("the picture is empty")
+
+    down, up = await run_test(
+        CheckedRtvi(show=show), frames_to_send=[InputTransportMessageFrame(message=message)]
+    )
+    [refusal] = [each for each in (*down, *up) if isinstance(each, OutputTransportMessageUrgentFrame)]
+    assert refusal.message["id"] == "7" and reason in refusal.message["data"]["error"]
+    assert len(down) + len(up) == 1
 
 
 async def test_a_message_of_the_end_of_a_turn_names_that_end():

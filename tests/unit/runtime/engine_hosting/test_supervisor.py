@@ -78,6 +78,20 @@ def test_pauses_grow_while_lives_are_short_and_begin_anew_after_a_long_one() -> 
     assert virtual_time.run(scenario())[:8] == [0, 200, 400, 800, 1_000, 2_000, 200, 400]
 
 
+def test_the_reason_of_the_last_restart_is_kept() -> None:
+    async def scenario() -> tuple[int, str, str]:
+        lives = Lives(lasts_for(0.1), fails(TRANSIENT), lasts_for(0.1), lasts)
+        await lives.supervisor.start()
+        await asyncio.sleep(0.2)
+        failed = lives.supervisor.end_reason
+        await asyncio.sleep(2)
+        assert lives.supervisor.ended_s is not None
+        await lives.supervisor.close()
+        return lives.supervisor.restarts, failed, lives.supervisor.end_reason
+
+    assert virtual_time.run(scenario()) == (3, "no memory", "")
+
+
 def test_a_life_that_loads_too_long_is_ended_and_the_next_one_may_be_ready() -> None:
     async def scenario() -> tuple[bool, int, bool]:
         lives = Lives(lasts_for(1), loads_for_ever, loads_for_ever, lasts)
