@@ -18,7 +18,8 @@ from playwright.async_api import expect
 from parley.recording.at_rest import KEYS_ENV
 from parley.recording.folder import CallRecording, read_recording
 from tests.peers.server import running_server
-from tests.peers.test_browser import chromium, lines_are_free, visit
+from tests.peers.test_accessibility import serious
+from tests.peers.test_browser import Visit, chromium, lines_are_free, visit
 from tests.peers.test_recording import hold_call, only_recording, recording_deployment
 from tests.recorded_call import record_call
 
@@ -66,6 +67,7 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
                 }"""
             )
             assert min(drawn) > 20, drawn
+            await read_moments_and_latencies(person)
             async with person.page.expect_download() as awaited:
                 await person.part("wav").click()
             saved = await (await awaited.value).path()
@@ -75,6 +77,30 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             packed = await (await awaited.value).path()
             assert zipfile.ZipFile(io.BytesIO(packed.read_bytes())).testzip() is None
             assert (person.complaints, person.hosts) == ([], {urlsplit(address).netloc})
+
+
+async def read_moments_and_latencies(person: Visit) -> None:
+    """Check the cut answer and the latencies of the call that is shown; each moves the playback."""
+    audio = person.part("replay")
+    await expect(person.part("wave-legend").locator('[data-mark="cut"]')).to_be_visible()
+    moments = person.part("moments")
+    await moments.locator(".legend").click()
+    cut = moments.locator("li").filter(has_text="cut off").first
+    await expect(cut.locator("q")).not_to_be_empty()
+    await cut.locator("button").click()
+    at_cut_s = await audio.evaluate("node => node.currentTime")
+    latencies = person.part("latencies")
+    await latencies.locator("summary").click()
+    rows = latencies.locator("tbody tr")
+    await expect(rows).to_have_count(2)
+    await expect(rows.first).to_contain_text("ms")
+    assert await rows.first.locator(".bar i").count() >= 4, "an answer has its stages"
+    await rows.last.locator(".bar div").click()
+    assert at_cut_s < await audio.evaluate("node => node.currentTime")
+    # No operator: nothing of replays.
+    await expect(person.part("replays")).to_be_hidden()
+    found = await serious(person.page)
+    assert not found, found
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
