@@ -317,6 +317,8 @@ def create_app(
             human_desk.start()
         if conversations is not None:
             usage.start(conversations.store, keys.tenants)
+        if replays is not None:
+            await replays.open()
         yield
         if replays is not None:
             # Calls that say goodbye have the machine.

@@ -74,7 +74,7 @@ from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines, timeline_place
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.recording_routes import add_recording_routes
-from parley.serving.gateway.replays.routes import ReplayAccess, add_replay_routes
+from parley.serving.gateway.replays.routes import ReplayAccess, ReplayRoutes
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.share_routes import SharedSession, ShareReading, add_share_routes
 from parley.session_store.comments import SessionComments
@@ -488,14 +488,8 @@ def session_api(
             stall_s=settings.reader_stall_s,
         )
         if replays is not None:
-            add_replay_routes(
-                router,
-                replays,
-                recordings.folder,
-                recordings.bucket,
-                files,
-                for_operator=[Depends(operators.check)],
-            )
+            replay_routes = ReplayRoutes(replays, recordings.folder, recordings.bucket, files)
+            replay_routes.add_to(router, for_operator=[Depends(operators.check)])
     whole = APIRouter()
     whole.include_router(router)
     whole.include_router(shared)

@@ -5,9 +5,9 @@ and the page that the process has written. Owns one task for each replay, and it
 a line at a time (``command.replay_job``).
 
 The process has a folder of its own for everything that it writes, also temporary files; the folder is removed
-with it. It is killed at the end of the task: when it is over, at its deadline, when it is cancelled, when its
-recording is removed, and when the server stops. What a replay showed is kept in memory, for the last
-``MOST_KEPT`` replays.
+with it, or at the start of a later server where this one is killed. The process is killed at the end of the
+task: when it is over, at its deadline, when it is cancelled, when its recording is removed, and when the
+server stops. What a replay showed is kept in memory, for the last ``MOST_KEPT`` replays.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import CapacityError, MediaError
+from parley.recording.call_files import is_folder
 from parley.recording.comparison_facts import RESULT
 from parley.recording.comparison_page import PAGE
 from parley.runtime.engine_hosting.supervisor import child_environment
@@ -40,6 +41,8 @@ MOST_BYTES = 8_000_000
 LOAD_S, MOST_LENGTHS = 300.0, 4.0
 BUSY = "a recorded call is being replayed: try again when it is over, or cancel it"
 CONFIG = "config.yaml"
+# The id of the server's process follows.
+PREFIX = "parley-replay-job-"
 JOB = (sys.executable, "-P", "-m", "parley.command.replay_job")
 
 
@@ -120,11 +123,16 @@ class ReplayJobs:
         parent: Path | None = None,
     ) -> None:
         self._config, self._secrets = config, dict(secrets or {})
-        self._job, self._load_s, self._parent = tuple(job), load_s, parent
+        self._job, self._load_s = tuple(job), load_s
+        self._parent = Path(tempfile.gettempdir()) if parent is None else parent
         self._kept: BoundedDict[tuple[str, str], CallReplay] = BoundedDict(MOST_KEPT)
         self._present: CallReplay | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+
+    async def open(self) -> None:
+        """Remove what the replays of servers that were killed have left."""
+        await asyncio.to_thread(_clean, self._parent)
 
     def get(self, session_id: str, call_id: str) -> CallReplay | None:
         """Return the last replay of a call; None without one."""
@@ -165,8 +173,8 @@ class ReplayJobs:
     async def _run(self, replay: CallReplay) -> None:
         deadline_s = self._load_s + MOST_LENGTHS * replay.duration_ms / 1_000
         try:
-            made = await asyncio.to_thread(tempfile.mkdtemp, prefix="parley-replay-job-", dir=self._parent)
-            folder = Path(made)
+            prefix = f"{PREFIX}{os.getpid()}-"
+            folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=prefix, dir=self._parent))
             try:
                 async with asyncio.timeout(deadline_s):
                     comparison, page = await self._hold(replay, folder)
@@ -252,3 +260,22 @@ def _remove(folder: Path) -> None:
     except OSError as error:
         # An engine of the process may still write: the folder is in that of temporary files.
         logger.warning(f"the folder of a replay is left: {folder}: {error.strerror}")
+
+
+def _clean(parent: Path) -> None:
+    for folder in parent.glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        is_own = is_folder(folder) and folder.stat().st_uid == os.getuid()
+        if is_own and owner.isdecimal() and not _is_running(int(owner)):
+            _remove(folder)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # That of another user.
+        return True
+    return True

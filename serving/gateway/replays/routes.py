@@ -42,80 +42,89 @@ class ReplayAccess:
     has_room: Callable[[], bool]
 
 
-def add_replay_routes(
-    router: APIRouter,
-    access: ReplayAccess,
-    folder: Path,
-    bucket: RecordingBucket | None,
-    files: RecordingFiles,
-    *,
-    for_operator: Sequence[Depends],
-) -> None:
-    """Add the routes to those of a session.
+class ReplayRoutes:
+    """Routes of the replays of recorded calls.
 
     Args:
-        router: of the sessions.
         access: the replays.
         folder: of the recordings.
         bucket: to which they move; None: they stay.
         files: reads them in threads.
-        for_operator: check that a client is the operator.
     """
-    jobs = access.jobs
-    path = "/{session_id}/recordings/{call_id}/replays"
 
-    async def found(session_id: str, call_id: str) -> CallReplay | None:
-        try:
-            await found_file(files.in_thread(recording_of, folder, session_id, call_id, bucket))
-        except HTTPException as error:
-            if error.status_code == 404:
-                await jobs.forget(session_id, call_id)
-            raise
-        return jobs.get(session_id, call_id)
+    def __init__(
+        self, access: ReplayAccess, folder: Path, bucket: RecordingBucket | None, files: RecordingFiles
+    ) -> None:
+        self._jobs, self._has_room = access.jobs, access.has_room
+        self._folder, self._bucket, self._files = folder, bucket, files
 
-    async def length_ms(session_id: str, call_id: str) -> int:
-        try:
-            return await files.in_thread(replayable_ms, folder, session_id, call_id, bucket)
-        except SilentCallError as error:
-            raise HTTPException(409, str(error)) from error
+    def add_to(self, router: APIRouter, *, for_operator: Sequence[Depends]) -> None:
+        """Add the routes to those of a session.
 
-    @router.post(path, status_code=202, dependencies=for_operator)
-    async def start(session_id: str, call_id: str) -> dict[str, object]:
+        Args:
+            router: of the sessions.
+            for_operator: check that a client is the operator.
+        """
+        path = "/{session_id}/recordings/{call_id}/replays"
+        router.post(path, status_code=202, dependencies=for_operator)(self.start)
+        router.get(path, dependencies=for_operator)(self.state)
+        router.delete(path, status_code=204, dependencies=for_operator)(self.cancel)
+        router.get(f"{path}/page", dependencies=for_operator)(self.page)
+
+    async def start(self, session_id: str, call_id: str) -> dict[str, object]:
         """Hold a recorded call again with the configuration of the server, and compare; one at a time."""
-        duration_ms = await found_file(length_ms(session_id, call_id))
-        if not access.has_room():
+        duration_ms = await found_file(self._length_ms(session_id, call_id))
+        if not self._has_room():
             raise CapacityError(NO_ROOM, limit=0)
-        return jobs.start(session_id, call_id, duration_ms).as_message()
+        return self._jobs.start(session_id, call_id, duration_ms).as_message()
 
-    @router.get(path, dependencies=for_operator)
-    async def state(session_id: str, call_id: str) -> dict[str, object]:
+    async def state(self, session_id: str, call_id: str) -> dict[str, object]:
         """Return the state of the last replay of a recorded call, and what it changed when it is done."""
         # A page that asks before the first replay meets no error.
         none = CallReplay(session_id, call_id, 0, state=ReplayState.NONE)
-        return (await found(session_id, call_id) or none).as_message()
+        return (await self._found(session_id, call_id) or none).as_message()
 
-    @router.delete(path, status_code=204, dependencies=for_operator)
-    async def cancel(session_id: str, call_id: str) -> Response:
+    async def cancel(self, session_id: str, call_id: str) -> Response:
         """Cancel the replay of a recorded call, or forget what it showed."""
-        replay = await found(session_id, call_id)
+        replay = await self._found(session_id, call_id)
         if replay is None:
             raise HTTPException(404, NO_REPLAY)
         if replay.is_over:
-            await jobs.forget(session_id, call_id)
+            await self._jobs.forget(session_id, call_id)
         else:
-            await jobs.cancel(replay)
+            await self._jobs.cancel(replay)
         return Response(status_code=204)
 
-    @router.get(f"{path}/page", dependencies=for_operator)
-    async def page(session_id: str, call_id: str) -> Response:
+    async def page(self, session_id: str, call_id: str) -> Response:
         """Return the comparison of a recorded call and its replay as a page of its own, to be saved."""
-        replay = await found(session_id, call_id)
+        replay = await self._found(session_id, call_id)
         if replay is None or not replay.page:
             raise HTTPException(404, NO_PAGE)
-        name = f"replay-{call_id}.html"
         return Response(
             replay.page,
             media_type="text/html",
             # Its style is in the page, which the pages of this server may not have.
-            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+            headers={"Content-Disposition": f'attachment; filename="replay-{call_id}.html"'},
         )
+
+    async def _found(self, session_id: str, call_id: str) -> CallReplay | None:
+        """Return the last replay of a call; where its recording is gone, drop it.
+
+        Raises:
+            HTTPException: see ``found_file``.
+        """
+        try:
+            await found_file(
+                self._files.in_thread(recording_of, self._folder, session_id, call_id, self._bucket)
+            )
+        except HTTPException as error:
+            if error.status_code == 404:
+                await self._jobs.forget(session_id, call_id)
+            raise
+        return self._jobs.get(session_id, call_id)
+
+    async def _length_ms(self, session_id: str, call_id: str) -> int:
+        try:
+            return await self._files.in_thread(replayable_ms, self._folder, session_id, call_id, self._bucket)
+        except SilentCallError as error:
+            raise HTTPException(409, str(error)) from error

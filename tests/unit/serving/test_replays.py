@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ from parley.core.errors import CapacityError
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV
 from parley.recording.settings import RecordingSettings
-from parley.serving.gateway.replays.jobs import CallReplay, ReplayJobs, ReplayState
+from parley.serving.gateway.replays.jobs import PREFIX, CallReplay, ReplayJobs, ReplayState
 from parley.serving.scheduler.admission import Admitted
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import record_call
@@ -52,7 +53,7 @@ async def under_way(replay: CallReplay, folder: Path) -> Path:
 
 
 def left_in(folder: Path) -> list[Path]:
-    return list(folder.glob("parley-replay-job-*"))
+    return list(folder.glob(f"{PREFIX}*"))
 
 
 async def test_a_replay_shows_its_comparison_and_leaves_nothing(tmp_path: Path):
@@ -113,6 +114,21 @@ async def test_a_server_that_stops_ends_its_replay(tmp_path: Path):
     assert (replay.state, folder.exists()) == (ReplayState.CANCELLED, False)
     with pytest.raises(CapacityError, match="the server stops"):
         jobs.start(SESSION, SUCCEEDS, 1_000)
+
+
+async def test_what_a_killed_server_left_is_removed_by_a_later_one(tmp_path: Path):
+    # The id of a process that is over.
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await ended.wait()
+    killed, own = (tmp_path / f"{PREFIX}{pid}-x" for pid in (ended.pid, os.getpid()))
+    foreign, link = tmp_path / f"{PREFIX}x", tmp_path / f"{PREFIX}{ended.pid}-y"
+    for folder in (killed, own, foreign):
+        folder.mkdir()
+        (folder / "call.wav").touch()
+    link.symlink_to(foreign)
+    await jobs_in(tmp_path).open()
+    assert sorted(left_in(tmp_path)) == sorted([own, foreign, link])
+    assert (foreign / "call.wav").exists()
 
 
 async def test_a_command_that_does_not_exist_is_a_failure(tmp_path: Path):
