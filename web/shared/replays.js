@@ -26,7 +26,7 @@ export class Replays {
   #result = element("div");
   /** @type {RecordingDetail | null} */
   #call = null;
-  /** @type {Promise<boolean>} */
+  /** @type {Promise<boolean> | undefined} */
   #isOperator;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #looking;
@@ -49,11 +49,6 @@ export class Replays {
     this.#begin.addEventListener("click", () => this.#act((call) => this.#api.beginReplay(call)));
     this.#cancel.addEventListener("click", () => this.#act((call) => this.#api.cancelReplay(call)));
     root.append(this.#fold);
-    // A server that has no operator, or does not answer, has no replays for this page.
-    this.#isOperator = operator().then(
-      ({ is_operator }) => is_operator,
-      () => false,
-    );
   }
 
   /** @param {RecordingDetail} call that was chosen */
@@ -66,6 +61,11 @@ export class Replays {
     write(this.#cancel, t("rec_replay_cancel"));
     this.#progress.ariaLabel = t("rec_replay");
     this.#show(null);
+    // A server that does not answer has no replays for this page.
+    this.#isOperator ??= operator().then(
+      ({ is_operator }) => is_operator,
+      () => false,
+    );
     if (!(await this.#isOperator) || this.#call !== call) return;
     if (!this.#fold.childElementCount) {
       const choices = element("p", "act");
