@@ -182,3 +182,22 @@ test("a refused replay says why, and others see nothing of replays", async () =>
   await new Replays(new SessionApi(ID), root, seek).show(CALL);
   assert.equal(root.querySelector('[data-role="replays"]').hidden, true);
 });
+
+test("what is shown is written again in another language", async () => {
+  const { root, seek, open } = await view();
+  const [{ CallMoments }, { LatencyBars }, { CallLanes }] = await Promise.all([
+    import("../../web/shared/call_moments.js"),
+    import("../../web/shared/latency_bars.js"),
+    import("../../web/shared/call_lanes.js"),
+  ]);
+  const views = [new CallMoments(root, seek), new LatencyBars(root, seek), new CallLanes(root, seek)];
+  for (const each of views) each.show(CALL);
+  open(root.querySelector('[data-role="latencies"]'));
+  document.documentElement.dataset.translated = "";
+  globalThis.localStorage.setItem("parley.language", "de");
+  for (const each of views) each.draw();
+  const legend = [...root.querySelectorAll(".legend span")].map((item) => item.textContent);
+  assert.deepEqual(legend, ["Beide sprechen: 1, zusammen 0.4 s", "Abgebrochen: 1"]);
+  assert.equal(root.querySelector("thead th").textContent, "Antwort");
+  assert.equal(root.querySelector('[data-lane="tool"] b').textContent, "Werkzeuge");
+});

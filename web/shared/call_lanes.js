@@ -66,8 +66,8 @@ export class CallLanes {
       if (this.#fold.open && !this.#list.childElementCount) this.#fill();
     });
     root.append(this.#whole);
-    new ResizeObserver(() => this.#draw()).observe(this.#rows);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
+    new ResizeObserver(() => this.#paint()).observe(this.#rows);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#paint());
   }
 
   /**
@@ -85,7 +85,7 @@ export class CallLanes {
     this.#isDue = true;
     setTimeout(() => {
       this.#isDue = false;
-      if (this.#call) this.show(this.#call);
+      this.draw();
     });
   }
 
@@ -111,8 +111,13 @@ export class CallLanes {
     this.#whole.replaceChildren(summary, this.#rows, this.#fold);
     this.#list.ariaLabel = t("rec_items_label");
     if (this.#fold.open) this.#fill();
-    this.#draw();
+    this.#paint();
     this.move(this.#at_ms);
+  }
+
+  /** Write it again, in the language of the page. */
+  draw() {
+    if (this.#call) this.show(this.#call);
   }
 
   /** @param {number} at_ms place of the playback */
@@ -152,15 +157,15 @@ export class CallLanes {
     return row;
   }
 
-  #draw() {
-    for (const [canvas, items] of this.#lanes) this.#drawLane(canvas, items);
+  #paint() {
+    for (const [canvas, items] of this.#lanes) this.#paintLane(canvas, items);
   }
 
   /**
    * @param {HTMLCanvasElement} canvas
    * @param {LaneItem[]} items
    */
-  #drawLane(canvas, items) {
+  #paintLane(canvas, items) {
     const [width, scale, context] = [canvas.clientWidth, window.devicePixelRatio || 1, canvas.getContext("2d")];
     if (!width || !context) return;
     canvas.width = width * scale;

@@ -18,6 +18,8 @@ export class CallMoments {
   #seek;
   /** @type {Moment[]} */
   #moments = [];
+  /** @type {RecordingDetail | null} */
+  #call = null;
 
   /**
    * @param {HTMLElement} root gets the legend and the list
@@ -34,6 +36,7 @@ export class CallMoments {
 
   /** @param {RecordingDetail} call that was chosen */
   show(call) {
+    this.#call = call;
     const overlaps = overlapsOf(blocksOf(call.events));
     const cuts = cutsOf(call.events);
     const resumed = cuts.filter((cut) => cut.resumed_ms !== null);
@@ -64,6 +67,11 @@ export class CallMoments {
     this.#list.ariaLabel = t("rec_moments_label");
     this.#fold.replaceChildren(this.#legend, this.#list);
     this.#fill();
+  }
+
+  /** Write it again, in the language of the page. */
+  draw() {
+    if (this.#call) this.show(this.#call);
   }
 
   /** Fill the list when it is to be seen. */

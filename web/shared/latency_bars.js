@@ -16,6 +16,8 @@ export class LatencyBars {
   #seek;
   /** @type {Answer[]} */
   #answers = [];
+  /** @type {RecordingDetail | null} */
+  #call = null;
 
   /**
    * @param {HTMLElement} root gets the fold
@@ -25,20 +27,26 @@ export class LatencyBars {
     this.#seek = seek;
     this.#fold.dataset.role = "latencies";
     this.#fold.hidden = true;
-    this.#fold.addEventListener("toggle", () => this.#draw());
+    this.#fold.addEventListener("toggle", () => this.#fill());
     root.append(this.#fold);
   }
 
   /** @param {RecordingDetail} call that was chosen */
   show(call) {
+    this.#call = call;
     this.#answers = answersOf(call.events, captionsOf(call.events));
     this.#fold.hidden = !this.#answers.length;
     this.#fold.replaceChildren(element("summary", "", t("rec_latencies", { count: this.#answers.length })));
-    this.#draw();
+    this.#fill();
   }
 
-  /** Draw the table when it is to be seen for the first time: a call of an hour has hundreds of answers. */
-  #draw() {
+  /** Write it again, in the language of the page. */
+  draw() {
+    if (this.#call) this.show(this.#call);
+  }
+
+  /** Make the table when it is to be seen for the first time: a call of an hour has hundreds of answers. */
+  #fill() {
     if (!this.#fold.open || this.#fold.childElementCount > 1) return;
     const names = stageNames(this.#answers);
     const longest_ms = Math.max(1, ...this.#answers.map(({ total_ms, heard_ms }) => Math.max(total_ms, heard_ms ?? 0)));

@@ -76,6 +76,11 @@ export class Replays {
     await this.#look(call);
   }
 
+  /** Write it again, in the language of the page. */
+  draw() {
+    if (this.#call) this.show(this.#call);
+  }
+
   /** @param {(call: string) => Promise<unknown>} act */
   async #act(act) {
     const call = this.#call;
