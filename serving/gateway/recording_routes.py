@@ -118,6 +118,18 @@ def add_recording_routes(
         """Return the film of a recorded call with a camera; also a range of its bytes."""
         return await files.replay(request, session_id, call_id, range_, film=True)
 
+    _add_picture_routes(router, folder, bucket, files, in_use=in_use)
+    return files
+
+
+def _add_picture_routes(
+    router: APIRouter,
+    folder: Path,
+    bucket: RecordingBucket | None,
+    files: "RecordingFiles",
+    *,
+    in_use: Sequence[Depends],
+) -> None:
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
     async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
         """Return the picture of the camera at a time of a recorded call."""
@@ -129,8 +141,6 @@ def add_recording_routes(
         """Return a picture of a turn of the caller in a recorded call."""
         found = await found_file(files.in_thread(image_file, folder, session_id, call_id, name, bucket))
         return await files.whole(request, *found)
-
-    return files
 
 
 class RecordingFiles:
